@@ -1,0 +1,36 @@
+"""Shared by all tests: 8 simulated devices, checked shapes, warnings as errors."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update(
+    "jax_compilation_cache_dir",
+    os.environ.get("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/transformer_jax_tests"),
+)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+from jaxtyping import install_import_hook  # noqa: E402
+
+install_import_hook(
+    ["transformer_jax.nn", "transformer_jax.models", "transformer_jax.training",
+     "transformer_jax.decoding"],
+    "beartype.beartype",
+)  # fmt: skip
+
+import pytest  # noqa: E402
+
+MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
+
+
+@pytest.fixture(scope="session")
+def multi30k() -> Path:
+    """The folder of real text; a test that needs it skips, loudly, where it is absent."""
+    place = Path(os.environ.get("TRANSFORMER_JAX_TEST_MULTI30K", MULTI30K))
+    if not place.is_dir():
+        pytest.skip(f"no Multi30k at {place}; set TRANSFORMER_JAX_TEST_MULTI30K")
+    return place

@@ -1,0 +1,509 @@
+"""The manual: every field of an experiment, its unit and its default, written once.
+
+    Experiment()                      the paper's base model, every default below
+    door(Experiment())                the same as a locked ml_collections.ConfigDict
+    configs/NAME.py                   get_config() starts from a door and writes only the differences
+    override(config, path, text)      --config.model.d_model=256 from a command line
+    parse(config)                     back to frozen dataclasses, checked; errors name path and value
+    to_json / from_json               config.json, which lies beside the checkpoints
+
+"Paper" is Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
+"""
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ml_collections import ConfigDict, config_dict
+
+from transformer_jax.choices import did_you_mean
+from transformer_jax.errors import UserError
+
+# --- the fields ---------------------------------------------------------------------------------
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise UserError(message)
+
+
+def _rate(name: str, value: float) -> None:
+    _check(0.0 <= value < 1.0, f"{name}={value}: must be at least 0 and below 1")
+
+
+def _at_least(bound: int, **values: float | None) -> None:
+    for name, value in values.items():
+        _check(value is None or value >= bound, f"{name}={value}: must be at least {bound}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The encoder-decoder. Defaults are the paper's base model (section 3, Table 3)."""
+
+    d_model: int = 512  # width of the residual stream
+    d_ff: int = 2048  # width inside the feed-forward layers
+    num_heads: int = 8  # attention heads
+    head_dim: int | None = None  # size of one query and key head (d_k); None: d_model / num_heads
+    v_head_dim: int | None = None  # size of one value head (d_v); None: the same as head_dim
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
+    attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
+    activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
+    residual: Literal["post_norm", "pre_norm"] = "post_norm"  # where the norm stands
+    norm: Literal["layer_norm"] = "layer_norm"
+    norm_epsilon: float = 1e-6  # added to the variance; tensor2tensor's value
+    activation: Literal["relu"] = "relu"
+    attention: Literal["dense"] = "dense"
+    positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned"] = "sinusoidal"
+    max_positions: int = 512  # rows of a learned position table; sinusoids have no limit
+    # Which tables are one: "all" both embeddings and the pre-softmax matrix (paper 3.4),
+    # "decoder" target embedding and pre-softmax, "none" three tables.
+    tied_embeddings: Literal["all", "decoder", "none"] = "all"
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products; params: float32
+
+    def __post_init__(self) -> None:
+        _at_least(1, d_model=self.d_model, d_ff=self.d_ff, num_heads=self.num_heads)
+        _at_least(1, head_dim=self.head_dim, v_head_dim=self.v_head_dim)
+        _at_least(1, max_positions=self.max_positions)
+        _at_least(1, num_encoder_layers=self.num_encoder_layers)
+        _at_least(1, num_decoder_layers=self.num_decoder_layers)
+        for name in ("dropout_rate", "attention_dropout_rate", "activation_dropout_rate"):
+            _rate(name, getattr(self, name))
+        _check(
+            self.head_dim is not None or self.d_model % self.num_heads == 0,
+            f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
+            "choose another num_heads or set head_dim",
+        )
+        _check(
+            self.positions == "learned" or self.d_model % 2 == 0,
+            f"d_model={self.d_model} is odd, which positions={self.positions!r} cannot be: "
+            "choose an even d_model or positions='learned'",
+        )
+
+    @property
+    def key_size(self) -> int:
+        """d_k."""
+        return self.head_dim or self.d_model // self.num_heads
+
+    @property
+    def value_size(self) -> int:
+        """d_v."""
+        return self.v_head_dim or self.key_size
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """SentencePiece, trained on the training split when a run first starts."""
+
+    algorithm: Literal["bpe", "unigram"] = "bpe"
+    vocab_size: int = 32000  # pieces, the 4 reserved ones included; per side if not joint
+    joint: bool = True  # one vocabulary for both languages
+    byte_fallback: bool = False  # spell unknown characters as bytes; needs 260 pieces of its own
+    character_coverage: float = 1.0  # share of the characters that get pieces
+    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
+    max_lines: int = 5_000_000  # lines sampled for its training, both languages together
+
+    def __post_init__(self) -> None:
+        floor = 4 + 256 + 1 if self.byte_fallback else 5
+        _check(
+            self.vocab_size >= floor,
+            f"vocab_size={self.vocab_size}: must be at least {floor}"
+            + (" with byte_fallback" if self.byte_fallback else ""),
+        )
+        _check(
+            0.9 <= self.character_coverage <= 1.0,
+            f"character_coverage={self.character_coverage}: must lie between 0.9 and 1",
+        )
+        _at_least(1, max_lines=self.max_lines)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where pairs come from and how they become batches."""
+
+    source: Literal["text", "tfds", "spelled_numbers"] = "text"
+    # text: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
+    directory: str | None = None
+    name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
+    # text: file name endings; tfds: feature names; spelled_numbers: num2words languages.
+    source_language: str = "en"
+    target_language: str = "de"
+    # Parts of a split, joined in order. text: "train" reads train.en and train.de (or .gz of both);
+    # tfds: split names; spelled_numbers: the only part is the split's own name.
+    train: tuple[str, ...] = ("train",)
+    validation: tuple[str, ...] = ("validation",)
+    test: tuple[str, ...] = ("test",)
+    how_to_get: str = ""  # told when the data is missing: the command that fetches it
+    num_examples: tuple[int, ...] = (50_000, 500, 500)  # spelled_numbers: train, validation, test
+    max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
+
+    max_length: int = 256  # longest side of a training pair, in pieces with EOS; longer are dropped
+    max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
+    tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
+    batching: Literal["bucket", "pack"] = "bucket"
+    num_buckets: int = 8  # bucket: static shapes; chosen from the data by least padding
+    rows_divisible_by: int = 8  # rows of a batch are a multiple of this; so must a mesh allow
+
+    def __post_init__(self) -> None:
+        _at_least(2, max_length=self.max_length)
+        _at_least(1, max_length_ratio=self.max_length_ratio, num_buckets=self.num_buckets)
+        _at_least(1, rows_divisible_by=self.rows_divisible_by)
+        need = self.max_length * self.rows_divisible_by
+        _check(
+            self.tokens_per_batch >= need,
+            f"tokens_per_batch={self.tokens_per_batch} is below max_length={self.max_length} x "
+            f"rows_divisible_by={self.rows_divisible_by}: raise it to {need} or lower the others",
+        )
+        _check(bool(self.train), "train=(): names no part to train on")
+        _check(
+            len(self.num_examples) == 3 and min(self.num_examples) > 0,
+            f"num_examples={self.num_examples}: must be three positive sizes",
+        )
+        _check(
+            self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
+            f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",
+        )
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Adam and its learning rate (paper 5.3). The first update is step 1."""
+
+    b1: float = 0.9
+    b2: float = 0.98
+    epsilon: float = 1e-9
+    # "paper": learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5).
+    # The others rise linearly to learning_rate in warmup_steps, then: "inverse_sqrt" falls with
+    # step^-0.5; "linear" and "cosine" fall to 0 at training.steps; "constant" stays.
+    schedule: Literal["paper", "inverse_sqrt", "linear", "cosine", "constant"] = "paper"
+    learning_rate: float = 1.0  # a factor for "paper", else the peak
+    warmup_steps: int = 4000
+    clip_norm: float | None = None  # largest norm of the gradient; None: unclipped
+
+    def __post_init__(self) -> None:
+        _rate("b1", self.b1)
+        _rate("b2", self.b2)
+        _check(self.epsilon > 0, f"epsilon={self.epsilon}: must be above 0")
+        _check(self.learning_rate > 0, f"learning_rate={self.learning_rate}: must be above 0")
+        _at_least(1, warmup_steps=self.warmup_steps)
+        _check(
+            self.clip_norm is None or self.clip_norm > 0,
+            f"clip_norm={self.clip_norm}: must be above 0, or None for no clipping",
+        )
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long, and against which loss."""
+
+    steps: int = 100_000  # updates
+    max_minutes: float | None = None  # stop after so many minutes of training, resumed ones included
+    label_smoothing: float = 0.1  # epsilon (paper 5.4)
+    # "tensor2tensor": epsilon over the V-1 other pieces, as the paper's code did;
+    # "uniform": epsilon over all V, as torch and optax do.
+    smoothing: Literal["tensor2tensor", "uniform"] = "tensor2tensor"
+    accumulation_steps: int = 1  # slices that one global batch is computed in, to save memory
+    early_stopping: int | None = None  # stop after so many evaluations without a better best
+    log_every: int = 50  # steps between rows of metrics.jsonl
+    max_bad_steps: int = 10  # stop (code 70) after so many non-finite updates in a row
+
+    def __post_init__(self) -> None:
+        _at_least(1, steps=self.steps, accumulation_steps=self.accumulation_steps)
+        _at_least(1, log_every=self.log_every, max_bad_steps=self.max_bad_steps)
+        _at_least(1, early_stopping=self.early_stopping)
+        _rate("label_smoothing", self.label_smoothing)
+        _check(
+            self.max_minutes is None or self.max_minutes > 0,
+            f"max_minutes={self.max_minutes}: must be above 0, or None for no limit",
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is kept: the last `keep_last` checkpoints and the best one."""
+
+    every_steps: int = 1000  # steps between saves
+    keep_last: int = 5
+    best_by: Literal["bleu", "loss"] = "bleu"  # of the validation split
+
+    def __post_init__(self) -> None:
+        _at_least(1, every_steps=self.every_steps, keep_last=self.keep_last)
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Validation while training, and the scoring protocol."""
+
+    every_steps: int = 1000  # steps between validations; a multiple of checkpoint.every_steps
+    bleu_sentences: int = 1000  # most validation sentences decoded greedily; 0: loss alone
+    checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
+    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
+    lowercase: bool = False  # score case-insensitively
+
+    def __post_init__(self) -> None:
+        _at_least(1, every_steps=self.every_steps)
+        _at_least(0, bleu_sentences=self.bleu_sentences)
+        average_count(self.checkpoint)
+
+
+@dataclass(frozen=True)
+class DecodingConfig:
+    """Beam search. Defaults are the paper's (section 6.1)."""
+
+    beam_size: int = 4  # 1: greedy
+    # score = log-probability / penalty; the length counts EOS and not BOS.
+    # "gnmt": ((5 + length) / 6)^alpha; "power": length^alpha.
+    length_penalty: Literal["gnmt", "power"] = "gnmt"
+    alpha: float = 0.6
+    # "optimal": stop when the best finished hypothesis cannot be beaten any more;
+    # "width": stop when beam_size hypotheses are finished, as CTranslate2 and transformers do.
+    stop: Literal["optimal", "width"] = "optimal"
+    max_extra_length: int = 50  # longest output: source length + this, in pieces
+    tokens_per_batch: int = 4096  # most source positions times beam_size in one batch
+
+    def __post_init__(self) -> None:
+        _at_least(1, beam_size=self.beam_size, max_extra_length=self.max_extra_length)
+        _at_least(1, tokens_per_batch=self.tokens_per_batch)
+        _check(self.alpha >= 0, f"alpha={self.alpha}: must be at least 0")
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each axis of the mesh; -1: all that remain."""
+
+    data: int = -1  # copies of the model, each on its share of the batch
+
+    def __post_init__(self) -> None:
+        _check(self.data == -1 or self.data >= 1, f"data={self.data}: must be positive, or -1")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that defines one run."""
+
+    seed: int = 0  # of initialisation, dropout and the order of the data
+    model: ModelConfig = field(default_factory=ModelConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+
+    def __post_init__(self) -> None:
+        model, data, training = self.model, self.data, self.training
+        _check(
+            self.tokenizer.joint or model.tied_embeddings != "all",
+            "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
+            "choose 'decoder' or 'none'",
+        )
+        _check(
+            model.positions != "learned" or model.max_positions >= data.max_length,
+            f"model.max_positions={model.max_positions} is below data.max_length={data.max_length}",
+        )
+        _check(
+            data.rows_divisible_by % training.accumulation_steps == 0,
+            f"training.accumulation_steps={training.accumulation_steps} does not divide "
+            f"data.rows_divisible_by={data.rows_divisible_by}",
+        )
+        save, every = self.checkpoint.every_steps, self.evaluation.every_steps
+        _check(
+            every % save == 0,
+            f"evaluation.every_steps={every} is no multiple of checkpoint.every_steps={save}: "
+            "the best checkpoint is chosen when it is saved",
+        )
+        count = average_count(self.evaluation.checkpoint)
+        _check(
+            count is None or self.checkpoint.keep_last >= count,
+            f"evaluation.checkpoint={self.evaluation.checkpoint!r} needs "
+            f"checkpoint.keep_last={self.checkpoint.keep_last} to be at least {count}",
+        )
+        _check(
+            self.checkpoint.best_by == "loss" or self.evaluation.bleu_sentences > 0,
+            "checkpoint.best_by='bleu' needs evaluation.bleu_sentences above 0",
+        )
+
+
+def average_count(checkpoint: str) -> int | None:
+    """Read a checkpoint name: N of "average:N", or None for best, last and a step.
+
+    Raises:
+      UserError: if it is none of these.
+    """
+    head, colon, tail = checkpoint.partition(":")
+    if head == "average" and colon and tail.isdigit() and int(tail) > 0:
+        return int(tail)
+    if checkpoint in ("best", "last") or checkpoint.isdigit():
+        return None
+    raise UserError(f"checkpoint={checkpoint!r}: must be best, last, a step, or average:N")
+
+
+# --- the way of a value -------------------------------------------------------------------------
+
+
+def door(config: Any) -> ConfigDict:
+    """Return the same fields as a locked ConfigDict, which refuses fields that do not exist."""
+    fields: dict[str, Any] = {}
+    hints = typing.get_type_hints(type(config))
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if dataclasses.is_dataclass(value):
+            value = door(value)
+        elif value is None:
+            value = config_dict.placeholder(_without_none(hints[item.name]))
+        fields[item.name] = value
+    return ConfigDict(fields).lock()
+
+
+def override(config: ConfigDict, path: str, text: str) -> None:
+    """Set one field from a command line: `path` as in "model.d_model", `text` its new value.
+
+    Raises:
+      UserError: if the field does not exist or the text does not fit its type.
+    """
+    *parents, name = path.split(".")
+    kind: Any = Experiment
+    for parent in [*parents, name]:
+        hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        if parent not in hints:
+            raise _unknown(path, config)
+        kind = hints[parent]
+    if dataclasses.is_dataclass(kind):
+        raise UserError(f"config.{path}: is a group of fields; set one of {sorted(_names(kind))}")
+    node = config
+    for parent in parents:
+        node = node[parent]
+    with node.ignore_type():
+        node[name] = _read(f"config.{path}", text, kind)
+
+
+def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str = "config") -> Any:
+    """Return the frozen dataclass `kind` for a ConfigDict or a dict read from JSON.
+
+    Raises:
+      UserError: for an unknown or missing field, a wrong type or an impossible combination.
+    """
+    values = {key: config[key] for key in config}
+    hints = typing.get_type_hints(kind)
+    for key in values:
+        if key not in hints:
+            raise UserError(f"{path}.{key}: unknown field{did_you_mean(key, list(hints))}")
+    ready = {}
+    for key, hint in hints.items():
+        if key not in values:
+            raise UserError(f"{path}.{key}: missing")
+        if dataclasses.is_dataclass(hint):
+            ready[key] = parse(values[key], hint, f"{path}.{key}")
+        else:
+            ready[key] = _checked(f"{path}.{key}", values[key], hint)
+    try:
+        return kind(**ready)
+    except UserError as error:
+        raise UserError(f"{path}.{error}") from None
+
+
+def to_json(experiment: Experiment) -> str:
+    """Return the text of config.json."""
+    return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
+
+
+def from_json(text: str) -> Experiment:
+    """Read what `to_json` wrote.
+
+    Raises:
+      UserError: if a field is unknown, missing or mistyped.
+    """
+    return parse(json.loads(text))
+
+
+def differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
+    """Return {path: (value in one, value in other)} of the fields that differ."""
+    left, right = (_flat(dataclasses.asdict(x)) for x in (one, other))
+    return {path: (left[path], right[path]) for path in left if left[path] != right[path]}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in values.items():
+        nested = isinstance(value, dict)
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {prefix + key: value}
+    return flat
+
+
+def _names(kind: Any) -> list[str]:
+    return [item.name for item in dataclasses.fields(kind)]
+
+
+def _unknown(path: str, config: ConfigDict) -> UserError:
+    known = list(_flat(config.to_dict()))
+    hint = did_you_mean(path, known)
+    if not hint:  # perhaps the right name in the wrong group
+        last = path.rpartition(".")[2]
+        homes = [name for name in known if name.rpartition(".")[2] == last]
+        hint = f" (did you mean {homes[0]!r}?)" if homes else ""
+    return UserError(f"config.{path}: unknown field{hint}")
+
+
+def _without_none(kind: Any) -> Any:
+    if isinstance(kind, types.UnionType):
+        (kind,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
+    return kind
+
+
+def _describe(kind: Any) -> str:
+    if isinstance(kind, types.UnionType):
+        return f"{_describe(_without_none(kind))} or None"
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(repr, typing.get_args(kind)))
+    if typing.get_origin(kind) is tuple:
+        return f"a tuple of {typing.get_args(kind)[0].__name__}"
+    return {int: "a whole number", float: "a number", bool: "True or False", str: "text"}[kind]
+
+
+def _checked(path: str, value: Any, kind: Any) -> Any:
+    """Return `value` as `kind`, whole numbers widened to float and lists to tuples."""
+    wrong = UserError(f"{path}={value!r}: must be {_describe(kind)}")
+    if isinstance(kind, types.UnionType):
+        return None if value is None else _checked(path, value, _without_none(kind))
+    if typing.get_origin(kind) is Literal:
+        if value not in typing.get_args(kind):
+            near = did_you_mean(str(value), [str(x) for x in typing.get_args(kind)])
+            raise UserError(f"{wrong}{near}")
+        return value
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise wrong
+        element = typing.get_args(kind)[0]
+        return tuple(_checked(f"{path}[{i}]", item, element) for i, item in enumerate(value))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind or (kind is float and not math.isfinite(value)):
+        raise wrong
+    return value
+
+
+def _read(path: str, text: str, kind: Any) -> Any:
+    """Read command-line text as `kind`."""
+    if isinstance(kind, types.UnionType):
+        return None if text in ("None", "none") else _read(path, text, _without_none(kind))
+    if typing.get_origin(kind) is tuple:
+        inner = text.strip().removeprefix("(").removesuffix(")")
+        parts = [part.strip().strip("'\"") for part in inner.split(",") if part.strip()]
+        element = typing.get_args(kind)[0]
+        return tuple(_read(f"{path}[{i}]", part, element) for i, part in enumerate(parts))
+    value: Any = text
+    if kind is bool:
+        value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    elif kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = text
+    return _checked(path, value, kind)

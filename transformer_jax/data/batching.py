@@ -1,0 +1,218 @@
+"""The batch plan: batch i of epoch e is a pure function of (seed, e, i) over the lengths.
+
+So the only state of the input is one integer, the number of batches seen; resuming is exact, and
+the order of the data does not depend on how many processes read it.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.batch import Batch, Placement, collate, one_per_row
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
+
+
+class Shape(NamedTuple):
+    """The shape of one batch."""
+
+    rows: int
+    src_length: int
+    tgt_length: int
+
+
+class Plan(Protocol):
+    """Which pairs make up which batch."""
+
+    shapes: list[Shape]  # every shape that occurs: each is compiled once
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+
+    def batch(self, index: int) -> tuple[Shape, Placement]:
+        """Batch number `index`, counted through all epochs."""
+
+
+class BucketPlan:
+    """Pairs of similar length together, one a row."""
+
+    def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
+        length = np.maximum(store.src.lengths, store.tgt.lengths)[pairs]
+        bounds = choose_bounds(length, config.num_buckets)
+        self.shapes = [Shape(rows_for(config, b), b, b) for b in bounds]
+        self._pairs, self._seed = pairs, seed
+        self._bucket = np.searchsorted(bounds, length)
+        counts = np.bincount(self._bucket, minlength=len(bounds))
+        self._length = sum(
+            -(-int(n) // shape.rows) for n, shape in zip(counts, self.shapes, strict=True)
+        )
+        self._epoch = lru_cache(maxsize=2)(self._make_epoch)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def batch(self, index: int) -> tuple[Shape, Placement]:
+        epoch, index = divmod(index, len(self))
+        bucket, members = self._epoch(epoch)[index]
+        return self.shapes[bucket], one_per_row(self._pairs[members])
+
+    def _make_epoch(self, epoch: int) -> list[tuple[int, np.ndarray]]:
+        generator = np.random.default_rng([self._seed, epoch])
+        order = generator.permutation(len(self._pairs))
+        batches = []
+        for bucket, shape in enumerate(self.shapes):
+            members = order[self._bucket[order] == bucket]
+            for start in range(0, len(members), shape.rows):
+                batches.append((bucket, members[start : start + shape.rows]))
+        return [batches[i] for i in generator.permutation(len(batches))]
+
+
+class PackPlan:
+    """Several pairs behind one another in each row, in segments that do not see each other.
+
+    Pairs are packed first-fit in one seeded order; epochs shuffle the rows. So every epoch has the
+    same number of batches, at the price that the pairs of a row stay together.
+    """
+
+    def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
+        self.shapes = [
+            Shape(rows_for(config, config.max_length), config.max_length, config.max_length)
+        ]
+        self._seed = seed
+        order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
+        self._rows = _first_fit(
+            order, store.src.lengths, store.tgt.lengths, config.max_length
+        )
+        self._epoch = lru_cache(maxsize=2)(
+            lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))
+        )
+
+    def __len__(self) -> int:
+        return -(-len(self._rows) // self.shapes[0].rows)
+
+    def batch(self, index: int) -> tuple[Shape, Placement]:
+        epoch, index = divmod(index, len(self))
+        (shape,) = self.shapes
+        rows = self._epoch(epoch)[index * shape.rows : (index + 1) * shape.rows]
+        parts = [(number, *item) for number, row in enumerate(rows) for item in self._rows[row]]
+        number, pair, src_offset, tgt_offset, segment = np.array(parts, np.int64).T
+        return shape, Placement(pair, number, src_offset, tgt_offset, segment)
+
+
+_Item = tuple[int, int, int, int]  # pair, source offset, target offset, segment
+
+
+def _first_fit(
+    order: np.ndarray, src: np.ndarray, tgt: np.ndarray, length: int
+) -> list[list[_Item]]:
+    """Put each pair into the first of the 64 newest open rows that has room on both sides."""
+    rows: list[list[_Item]] = []
+    used: list[tuple[int, int]] = []
+    first_open = 0
+    for pair in order.tolist():
+        s, t = int(src[pair]), int(tgt[pair])
+        for row in range(first_open, len(rows)):
+            if used[row][0] + s <= length and used[row][1] + t <= length:
+                break
+        else:
+            row = len(rows)
+            rows.append([])
+            used.append((0, 0))
+            first_open = max(0, row - 63)
+        rows[row].append((pair, *used[row], len(rows[row]) + 1))
+        used[row] = (used[row][0] + s, used[row][1] + t)
+    return rows
+
+
+PLANS = {"bucket": BucketPlan, "pack": PackPlan}
+
+
+def rows_for(config: DataConfig, length: int) -> int:
+    """Return how many rows of a length fit into a batch."""
+    rows = config.tokens_per_batch // length
+    return max(rows - rows % config.rows_divisible_by, config.rows_divisible_by)
+
+
+def choose_bounds(lengths: np.ndarray, count: int) -> list[int]:
+    """Return at most `count` bucket lengths that leave the least padding (dynamic programming)."""
+    histogram = np.bincount(lengths)
+    longest = len(histogram) - 1
+    below = np.cumsum(histogram)  # below[b]: sequences of length at most b
+    # cost[b]: least positions when everything up to b is covered and b is the last bound
+    cost = below * np.arange(longest + 1.0)
+    history = []
+    for _ in range(min(count, len(np.unique(lengths))) - 1):
+        step = cost[:, None] + (below[None, :] - below[:, None]) * np.arange(longest + 1.0)
+        step[np.tril_indices(longest + 1)] = np.inf  # the previous bound is smaller
+        history.append(step.argmin(0))
+        cost = step.min(0)
+    bounds = [longest]
+    for best in reversed(history):
+        bounds.append(int(best[bounds[-1]]))
+    return [int(b) for b in reversed(bounds)]
+
+
+class BatchSource:
+    """Random access to batches by number, through all epochs: what a prefetcher reads.
+
+    With several processes each gets its own rows of the same global batch.
+    """
+
+    def __init__(
+        self, store: TokenStore, plan: Plan, process_index: int = 0, process_count: int = 1
+    ) -> None:
+        for shape in plan.shapes:
+            if shape.rows % process_count:
+                raise UserError(
+                    f"config.data.rows_divisible_by: batches of {shape.rows} rows cannot be "
+                    f"divided among {process_count} processes; make it a multiple of that"
+                )
+        self._store, self._plan = store, plan
+        self._process_index, self._process_count = process_index, process_count
+
+    def __len__(self) -> int:
+        return 2**62  # epochs have no end
+
+    def __getitem__(self, index: int) -> Batch:
+        shape, placement = self._plan.batch(index)
+        share = shape.rows // self._process_count
+        first = share * self._process_index
+        mine = (placement.rows >= first) & (placement.rows < first + share)
+        placement = Placement(*(field[mine] for field in placement))
+        placement = placement._replace(rows=placement.rows - first)
+        return collate(
+            self._store.src, self._store.tgt, placement, share, shape.src_length, shape.tgt_length
+        )
+
+
+def padding_share(store: TokenStore, plan: Plan) -> float:
+    """Return the share of target positions that are padding, over the first epoch."""
+    positions = tokens = 0
+    for index in range(len(plan)):
+        shape, placement = plan.batch(index)
+        positions += shape.rows * shape.tgt_length
+        tokens += int(store.tgt.lengths[placement.pairs].sum())
+    return 1 - tokens / positions
+
+
+def fixed_batches(
+    store: TokenStore, lengths: Sequence[int], tokens_per_batch: int, rows_divisible_by: int
+) -> list[tuple[Shape, Placement]]:
+    """Return batches over the whole store in order of length: for validation.
+
+    `lengths` are the allowed lengths; each batch takes the least that holds its longest side.
+    """
+    longest = np.maximum(store.src.lengths, store.tgt.lengths)
+    order = np.argsort(longest, kind="stable")
+    bucket = np.searchsorted(lengths, longest[order])
+    batches = []
+    for number, length in enumerate(lengths):
+        members = order[bucket == number]
+        rows = max(tokens_per_batch // length // rows_divisible_by, 1) * rows_divisible_by
+        for start in range(0, len(members), rows):
+            shape = Shape(rows, length, length)
+            batches.append((shape, one_per_row(members[start : start + rows])))
+    return batches

@@ -1,0 +1,5 @@
+"""Errors that a user can mend. Programs print them as one line and exit with code 2."""
+
+
+class UserError(ValueError):
+    """A mistake in the input: its message names the place, the value and the remedy."""

@@ -1,0 +1,1 @@
+"""Whole models: layers, stacks, and what training and decoding call."""

@@ -1,0 +1,1 @@
+"""Attention: projections to heads, and the mechanisms that mix values."""

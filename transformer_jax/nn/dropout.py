@@ -1,0 +1,45 @@
+"""Dropout from a counter-based generator that fuses with its use.
+
+On a CPU, threefry masks take more time than the matrix products of a small model. Here the mask of
+element i is a hash of (i, two words of key): two rounds of the `lowbias32` mixer
+(https://nullprogram.com/blog/2018/07/31/). It depends on the element's global index alone, so the
+masks are the same on every mesh.
+"""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Bool, Float, UInt
+
+
+class Dropout(nn.Module):
+    """Zero a share `rate` of the elements in training and scale up the others."""
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "..."], train: bool) -> Float[Array, "..."]:
+        if not train or self.rate == 0.0:
+            return x
+        words = jax.random.key_data(self.make_rng("dropout"))
+        kept = keep(words, x.shape, self.rate)
+        return jnp.where(kept, x / (1 - self.rate), jnp.zeros_like(x))
+
+
+def keep(words: UInt[Array, "2"], shape: tuple[int, ...], rate: float) -> Bool[Array, "..."]:
+    """Return a mask that is True with probability 1 - rate, a function of key words and index."""
+    index = jnp.zeros(shape, jnp.uint32)
+    for axis in range(len(shape)):
+        stride = math.prod(shape[axis + 1 :]) % 2**32
+        index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
+    bits = _mix(_mix(index ^ words[0]) + words[1])
+    return bits >= jnp.uint32(round(rate * 2**32))
+
+
+def _mix(x: UInt[Array, "..."]) -> UInt[Array, "..."]:
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)

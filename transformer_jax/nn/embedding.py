@@ -1,0 +1,30 @@
+"""The piece table: embedding, and the pre-softmax product with the same matrix."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int
+
+
+class Embed(nn.Module):
+    """A table [V D] drawn from N(0, 1/D), as in tensor2tensor; looked up times sqrt(D) (paper 3.4)."""
+
+    vocab_size: int
+    d_model: int
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        init = nn.initializers.normal(self.d_model**-0.5)
+        init = nn.with_logical_partitioning(init, ("vocab", "embed"))
+        self.table = self.param("table", init, (self.vocab_size, self.d_model))
+
+    def __call__(self, ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+        return self.table[ids].astype(self.dtype) * jnp.asarray(self.d_model**0.5, self.dtype)
+
+    def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Return x times the transposed table, at least in float32; there is no bias."""
+        return jax.lax.dot_general(
+            x.astype(self.dtype), self.table.astype(self.dtype), (((2,), (1,)), ((), ())),
+            preferred_element_type=jnp.promote_types(self.dtype, jnp.float32),
+        )  # fmt: skip

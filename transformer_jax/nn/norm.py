@@ -1,0 +1,34 @@
+"""Normalisation over d_model."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, at_least_float32
+
+
+class LayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016, arXiv:1607.06450).
+
+    Statistics are taken at least in float32.
+    """
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        width = (x.shape[-1],)
+        ones, zeros = (
+            nn.with_logical_partitioning(init, ("embed",))
+            for init in (nn.initializers.ones, nn.initializers.zeros)
+        )
+        scale, bias = self.param("scale", ones, width), self.param("bias", zeros, width)
+        wide = at_least_float32(x)
+        centred = wide - wide.mean(-1, keepdims=True)
+        variance = jnp.square(centred).mean(-1, keepdims=True)
+        normal = centred * jax.lax.rsqrt(variance + self.epsilon)
+        scale, bias = scale.reshape(1, 1, -1), bias.reshape(1, 1, -1)
+        return (normal * scale + bias).astype(x.dtype)
+
+
+NORMS = {"layer_norm": LayerNorm}
