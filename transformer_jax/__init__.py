@@ -1,0 +1,27 @@
+"""The Transformer of "Attention Is All You Need" in JAX.
+
+import transformer_jax
+model = transformer_jax.load("runs/multi30k")
+model.translate(["A dog runs on the beach."])
+"""
+
+from typing import Any
+
+__all__ = ["DecodingConfig", "Experiment", "TrainedModel", "load", "parse"]
+
+_HOMES = {
+    "DecodingConfig": "config",
+    "Experiment": "config",
+    "TrainedModel": "api",
+    "load": "api",
+    "parse": "config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, so that reading a config or tokenising text does not start jax.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'transformer_jax' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"transformer_jax.{_HOMES[name]}"), name)

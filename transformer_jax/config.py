@@ -2,9 +2,9 @@
 
     Experiment()                      the paper's base model, every default below
     door(Experiment())                the same as a locked ml_collections.ConfigDict
-    configs/NAME.py                   get_config() starts from a door and writes only the differences
+    configs/NAME.py                   get_config() starts from a door and writes only differences
     override(config, path, text)      --config.model.d_model=256 from a command line
-    parse(config)                     back to frozen dataclasses, checked; errors name path and value
+    parse(config)                     back to frozen dataclasses, checked; errors name the path
     to_json / from_json               config.json, which lies beside the checkpoints
 
 "Paper" is Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
@@ -202,7 +202,9 @@ class TrainingConfig:
     """How long, and against which loss."""
 
     steps: int = 100_000  # updates
-    max_minutes: float | None = None  # stop after so many minutes of training, resumed ones included
+    max_minutes: float | None = (
+        None  # stop after so many minutes of training, resumed ones included
+    )
     label_smoothing: float = 0.1  # epsilon (paper 5.4)
     # "tensor2tensor": epsilon over the V-1 other pieces, as the paper's code did;
     # "uniform": epsilon over all V, as torch and optax do.
@@ -430,7 +432,7 @@ def differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         nested = isinstance(value, dict)
         flat |= _flat(value, f"{prefix}{key}.") if nested else {prefix + key: value}

@@ -1,4 +1,4 @@
-"""The four reserved piece ids. They are set when a tokenizer is trained and asserted when one loads."""
+"""The four reserved piece ids, set when a tokenizer is trained and asserted when one loads."""
 
 PAD = 0
 BOS = 1

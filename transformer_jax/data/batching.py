@@ -83,9 +83,7 @@ class PackPlan:
         ]
         self._seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
-        self._rows = _first_fit(
-            order, store.src.lengths, store.tgt.lengths, config.max_length
-        )
+        self._rows = _first_fit(order, store.src.lengths, store.tgt.lengths, config.max_length)
         self._epoch = lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))
         )
@@ -127,7 +125,7 @@ def _first_fit(
     return rows
 
 
-PLANS = {"bucket": BucketPlan, "pack": PackPlan}
+PLANS: dict[str, type[BucketPlan] | type[PackPlan]] = {"bucket": BucketPlan, "pack": PackPlan}
 
 
 def rows_for(config: DataConfig, length: int) -> int:

@@ -1,6 +1,7 @@
 """TensorFlow Datasets through `tfds.data_source`: random access and no TensorFlow."""
 
 import importlib
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

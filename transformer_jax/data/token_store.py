@@ -25,7 +25,7 @@ class TokenStore(NamedTuple):
     src: Ragged
     tgt: Ragged
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.src.offsets) - 1
 
 

@@ -152,9 +152,7 @@ def _explain(config: TokenizerConfig, message: str) -> str:
     return f"config.tokenizer: SentencePiece could not train: {message}"
 
 
-def train_pair(
-    config: TokenizerConfig, src: Iterable[str], tgt: Iterable[str]
-) -> TokenizerPair:
+def train_pair(config: TokenizerConfig, src: Iterable[str], tgt: Iterable[str]) -> TokenizerPair:
     """Train a joint tokenizer on both sides, or one for each."""
     if config.joint:
         both = train(config, _chain(src, tgt))

@@ -1,14 +1,14 @@
 """The paper's model (section 3), and the Stepper through which every search sees it."""
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.stack import Decoder, Encoder
@@ -108,11 +108,9 @@ class EncoderDecoder(nn.Module):
             ids.reshape(batch, width * new), view.q_pos, lanes.length, train=False
         )
         cross = cross_view(view.q_pos, seg, src_pos, state.src_seg)
-        x, caches, weights = self.decoder(
-            x, state.memory, view, cross, False, state.caches, slots
-        )
+        x, caches, weights = self.decoder(x, state.memory, view, cross, False, state.caches, slots)
         logits = self.logits(x).reshape(batch, width, new, -1)
-        return logits, weights, state.replace(caches=caches, lanes=lanes)
+        return logits, weights, replace(state, caches=caches, lanes=lanes)
 
     def _add_positions(self, x, vectors, train: bool):
         return self.dropout(x + vectors.astype(x.dtype), train)
@@ -138,12 +136,13 @@ class EncoderDecoderStepper:
 
     def __init__(self, model: EncoderDecoder, params: Any) -> None:
         self._model, self._variables = model, {"params": params}
+        self._apply: Any = model.apply
 
     def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> DecodeState:
         """Encode sources (0 is padding) and make room for `length` tokens of `width` hypotheses."""
         seg = (src_ids > 0).astype(jnp.int32)
         pos = jnp.broadcast_to(jnp.arange(src_ids.shape[1])[None], src_ids.shape)
-        memory = self._model.apply(
+        memory = self._apply(
             self._variables, src_ids, pos, seg, method=EncoderDecoder.memory_keys_values
         )
         c, batch = self._model.config, src_ids.shape[0]
@@ -158,16 +157,9 @@ class EncoderDecoderStepper:
     def step(
         self, state: DecodeState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]
     ) -> tuple[Float[Array, "B W T V"], list[Array], DecodeState]:
-        """Return the logits after each token, cross-attention weights by layer, and the new state."""
-        return self._model.apply(
-            self._variables, state, tokens, positions, method=EncoderDecoder.decode
-        )
+        """Return the logits after each token, cross-attention by layer, and the new state."""
+        return self._apply(self._variables, state, tokens, positions, method=EncoderDecoder.decode)
 
     def reorder(self, state: DecodeState, parents: Int[Array, "B W"]) -> DecodeState:
         """Let hypothesis w continue hypothesis parents[w]."""
-        return state.replace(lanes=state.lanes.reorder(parents))
-
-
-def log_softmax(logits: Float[Array, "... V"]) -> Float[Array, "... V"]:
-    """Return log-probabilities, at least in float32."""
-    return jax.nn.log_softmax(at_least_float32(logits))
+        return replace(state, lanes=state.lanes.reorder(parents))

@@ -80,10 +80,10 @@ class DecoderLayer(nn.Module):
         cache: KeysValues | None = None,
         slots: Int[Array, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T D"], KeysValues | None, Float[Array, "B N T S"]]:
-        """Return the output, the cache with the new keys and values, and cross-attention weights."""
+        """Return the output, the cache with the new keys and values, and cross-attention."""
         y = self.self_attention_residual.read(x)
         past = self.self_attention.keys_values(y)
-        if cache is not None:
+        if cache is not None and slots is not None:
             past = cache = cache.write(slots, past)
         y, _ = self.self_attention(y, past, self_view, train)
         x = self.self_attention_residual.write(x, y, train)

@@ -14,7 +14,7 @@ from transformer_jax.nn.view import View
 
 def needs_final_norm(config: ModelConfig) -> bool:
     """Say whether the residual form leaves the stack's output unnormalised."""
-    return pick(RESIDUALS, config.residual, "config.model.residual").final_norm
+    return pick(RESIDUALS, config.residual, "config.model.residual").needs_final_norm
 
 
 class Encoder(nn.Module):
@@ -58,12 +58,13 @@ class Decoder(nn.Module):
         train: bool,
         caches: list[KeysValues] | None = None,
         slots: Int[Array, "B T"] | None = None,
-    ) -> tuple[Float[Array, "B T D"], list[KeysValues | None], list[Float[Array, "B N T S"]]]:
+    ) -> tuple[Float[Array, "B T D"], list[KeysValues], list[Float[Array, "B N T S"]]]:
         """Return the output, the new caches and the cross-attention weights, layer by layer."""
-        old = caches or [None] * len(self.layer)
+        old: list[KeysValues | None] = list(caches) if caches else [None] * len(self.layer)
         new, weights = [], []
         for layer, past, keys_values in zip(self.layer, old, memory, strict=True):
             x, cache, weight = layer(x, keys_values, self_view, cross_view, train, past, slots)
-            new.append(cache)
+            if cache is not None:
+                new.append(cache)
             weights.append(weight)
         return x if self.final_norm is None else self.final_norm(x), new, weights

@@ -1,1 +1,1 @@
-"""The parts that models are made of. Mathematics in plain functions; modules only own parameters."""
+"""The parts of models: mathematics in plain functions, modules that only own parameters."""

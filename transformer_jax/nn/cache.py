@@ -48,7 +48,7 @@ class Lanes:
         return self.seen.shape[2] // self.seen.shape[1]
 
     def fill(self, positions: Int[Array, "B T"]) -> tuple["Lanes", Int[Array, "B Q"], View]:
-        """Claim slots for T new tokens of every hypothesis, Q = W T in all, hypothesis by hypothesis.
+        """Claim slots for T new tokens of each hypothesis, Q = W T in all, one after another.
 
         Returns the new lanes, the slots, and the view of the new tokens on all slots.
         """

@@ -5,18 +5,18 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.nn.initializers import named
 
 
 class Embed(nn.Module):
-    """A table [V D] drawn from N(0, 1/D), as in tensor2tensor; looked up times sqrt(D) (paper 3.4)."""
+    """A table [V D] from N(0, 1/D), as in tensor2tensor; looked up times sqrt(D) (paper 3.4)."""
 
     vocab_size: int
     d_model: int
     dtype: jnp.dtype
 
     def setup(self) -> None:
-        init = nn.initializers.normal(self.d_model**-0.5)
-        init = nn.with_logical_partitioning(init, ("vocab", "embed"))
+        init = named(nn.initializers.normal(self.d_model**-0.5), "vocab", "embed")
         self.table = self.param("table", init, (self.vocab_size, self.d_model))
 
     def __call__(self, ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:

@@ -1,6 +1,5 @@
 """The only matrix product with parameters; it names its axes."""
 
-import math
 from collections.abc import Sequence
 
 import flax.linen as nn
@@ -8,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float
+from transformer_jax.nn.initializers import named, xavier_uniform
 
 
 class Project(nn.Module):
     """A linear map over the last axes of x.
 
     The kernel has shape `in_shape + out_shape`, and `names` are its logical axes, by which it is
-    sharded. Kernels start Xavier-uniform over the whole map (the paper is silent; this is
-    tensor2tensor's choice), biases at zero. The compute dtype enters here: operands are cast to
-    it, products are summed at least in float32.
+    sharded. Kernels start Xavier-uniform over the whole map, biases at zero. The compute dtype
+    enters here: operands are cast to it, products are summed at least in float32.
     """
 
     in_shape: Sequence[int]
@@ -28,9 +27,9 @@ class Project(nn.Module):
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         shape = (*self.in_shape, *self.out_shape)
         count = len(self.in_shape)
-        kernel = self.param("kernel", _partitioned(_xavier(count), self.names), shape)
-        bias_names = self.names[count:]
-        bias = self.param("bias", _partitioned(nn.initializers.zeros, bias_names), self.out_shape)
+        kernel = self.param("kernel", named(xavier_uniform(count), *self.names), shape)
+        zeros = named(nn.initializers.zeros, *self.names[count:])
+        bias = self.param("bias", zeros, self.out_shape)
         axes = tuple(range(x.ndim - count, x.ndim)), tuple(range(count))
         wide = jnp.promote_types(self.dtype, jnp.float32)
         product = jax.lax.dot_general(
@@ -39,16 +38,3 @@ class Project(nn.Module):
         )  # fmt: skip
         bias = bias.reshape((1,) * (product.ndim - bias.ndim) + bias.shape)
         return (product + bias.astype(wide)).astype(self.dtype)
-
-
-def _partitioned(init, names):
-    return nn.with_logical_partitioning(init, tuple(names))
-
-
-def _xavier(in_axes: int):
-    def init(key, shape, dtype=jnp.float32):
-        fans = math.prod(shape[:in_axes]) + math.prod(shape[in_axes:])
-        limit = math.sqrt(6 / fans)
-        return jax.random.uniform(key, shape, dtype, -limit, limit)
-
-    return init

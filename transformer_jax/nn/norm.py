@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.nn.initializers import named
 
 
 class LayerNorm(nn.Module):
@@ -18,11 +19,8 @@ class LayerNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         width = (x.shape[-1],)
-        ones, zeros = (
-            nn.with_logical_partitioning(init, ("embed",))
-            for init in (nn.initializers.ones, nn.initializers.zeros)
-        )
-        scale, bias = self.param("scale", ones, width), self.param("bias", zeros, width)
+        scale = self.param("scale", named(nn.initializers.ones, "embed"), width)
+        bias = self.param("bias", named(nn.initializers.zeros, "embed"), width)
         wide = at_least_float32(x)
         centred = wide - wide.mean(-1, keepdims=True)
         variance = jnp.square(centred).mean(-1, keepdims=True)

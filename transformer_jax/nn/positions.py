@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.nn.initializers import named
 
 
 class Sinusoidal(nn.Module):
-    """The paper's table (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos."""
+    """Paper 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same."""
 
     d_model: int
     max_positions: int
@@ -53,9 +54,7 @@ class Learned(nn.Module):
             raise ValueError(
                 f"positions up to {limit} exceed config.model.max_positions={self.max_positions}"
             )
-        init = nn.with_logical_partitioning(
-            nn.initializers.normal(self.d_model**-0.5), ("length", "embed")
-        )
+        init = named(nn.initializers.normal(self.d_model**-0.5), "length", "embed")
         return self.param("table", init, (self.max_positions, self.d_model))[positions]
 
 

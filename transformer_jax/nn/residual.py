@@ -3,6 +3,8 @@
 A layer says `x = residual.write(x, sublayer(residual.read(x)))` and knows no more.
 """
 
+from typing import Any, ClassVar
+
 import flax.linen as nn
 
 from transformer_jax.arrays import Array, Float
@@ -14,7 +16,7 @@ class PostNorm(nn.Module):
 
     norm: nn.Module
     dropout_rate: float
-    final_norm = False
+    needs_final_norm: ClassVar[bool] = False
 
     def read(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return x
@@ -27,11 +29,14 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(nn.Module):
-    """x + dropout(sublayer(norm(x))) (Xiong et al. 2020, arXiv:2002.04745); one norm ends the stack."""
+    """x + dropout(y) of y = sublayer(norm(x)) (Xiong et al. 2020, arXiv:2002.04745).
+
+    Nothing normalises the stream itself, so a last norm ends the stack.
+    """
 
     norm: nn.Module
     dropout_rate: float
-    final_norm = True
+    needs_final_norm: ClassVar[bool] = True
 
     def read(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return self.norm(x)
@@ -43,4 +48,4 @@ class PreNorm(nn.Module):
         return x + Dropout(self.dropout_rate)(y, train)
 
 
-RESIDUALS = {"post_norm": PostNorm, "pre_norm": PreNorm}
+RESIDUALS: dict[str, Any] = {"post_norm": PostNorm, "pre_norm": PreNorm}

@@ -1,0 +1,11 @@
+"""Every field there is, with the paper's base model as the default: see transformer_jax/config.py.
+
+An experiment file starts from here and writes only what differs.
+"""
+
+from transformer_jax.config import Experiment, door
+
+
+def get_config():
+    """Return all fields as a locked ConfigDict."""
+    return door(Experiment())

@@ -1,0 +1,1 @@
+"""One thin file per command: arguments in, a library call, an exit code out."""

@@ -1,0 +1,89 @@
+"""Command lines: a config file, then overrides of single fields."""
+
+import argparse
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from transformer_jax.choices import did_you_mean
+from transformer_jax.config import override
+from transformer_jax.errors import UserError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are UserErrors and that collects --config.FIELD=VALUE."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__(
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str):
+        raise UserError(f"{message}; see --help")
+
+    def read(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
+        """Return the arguments and the overrides (path, text), in order."""
+        known, rest = self.parse_known_args(list(argv))
+        overrides = []
+        while rest:
+            argument = rest.pop(0)
+            name, equals, value = argument.partition("=")
+            if name.startswith("--noconfig.") and not equals:
+                name, value = f"--{name[4:]}", "False"
+            elif not name.startswith("--config."):
+                options = [o for a in self._actions for o in a.option_strings if o[:2] == "--"]
+                raise UserError(f"{argument}: unknown argument{did_you_mean(name, options)}")
+            elif not equals:
+                value = rest.pop(0) if rest and not rest[0].startswith("--") else "True"
+            overrides.append((name.removeprefix("--config."), value))
+        return known, overrides
+
+
+def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigDict:
+    """Run PATH or PATH:ARGUMENT, a file with get_config, and apply the overrides.
+
+    Raises:
+      UserError: if there is no such file, or it or an override is wrong.
+    """
+    name, colon, argument = spec.partition(":")
+    path = Path(name)
+    if not path.is_file():
+        near = sorted(str(p) for p in Path("configs").glob("*.py"))
+        known = f"; there are {', '.join(near)}" if near else ""
+        raise UserError(f"--config={spec}: no file {path}{did_you_mean(name, near)}{known}")
+    try:
+        get_config = runpy.run_path(str(path))["get_config"]
+        config = get_config(argument) if colon else get_config()
+    except UserError as error:
+        raise UserError(f"--config={spec}: {error}") from None
+    except KeyError as error:
+        raise UserError(f"{path}: defines no get_config ({error})") from None
+    except (AttributeError, TypeError, SyntaxError) as error:  # a typo in the file
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+    for field, text in overrides:
+        override(config, field, text)
+    return config
+
+
+def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
+    """Make an entry point: a UserError becomes one line and exit code 2."""
+
+    def entry() -> None:
+        try:
+            code = main(sys.argv[1:])
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = 2
+        except BrokenPipeError:
+            code = 0  # the reader, `head` for example, has seen enough
+            sys.stderr.close()
+        except KeyboardInterrupt:
+            code = 130
+        sys.exit(code)
+
+    return entry

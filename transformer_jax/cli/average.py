@@ -1,0 +1,25 @@
+"""transformer-jax average --workdir=DIR --checkpoint=average:5 --output=FILE.npz"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.cli.arguments import Parser
+from transformer_jax.workdir import WorkDir
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the mean of the last N checkpoints into a work directory of its own."""
+    parser = Parser(
+        "Average the last N checkpoints and save the result as the only checkpoint of a new work\n"
+        "directory, which eval.py and translate then take like any other."
+    )
+    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--last", type=int, default=5, metavar="N", help="default: 5")
+    parser.add_argument("--output", required=True, help="the new work directory")
+    arguments = parser.parse_args(list(argv))
+
+    from transformer_jax.api import save_average
+
+    steps = save_average(WorkDir(arguments.workdir), arguments.last, WorkDir(arguments.output))
+    print(f"mean of steps {', '.join(map(str, steps))} in {Path(arguments.output).absolute()}")
+    return 0

@@ -1,0 +1,1 @@
+"""Search. Every search is a pure function of a Stepper."""

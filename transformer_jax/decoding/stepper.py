@@ -1,0 +1,20 @@
+"""The three methods through which every search sees every model."""
+
+from typing import Any, Protocol
+
+from transformer_jax.arrays import Array, Float, Int
+
+
+class Stepper(Protocol):
+    """A model, as far as a search is concerned. The state is any pytree."""
+
+    def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> Any:
+        """Return the state for `width` hypotheses a sentence of up to `length` tokens."""
+
+    def step(
+        self, state: Any, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]
+    ) -> tuple[Float[Array, "B W T V"], Any, Any]:
+        """Return the logits after each token, attention weights, and the new state."""
+
+    def reorder(self, state: Any, parents: Int[Array, "B W"]) -> Any:
+        """Return the state in which hypothesis w continues hypothesis parents[w]."""

@@ -1,0 +1,116 @@
+"""From lines of text to translations: batches of similar length, results in input order."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.decoding.beam import beam_search
+from transformer_jax.decoding.greedy import greedy_search
+from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
+from transformer_jax.vocabulary import EOS
+
+_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+class Translation(NamedTuple):
+    """One hypothesis."""
+
+    text: str
+    ids: list[int]  # pieces, with EOS where the search came to one
+    score: float  # log-probability / penalty, nats
+
+
+class Translator:
+    """A model, its tokenizers, and compiled searches, one for each shape."""
+
+    def __init__(
+        self, model: EncoderDecoder, tokenizers: TokenizerPair, config: DecodingConfig
+    ) -> None:
+        self._model, self._tokenizers, self._config = model, tokenizers, config
+        self._search = jax.jit(
+            functools.partial(_search, model, config), static_argnames=("length",)
+        )
+
+    @property
+    def longest(self) -> int:
+        """The longest source, in pieces with EOS; what is longer is cut there."""
+        if self._model.config.positions == "learned":
+            return min(_LENGTHS[-1], self._model.config.max_positions)
+        return _LENGTHS[-1]
+
+    def translate(
+        self,
+        params: Any,
+        lines: Sequence[str],
+        progress: Callable[[Iterable], Iterable] = iter,
+    ) -> list[Translation]:
+        """Translate each line; empty ones stay empty. `progress` wraps the loop over batches."""
+        sources = self._tokenizers.src.encode(lines)
+        results = [Translation("", [], 0.0)] * len(lines)
+        sources = [
+            ids if len(ids) <= self.longest else [*ids[: self.longest - 1], EOS] for ids in sources
+        ]
+        for length, rows, members in progress(self._batches(sources)):
+            ids, limits = self._pad(sources, members, rows, length)
+            tokens, scores = jax.device_get(
+                self._search(params, ids, limits, length=self._room(length))
+            )
+            for row, index in enumerate(members):
+                found = _until_eos(tokens[row, 0].tolist())
+                text = self._tokenizers.tgt.decode(found)
+                results[index] = Translation(text, found, float(scores[row, 0]))
+        return results
+
+    def _room(self, length: int) -> int:
+        room = length + self._config.max_extra_length
+        if self._model.config.positions == "learned":
+            room = min(room, self._model.config.max_positions)
+        return room
+
+    def _batches(self, sources: list[list[int]]) -> list[tuple[int, int, list[int]]]:
+        """Group the sources with words by padded length: (length, rows, which)."""
+        groups: dict[int, list[int]] = {}
+        for index in sorted(range(len(sources)), key=lambda i: len(sources[i])):
+            if len(sources[index]) > 1:
+                length = next(n for n in _LENGTHS if n >= len(sources[index]))
+                groups.setdefault(min(length, self.longest), []).append(index)
+        batches = []
+        for length, members in sorted(groups.items(), reverse=True):  # the most memory first
+            full = max(1, self._config.tokens_per_batch // (length * self._config.beam_size))
+            for start in range(0, len(members), full):
+                part = members[start : start + full]
+                # Few shapes: a part of a batch is padded to a power of two.
+                rows = full if len(part) == full else min(full, 1 << (len(part) - 1).bit_length())
+                batches.append((length, rows, part))
+        return batches
+
+    def _pad(
+        self, sources: list[list[int]], members: list[int], rows: int, length: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        ids = np.zeros((rows, length), np.int32)
+        limits = np.zeros(rows, np.int32)
+        for row, index in enumerate(members):
+            source = sources[index]
+            ids[row, : len(source)] = source
+            limits[row] = min(len(source) + self._config.max_extra_length, self._room(length))
+        return ids, limits
+
+
+def _search(model, config: DecodingConfig, params, ids, limits, length: int):
+    stepper = EncoderDecoderStepper(model, params)
+    if config.beam_size == 1:
+        tokens, log_prob = greedy_search(stepper, ids, limits, length)
+        return tokens[:, None], log_prob[:, None]
+    return beam_search(stepper, ids, limits, length, config)
+
+
+def _until_eos(tokens: list[int]) -> list[int]:
+    """Cut after the first EOS, or before the padding."""
+    if EOS in tokens:
+        return tokens[: tokens.index(EOS) + 1]
+    return [token for token in tokens if token]

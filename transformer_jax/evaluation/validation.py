@@ -1,0 +1,59 @@
+"""Validation while training: loss on the whole split, greedy BLEU on part of it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.config import Experiment
+from transformer_jax.data.batch import collate
+from transformer_jax.data.batching import Plan, fixed_batches
+from transformer_jax.data.sources import Corpus
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.evaluation.metrics import score
+from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.sharding.mesh import place_batch
+from transformer_jax.training.step import make_validation_step
+
+Scores = dict[str, float]
+
+
+def make_validation(
+    experiment: Experiment,
+    model: EncoderDecoder,
+    tokenizers: TokenizerPair,
+    corpus: Corpus,
+    store: TokenStore,
+    plan: Plan,
+    mesh: Mesh,
+) -> Callable[[Any], Scores]:
+    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}."""
+    greedy = dataclasses.replace(experiment.decoding, beam_size=1, tokens_per_batch=2048)
+    translator = Translator(model, tokenizers, greedy)
+    sums = jax.jit(make_validation_step(model, experiment.training))
+    count = min(experiment.evaluation.bleu_sentences, len(corpus))
+    # The lengths of training, so that what is longer than any of them costs one more shape.
+    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
+    lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
+    data = experiment.data
+    batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
+
+    def validate(params: Any) -> Scores:
+        totals = []
+        for shape, placement in batches:
+            batch = place_batch(collate(store.src, store.tgt, placement, *shape), mesh)
+            totals.append(sums(params, batch))
+        total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
+        scores = {"loss": total.nll / total.tokens}
+        if count:
+            found = translator.translate(params, corpus.src[:count])
+            texts = [item.text for item in found]
+            scores["bleu"] = score(texts, corpus.tgt[:count], experiment.evaluation)[0].value
+        return scores
+
+    return validate

@@ -1,0 +1,1 @@
+"""Whole runs: parts made from a config and put together."""

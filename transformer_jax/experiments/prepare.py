@@ -1,0 +1,70 @@
+"""From an experiment to its data: read, tokenised, selected and planned. Nothing is written into
+the work directory here, so a mistake in the input leaves no half-made run behind.
+"""
+
+from typing import NamedTuple
+
+from transformer_jax.choices import pick
+from transformer_jax.config import Experiment
+from transformer_jax.data import sources
+from transformer_jax.data.batching import PLANS, Plan, padding_share
+from transformer_jax.data.sources import Corpus
+from transformer_jax.data.token_store import Selection, TokenStore, open_store, select
+from transformer_jax.data.tokenizer import TokenizerPair, train_pair
+from transformer_jax.errors import UserError
+from transformer_jax.workdir import WorkDir, cache_dir
+
+
+class Prepared(NamedTuple):
+    """Everything a run reads."""
+
+    tokenizers: TokenizerPair
+    train: TokenStore
+    selection: Selection
+    plan: Plan
+    validation: Corpus
+    validation_store: TokenStore
+
+
+def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
+    """Read the data and plan the batches.
+
+    Raises:
+      UserError: if something about the data is wrong.
+    """
+    data = experiment.data
+    train = sources.load(data, "train")
+    validation = sources.load(data, "validation")
+    joint = experiment.tokenizer.joint
+    if workdir.config.exists():
+        tokenizers = TokenizerPair.load(workdir.path, joint)
+    else:
+        tokenizers = train_pair(experiment.tokenizer, train.src, train.tgt)
+    store = open_store(train, tokenizers, cache_dir())
+    selection = select(store, data)
+    if not len(selection.pairs):
+        raise UserError(
+            f"config.data: no training pair is left of {len(store)}: {selection.dropped}"
+        )
+    plan = pick(PLANS, data.batching, "config.data.batching")(
+        store, selection.pairs, data, experiment.seed
+    )
+    validation_store = open_store(validation, tokenizers, cache_dir())
+    return Prepared(tokenizers, store, selection, plan, validation, validation_store)
+
+
+def describe(prepared: Prepared) -> list[str]:
+    """Return lines that tell what data there is and how it becomes batches."""
+    store, selection, plan = prepared.train, prepared.selection, prepared.plan
+    tokens = int(store.tgt.lengths[selection.pairs].sum())
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())
+    shapes = "  ".join(f"{s.rows}x{s.tgt_length}" for s in plan.shapes)
+    return [
+        f"data: {len(selection.pairs):,} training pairs kept; dropped {dropped}; "
+        f"{len(prepared.validation):,} for validation",
+        f"vocabulary: {prepared.tokenizers.src.size:,} pieces"
+        + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
+           else f" source, {prepared.tokenizers.tgt.size:,} target"),
+        f"batches: {len(plan):,} an epoch; shapes {shapes}; {padding_share(store, plan):.1%} of "
+        f"target positions are padding; {tokens / len(plan):,.0f} target tokens a step",
+    ]  # fmt: skip

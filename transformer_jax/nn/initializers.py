@@ -1,0 +1,26 @@
+"""How parameters start, with the names of their axes, by which they are sharded."""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def named(init: Any, *names: str) -> Any:
+    """Return the initialiser with logical axis names attached to what it makes."""
+    return nn.with_logical_partitioning(init, names)
+
+
+def xavier_uniform(in_axes: int) -> Any:
+    """Return U(-a, a), a = sqrt(6 / (fan_in + fan_out)), the first `in_axes` axes being the input.
+
+    Glorot and Bengio 2010; the paper is silent, this is tensor2tensor's choice.
+    """
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        limit = math.sqrt(6 / (math.prod(shape[:in_axes]) + math.prod(shape[in_axes:])))
+        return jax.random.uniform(key, shape, dtype, -limit, limit)
+
+    return init

@@ -1,0 +1,28 @@
+"""From batch numbers to arrays on devices, ahead of the step that needs them."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from jax.sharding import Mesh
+
+from transformer_jax.data.batching import BatchSource
+from transformer_jax.sharding.mesh import place_batch
+
+_AHEAD = 2  # batches placed on the devices before they are needed
+
+
+def feed(source: BatchSource, mesh: Mesh, start: int) -> Iterator[Any]:
+    """Yield placed batches from number `start` on, without end; a thread prepares the next ones."""
+    import grain
+
+    batches = grain.MapDataset.source(source).to_iter_dataset(
+        grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
+    )
+    iterator = iter(batches)
+    iterator.set_state({"next_index": start})
+    placed: deque[Any] = deque()
+    while True:
+        while len(placed) < _AHEAD:
+            placed.append(place_batch(next(iterator), mesh))
+        yield placed.popleft()

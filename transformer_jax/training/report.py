@@ -1,0 +1,168 @@
+"""What a run tells while it runs: metrics.jsonl, timings.jsonl, TensorBoard, train.log, a bar."""
+
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from transformer_jax.training.loss import Sums
+from transformer_jax.training.step import StepMetrics
+from transformer_jax.workdir import WorkDir, append_row, cut_rows
+
+log = logging.getLogger("transformer_jax")
+
+
+def log_to(path: Path | None) -> None:
+    """Send messages to the terminal and, if given, to a file."""
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    for handler in list(log.handlers):
+        log.removeHandler(handler)
+        handler.close()
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers[0].setFormatter(logging.Formatter("%(message)s"))
+    if path is not None:
+        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        handlers[1].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    for handler in handlers:
+        log.addHandler(handler)
+
+
+class Report:
+    """Sums what the steps tell and writes a row every `log_every` steps.
+
+    The sums since the last row are part of a checkpoint (`state`), so that a resumed run writes the
+    rows of an uninterrupted one.
+    """
+
+    def __init__(
+        self, workdir: WorkDir, log_every: int, total_steps: int, schedule: Any, state: dict
+    ) -> None:
+        self._workdir, self._log_every, self._schedule = workdir, log_every, schedule
+        self._window = dict(state.get("window") or _EMPTY)
+        self.tokens = int(state.get("tokens", 0))
+        self.skipped = int(state.get("skipped", 0))
+        self.bad_steps = 0  # updates skipped in a row
+        self._pending: tuple[int, StepMetrics] | None = None
+        start = int(state.get("step", 0))
+        for path in (workdir.metrics, workdir.timings):
+            cut_rows(path, start)
+        self._board = _board(workdir.tensorboard, start)
+        self._step = start
+        self.restart_clock()
+        self._bar = Progress(
+            TextColumn("step {task.completed}/{task.total}"), BarColumn(None),
+            TextColumn("{task.fields[told]}"), TimeElapsedColumn(), TextColumn("left"),
+            TimeRemainingColumn(), console=Console(stderr=True), disable=not sys.stderr.isatty(),
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=total_steps, completed=start, told="compiling")
+
+    def __enter__(self) -> "Report":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        if self._board is not None:
+            self._board.close()
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold."""
+        return {"window": self._window, "tokens": self.tokens, "skipped": self.skipped}
+
+    def push(self, step: int, metrics: StepMetrics) -> None:
+        """Take in the metrics of a step just dispatched; read those of the step before."""
+        self.flush()
+        self._pending = step, metrics
+
+    def flush(self) -> None:
+        """Read the metrics that are still out; waits for their step."""
+        if self._pending is not None:
+            step, metrics = self._pending
+            self._pending = None
+            self._take(step, jax.device_get(metrics))
+
+    def _take(self, step: int, metrics: StepMetrics) -> None:
+        sums = [float(x) for x in metrics.sums]
+        self._step = step
+        self.tokens += int(sums[Sums._fields.index("tokens")])
+        self.bad_steps = int(metrics.bad_steps)
+        if metrics.skipped:
+            self.skipped += 1
+            log.warning("step %d: loss or gradient not finite; update skipped", step)
+        else:
+            window = self._window
+            for key, value in zip(Sums._fields, sums, strict=True):
+                window[key] += value
+            window["grad_norm"] += float(metrics.grad_norm)
+            window["steps"] += 1
+        if step % self._log_every == 0:
+            self._write(step)
+        else:
+            self._bar.update(self._task, completed=step)
+
+    def _write(self, step: int) -> None:
+        w, self._window = self._window, dict(_EMPTY)
+        nan = float("nan")
+        per_token = 1 / w["tokens"] if w["tokens"] else nan
+        row = {
+            "step": step,
+            "loss": w["loss"] * per_token,
+            "nll": w["nll"] * per_token,
+            "accuracy": w["correct"] * per_token,
+            "grad_norm": w["grad_norm"] / w["steps"] if w["steps"] else nan,
+            "learning_rate": float(self._schedule(step - 1)),
+            "target_tokens": self.tokens,
+            "skipped": self.skipped,
+        }
+        append_row(self._workdir.metrics, row)
+        self._to_board(step, "train", row)
+        now = time.monotonic()
+        seconds = max(now - self._clock, 1e-9)
+        rate = (self.tokens - self._clock_tokens) / seconds
+        rates = {
+            "target_tokens_per_s": round(rate, 1),
+            "steps_per_s": round((step - self._clock_step) / seconds, 4),
+        }
+        self.restart_clock()
+        append_row(self._workdir.timings, {"step": step, "time": time.time(), **rates})
+        self._to_board(step, "rate", rates)
+        told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
+        self._bar.update(self._task, completed=step, told=told)
+        if self._bar.disable:
+            log.info("step %d  %s", step, told)
+
+    def validation(self, step: int, scores: dict[str, float]) -> None:
+        """Write the scores of a validation."""
+        row = {f"validation_{key}": value for key, value in scores.items()}
+        append_row(self._workdir.metrics, {"step": step, **row})
+        self._to_board(step, "validation", scores)
+        told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
+        log.info("step %d  validation  %s", step, told)
+
+    def restart_clock(self) -> None:
+        """Leave what happened since the last row, a validation or a save, out of the rates."""
+        self._clock, self._clock_tokens = time.monotonic(), self.tokens
+        self._clock_step = self._step
+
+    def _to_board(self, step: int, group: str, values: dict[str, float]) -> None:
+        if self._board is not None:
+            for key, value in values.items():
+                if key != "step":
+                    self._board.add_scalar(f"{group}/{key}", value, step)
+
+
+_EMPTY = {"loss": 0.0, "nll": 0.0, "correct": 0.0, "tokens": 0.0, "grad_norm": 0.0, "steps": 0}
+
+
+def _board(path: Path, start: int):
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        return None  # a machine without it trains all the same; metrics.jsonl holds everything
+    return SummaryWriter(str(path), purge_step=start + 1)

@@ -1,0 +1,48 @@
+"""Everything the step changes."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jax.sharding import Mesh
+
+from transformer_jax.arrays import Array, Int
+from transformer_jax.models.build import init_params
+from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.sharding.mesh import param_shardings
+
+
+@struct.dataclass
+class TrainState:
+    """Parameters, optimizer state and counters. `step` is also the position in the data."""
+
+    step: Int[Array, ""]  # batches seen
+    bad_steps: Int[Array, ""]  # updates skipped in a row because they were not finite
+    params: Any  # float32
+    opt_state: Any
+
+
+def init_state(
+    model: EncoderDecoder, tx: optax.GradientTransformation, seed: int, mesh: Mesh
+) -> TrainState:
+    """Return step 0, laid out on the mesh."""
+
+    def boxed(key: jax.Array) -> TrainState:
+        params = init_params(model, key)
+        zero = jnp.zeros((), jnp.int32)
+        return TrainState(zero, zero, params, tx.init(params))
+
+    key = jax.random.fold_in(jax.random.key(seed), 0)
+    shardings = param_shardings(jax.eval_shape(boxed, key), mesh)
+    with jax.set_mesh(mesh):
+        return jax.jit(lambda key: nn.unbox(boxed(key)), out_shardings=shardings)(key)
+
+
+def abstract(state: TrainState) -> TrainState:
+    """Return shapes, types and shardings of a state: what a checkpoint is restored into."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
+    )

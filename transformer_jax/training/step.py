@@ -1,0 +1,105 @@
+"""The train step and the validation step: pure functions of arrays."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.config import TrainingConfig
+from transformer_jax.data.batch import Batch
+from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.training.loss import Sums, loss_sums
+from transformer_jax.training.state import TrainState
+
+
+class StepMetrics(NamedTuple):
+    """What a step tells."""
+
+    sums: Sums
+    grad_norm: Float[Array, ""]  # before clipping
+    skipped: Float[Array, ""]  # 1 if the update was not finite and was left out
+    bad_steps: Any  # such updates in a row, this one included
+
+
+def batch_sums(
+    model: EncoderDecoder, config: TrainingConfig, params: Any, batch: Batch, key: Any
+) -> Sums:
+    """Return the loss sums of a batch; with a key, in training mode with dropout."""
+    train = key is not None
+    apply: Any = model.apply
+    logits = apply(
+        {"params": params},
+        batch.src_ids, batch.src_pos, batch.src_seg, batch.tgt_in, batch.tgt_pos, batch.tgt_seg,
+        train=train,
+        rngs={"dropout": key} if train else None,
+    )  # fmt: skip
+    targets, segments = jnp.asarray(batch.tgt_out), jnp.asarray(batch.tgt_seg)
+    return loss_sums(logits, targets, segments, config.label_smoothing, config.smoothing)
+
+
+def make_train_step(
+    model: EncoderDecoder, tx: optax.GradientTransformation, config: TrainingConfig, seed: int
+) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
+    """Return the function (state, batch) -> (state, metrics), to be jitted with donated state."""
+    gradient = jax.value_and_grad(_loss_first(model, config), has_aux=True)
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
+        grads, sums = _accumulate(gradient, state.params, batch, key, config.accumulation_steps)
+        tokens = jnp.maximum(sums.tokens, 1)
+        grads = jax.tree.map(lambda g: g / tokens, grads)
+        norm = optax.global_norm(grads)
+        finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
+        updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
+        bad_steps = jnp.where(finite, 0, state.bad_steps + 1)
+        new = TrainState(
+            step=state.step + 1,
+            bad_steps=bad_steps,
+            params=keep(params, state.params),
+            opt_state=keep(opt_state, state.opt_state),
+        )
+        return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps)
+
+    return train_step
+
+
+def make_validation_step(
+    model: EncoderDecoder, config: TrainingConfig
+) -> Callable[[Any, Batch], Sums]:
+    """Return the function (params, batch) -> sums, without dropout."""
+    return lambda params, batch: batch_sums(model, config, params, batch, None)
+
+
+def _loss_first(model: EncoderDecoder, config: TrainingConfig):
+    def loss(params, batch, key):
+        sums = batch_sums(model, config, params, batch, key)
+        return sums.loss, sums
+
+    return loss
+
+
+def _accumulate(gradient, params, batch: Batch, key, slices: int):
+    """Sum gradients over slices of the rows: the same batch in less memory."""
+    if slices == 1:
+        (_, sums), grads = gradient(params, batch, key)
+        return grads, sums
+    # Every slice takes rows from all over the batch, so each device keeps its own rows.
+    parts = jax.tree.map(
+        lambda x: x.reshape(x.shape[0] // slices, slices, *x.shape[1:]).swapaxes(0, 1), batch
+    )
+
+    def add(total, item):
+        part, number = item
+        (_, sums), grads = gradient(params, part, jax.random.fold_in(key, number))
+        return jax.tree.map(jnp.add, total, (grads, sums)), None
+
+    shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[1], shapes[0][1]))
+    (grads, sums), _ = jax.lax.scan(add, zeros, (parts, jnp.arange(slices)))
+    return grads, sums

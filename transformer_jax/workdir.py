@@ -1,0 +1,144 @@
+"""A work directory: what lies where in it, which experiment it belongs to, and who may write.
+
+config.json  tokenizer.model  checkpoints/<step>/  metrics.jsonl  timings.jsonl  train.log
+tensorboard/  eval/<split>.<checkpoint>.{hyp,json}
+"""
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import Experiment, differences, from_json, to_json
+from transformer_jax.errors import UserError
+
+# Fields that a continued run may change: they alter what is watched, not what is learned so far.
+_MAY_CHANGE = (
+    "training.steps", "training.max_minutes", "training.early_stopping", "training.log_every",
+    "training.max_bad_steps", "checkpoint.", "evaluation.", "decoding.", "mesh.",
+    "data.directory", "data.how_to_get", "data.validation", "data.test",
+)  # fmt: skip
+
+
+class WorkDir:
+    """The directory of one experiment. Nothing is created before `claim`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        self.config = self.path / "config.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.metrics = self.path / "metrics.jsonl"
+        self.timings = self.path / "timings.jsonl"
+        self.log = self.path / "train.log"
+        self.tensorboard = self.path / "tensorboard"
+        self.eval = self.path / "eval"
+
+    def experiment(self) -> Experiment:
+        """Read config.json.
+
+        Raises:
+          UserError: if there is none, or it does not fit this version.
+        """
+        try:
+            text = self.config.read_text(encoding="utf-8")
+        except OSError:
+            raise UserError(
+                f"{self.path}: no config.json here; train first, or check --workdir"
+            ) from None
+        try:
+            return from_json(text)
+        except (UserError, ValueError) as error:
+            raise UserError(f"{self.config}: {error}") from None
+
+    def check(self, experiment: Experiment) -> list[str]:
+        """Compare with the experiment that lives here, if one does.
+
+        Returns a line for each field that differs and may.
+
+        Raises:
+          UserError: if a field differs that must not; names them all.
+        """
+        if not self.config.exists():
+            if self.path.exists() and not self.path.is_dir():
+                raise UserError(f"--workdir={self.path}: is a file; name a directory")
+            if self.checkpoints.exists():
+                raise UserError(f"{self.path}: has checkpoints but no config.json; use another")
+            return []
+        changed = differences(self.experiment(), experiment)
+        lines = {path: f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items()}
+        refused = [line for path, line in lines.items() if not path.startswith(_MAY_CHANGE)]
+        if refused:
+            raise UserError(
+                f"{self.path}: holds another experiment; use another --workdir, or undo: "
+                + "; ".join(refused)
+            )
+        return list(lines.values())
+
+    @contextmanager
+    def claim(self, experiment: Experiment) -> Iterator[None]:
+        """Create the directory, keep other trainers out, and write config.json.
+
+        Raises:
+          UserError: if another trainer is at work here.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+            except OSError:
+                raise UserError(f"{self.path}: another trainer is at work here") from None
+            write_text(self.config, to_json(experiment))
+            yield
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def append_row(path: Path, row: dict[str, Any]) -> None:
+    """Append one JSON line; NaN and infinity become null, for JSON has neither."""
+    clean = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(clean) + "\n")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a JSON-lines file; a last line cut short by a crash is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+def cut_rows(path: Path, step: int) -> None:
+    """Drop the rows after a step, before a run continues from there."""
+    if path.exists():
+        rows = [row for row in read_rows(path) if row["step"] <= step]
+        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def default_workdir(config_spec: str) -> str:
+    """Return runs/<config>[-<variant>] for --config=configs/<config>.py[:<variant>]."""
+    path, _, variant = config_spec.partition(":")
+    return f"runs/{Path(path).stem}" + (f"-{variant}" if variant else "")
+
+
+def cache_dir() -> Path:
+    """Return the place of token stores and compiled programs, which all runs share."""
+    named = os.environ.get("TRANSFORMER_JAX_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "transformer_jax"
