@@ -12,7 +12,7 @@ from transformer_jax.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.models.encoder_decoder import EncoderDecoder
-from transformer_jax.training.loss import Sums, loss_sums
+from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.state import TrainState
 
 
@@ -31,14 +31,17 @@ def batch_sums(
     """Return the loss sums of a batch; with a key, in training mode with dropout."""
     train = key is not None
     apply: Any = model.apply
-    logits = apply(
+    hidden, table = apply(
         {"params": params},
         batch.src_ids, batch.src_pos, batch.src_seg, batch.tgt_in, batch.tgt_pos, batch.tgt_seg,
         train=train,
         rngs={"dropout": key} if train else None,
+        method=EncoderDecoder.hidden_and_table,
     )  # fmt: skip
     targets, segments = jnp.asarray(batch.tgt_out), jnp.asarray(batch.tgt_seg)
-    return loss_sums(logits, targets, segments, config.label_smoothing, config.smoothing)
+    return fused_loss_sums(
+        hidden, table, targets, segments, config.label_smoothing, config.smoothing
+    )
 
 
 def make_train_step(

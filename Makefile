@@ -1,0 +1,47 @@
+# On a fresh machine: `make demo`, `make test`. Each sets up .venv by itself.
+.PHONY: setup demo test check oracle clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -q -c constraints.txt
+DEMO := runs/demo
+
+setup: .venv/dev
+
+.venv/dev: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer, please"'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e '.[dev]'
+	touch $@
+
+.venv/bench: .venv/dev
+	$(PIP) -e '.[dev,bench]'
+	touch $@
+
+# Train on spelled-out numbers, score unseen ones, translate five.
+demo: setup
+	$(BIN)/python train.py --config=configs/spelled_numbers.py --workdir=$(DEMO)
+	$(BIN)/python eval.py --workdir=$(DEMO)
+	@echo
+	@for number in zwölf siebenundachtzig dreihunderteinundzwanzig neunzehntausendacht \
+	  'vier Millionen fünfhunderttausendsechs'; do echo "$$number"; done > $(DEMO)/five.de
+	@$(BIN)/transformer-jax translate --workdir=$(DEMO) < $(DEMO)/five.de | paste -d '\n' $(DEMO)/five.de - \
+	  | sed 'n; s/^/    -> /'
+	@echo
+	@echo "Translate one of your own:"
+	@echo "    echo 'achtundvierzigtausend' | $(BIN)/transformer-jax translate --workdir=$(DEMO)"
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# Live comparisons with torch and transformers.
+oracle: .venv/bench
+	$(BIN)/python -m pytest -m oracle tests/oracle
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
