@@ -75,7 +75,8 @@ class EncoderDecoder(nn.Module):
 
     def hidden_and_table(self, *batch: Any, train: bool) -> tuple[Array, Array]:
         """Return `hidden` [B T D] and the pre-softmax matrix [V D], for a loss that fuses them."""
-        return self.hidden(*batch, train=train), self.output.table
+        hidden: Any = self.hidden
+        return hidden(*batch, train), self.output.table
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Return the pre-softmax product."""
