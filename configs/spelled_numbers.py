@@ -29,10 +29,10 @@ def get_config(language: str = "de"):
 
     c.optimizer.schedule = "cosine"
     c.optimizer.learning_rate = 3e-3
-    c.optimizer.warmup_steps = 100
-    c.training.steps = 500
-    c.training.log_every = 50
-    c.checkpoint.every_steps = 250
-    c.evaluation.every_steps = 250
+    c.optimizer.warmup_steps = 60
+    c.training.steps = 320
+    c.training.log_every = 20
+    c.checkpoint.every_steps = 160
+    c.evaluation.every_steps = 160
     c.evaluation.bleu_sentences = 100
     return c

@@ -1,5 +1,6 @@
 """Orbax behind one door: save, restore, choose, average."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ class Checkpoints:
         sign = 1 if config.best_by == "bleu" else -1
 
         def value(scores: dict[str, float]) -> float:
-            return sign * scores[config.best_by]
+            score = sign * scores[config.best_by]
+            return score if math.isfinite(score) else -math.inf  # NaN has no place in an order
 
         best = policies.BestN(
             get_metric_fn=value, reverse=False, n=1, keep_checkpoints_without_metrics=False
@@ -57,20 +59,31 @@ class Checkpoints:
     def save(
         self, step: int, params: Any, training: Any, host: dict, scores: dict[str, float] | None
     ) -> None:
-        """Save a step; scores is {"bleu": ..., "loss": ...} where validation ran."""
+        """Save a step; scores is {"bleu": ..., "loss": ...} where validation ran.
+
+        `training` is {} for parameters that nobody goes on training.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
-        items = ocp.args.Composite(
-            params=ocp.args.StandardSave(params),
-            training=ocp.args.StandardSave(training),
-            host=ocp.args.JsonSave(host),
-        )
+        items = {"params": ocp.args.StandardSave(params), "host": ocp.args.JsonSave(host)}
+        if training:  # Orbax saves no empty tree
+            items["training"] = ocp.args.StandardSave(training)
         if step in self.steps():
             return  # a resumed run reached its own last save
-        saved = self._manager.save(step, args=items, metrics=scores, force=True)
+        composite = ocp.args.Composite(**items)
+        saved = self._manager.save(step, args=composite, metrics=scores, force=True)
         assert saved, f"checkpoint {step} was not saved"
 
     def restore(self, step: int, params: Any, training: Any) -> tuple[Any, Any, dict]:
-        """Return (params, training, host) of a step, laid out like the given abstract trees."""
+        """Return (params, training, host) of a step, laid out like the given abstract trees.
+
+        Raises:
+          UserError: if the step was saved without `training`.
+        """
+        if not (self._directory / str(step) / "training").exists():
+            raise UserError(
+                f"{self._directory / str(step)}: parameters alone, as `average` writes them, "
+                "cannot be trained on; go on in the work directory that they come from"
+            )
         items = ocp.args.Composite(
             params=ocp.args.StandardRestore(params),
             training=ocp.args.StandardRestore(training),

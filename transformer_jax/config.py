@@ -301,6 +301,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         model, data, training = self.model, self.data, self.training
+        _check(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
         _check(
             self.tokenizer.joint or model.tied_embeddings != "all",
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
@@ -308,12 +309,13 @@ class Experiment:
         )
         _check(
             model.positions != "learned" or model.max_positions >= data.max_length,
-            f"model.max_positions={model.max_positions} is below data.max_length={data.max_length}",
+            f"model.max_positions={model.max_positions} is below data.max_length={data.max_length}"
+            ": raise the one or lower the other",
         )
         _check(
             data.rows_divisible_by % training.accumulation_steps == 0,
             f"training.accumulation_steps={training.accumulation_steps} does not divide "
-            f"data.rows_divisible_by={data.rows_divisible_by}",
+            f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
         )
         save, every = self.checkpoint.every_steps, self.evaluation.every_steps
         _check(
@@ -329,7 +331,8 @@ class Experiment:
         )
         _check(
             self.checkpoint.best_by == "loss" or self.evaluation.bleu_sentences > 0,
-            "checkpoint.best_by='bleu' needs evaluation.bleu_sentences above 0",
+            f"checkpoint.best_by='bleu' needs evaluation.bleu_sentences="
+            f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )
 
 
@@ -340,9 +343,9 @@ def average_count(checkpoint: str) -> int | None:
       UserError: if it is none of these.
     """
     head, colon, tail = checkpoint.partition(":")
-    if head == "average" and colon and tail.isdigit() and int(tail) > 0:
+    if head == "average" and colon and tail.isdecimal() and int(tail) > 0:
         return int(tail)
-    if checkpoint in ("best", "last") or checkpoint.isdigit():
+    if checkpoint in ("best", "last") or checkpoint.isdecimal():
         return None
     raise UserError(f"checkpoint={checkpoint!r}: must be best, last, a step, or average:N")
 
@@ -392,6 +395,8 @@ def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str
     Raises:
       UserError: for an unknown or missing field, a wrong type or an impossible combination.
     """
+    if not isinstance(config, ConfigDict | dict):
+        raise UserError(f"{path}={config!r}: must be a group of fields")
     values = {key: config[key] for key in config}
     hints = typing.get_type_hints(kind)
     for key in values:
@@ -445,11 +450,11 @@ def _names(kind: Any) -> list[str]:
 
 def _unknown(path: str, config: ConfigDict) -> UserError:
     known = list(_flat(config.to_dict()))
-    hint = did_you_mean(path, known)
-    if not hint:  # perhaps the right name in the wrong group
-        last = path.rpartition(".")[2]
-        homes = [name for name in known if name.rpartition(".")[2] == last]
-        hint = f" (did you mean {homes[0]!r}?)" if homes else ""
+    last = path.rpartition(".")[2]
+    homes = [name for name in known if name.rpartition(".")[2] == last]  # in the wrong group
+    hint = did_you_mean(path, homes or known)
+    if homes and not hint:
+        hint = f" (did you mean {homes[0]!r}?)"
     return UserError(f"config.{path}: unknown field{hint}")
 
 
@@ -496,7 +501,9 @@ def _read(path: str, text: str, kind: Any) -> Any:
     if isinstance(kind, types.UnionType):
         return None if text in ("None", "none") else _read(path, text, _without_none(kind))
     if typing.get_origin(kind) is tuple:
-        inner = text.strip().removeprefix("(").removesuffix(")")
+        inner = text.strip()
+        if inner[:1] + inner[-1:] in ("()", "[]"):
+            inner = inner[1:-1]
         parts = [part.strip().strip("'\"") for part in inner.split(",") if part.strip()]
         element = typing.get_args(kind)[0]
         return tuple(_read(f"{path}[{i}]", part, element) for i, part in enumerate(parts))

@@ -44,13 +44,13 @@ class WorkDir:
           UserError: if there is none, or it does not fit this version.
         """
         try:
-            text = self.config.read_text(encoding="utf-8")
+            text = self.config.read_bytes()
         except OSError:
             raise UserError(
                 f"{self.path}: no config.json here; train first, or check --workdir"
             ) from None
         try:
-            return from_json(text)
+            return from_json(text.decode())
         except (UserError, ValueError) as error:
             raise UserError(f"{self.config}: {error}") from None
 
@@ -85,7 +85,10 @@ class WorkDir:
         Raises:
           UserError: if another trainer is at work here.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be created ({error.strerror})") from None
         with open(self.path / ".lock", "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process

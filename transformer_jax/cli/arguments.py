@@ -1,8 +1,11 @@
 """Command lines: a config file, then overrides of single fields."""
 
 import argparse
+import inspect
+import re
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -57,17 +60,33 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
         known = f"; there are {', '.join(near)}" if near else ""
         raise UserError(f"--config={spec}: no file {path}{did_you_mean(name, near)}{known}")
     try:
-        get_config = runpy.run_path(str(path))["get_config"]
+        get_config = runpy.run_path(str(path)).get("get_config")
+        if get_config is None:
+            raise UserError("defines no get_config; see configs/base.py")
+        if colon and not inspect.signature(get_config).parameters:
+            raise UserError(f"has no variants; leave out :{argument}")
         config = get_config(argument) if colon else get_config()
-    except UserError as error:
+        if not isinstance(config, ConfigDict):
+            raise UserError("get_config must return a ConfigDict; see configs/base.py")
+    except ValueError as error:
         raise UserError(f"--config={spec}: {error}") from None
-    except KeyError as error:
-        raise UserError(f"{path}: defines no get_config ({error})") from None
-    except (AttributeError, TypeError, SyntaxError) as error:  # a typo in the file
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+    except Exception as error:  # a typo in the file
+        raise UserError(_explain(path, error)) from None
     for field, text in overrides:
         override(config, field, text)
     return config
+
+
+def _explain(path: Path, error: Exception) -> str:
+    """Say on one line which line of a config file failed, and why."""
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if frame.filename == str(path)]
+    where = f"{path}:{frames[-1].lineno}: {frames[-1].line}" if frames else str(path)
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, AttributeError | KeyError) and "ml_collections" in stack[-1].filename:
+        hint = re.search(r'Did you mean "(\w+)"', reason)  # all the rest lists every other field
+        reason = f"unknown field{f' (did you mean {hint[1]!r}?)' if hint else ''}"
+    return f"{where}: {reason}"
 
 
 def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""transformer-jax average --workdir=DIR --checkpoint=average:5 --output=FILE.npz"""
+"""transformer-jax average --workdir=DIR --last=5 --output=DIR"""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -44,11 +44,12 @@ def main(argv: Sequence[str]) -> int:
 
     use_compilation_cache()
     console = Console(stderr=True)
-    trained = load(workdir.path, arguments.checkpoint)
+    checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
+    trained = load(workdir.path, checkpoint)
     trained.experiment = experiment
     result = evaluate(
         trained, src, references, experiment.decoding, split,
-        arguments.checkpoint or experiment.evaluation.checkpoint, workdir.eval,
+        checkpoint, workdir.eval,
         lambda batches: track(batches, "translating", console=console, transient=True),
     )  # fmt: skip
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
@@ -62,9 +63,9 @@ def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Ex
     """Return the experiment with overrides of what may change after training."""
     config = door(experiment)
     for field, text in overrides:
+        override(config, field, text)
         if field.partition(".")[0] not in ("decoding", "evaluation", "data", "mesh"):
             raise UserError(f"config.{field}: is part of the trained model and cannot change now")
-        override(config, field, text)
     return parse(config)
 
 

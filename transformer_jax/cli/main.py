@@ -8,6 +8,7 @@ from transformer_jax.cli.arguments import program
 
 COMMANDS = {
     "average": "save the mean of the last checkpoints",
+    "export": "write a trained model for another engine",
     "inspect": "show what a work directory holds",
     "translate": "translate standard input line by line",
 }

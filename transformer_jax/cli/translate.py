@@ -29,7 +29,8 @@ def main(argv: Sequence[str]) -> int:
     from transformer_jax.experiments.train import use_compilation_cache
 
     use_compilation_cache()
-    trained = load(arguments.workdir, arguments.checkpoint)
+    checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
+    trained = load(arguments.workdir, checkpoint)
     translator = trained.translator(decoding)
     sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # type: ignore[union-attr]
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def read_lines(path: Path) -> list[str]:
         raw = path.read_bytes()
         if path.suffix == ".gz":
             raw = gzip.decompress(raw)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     lines = raw.split(b"\n")

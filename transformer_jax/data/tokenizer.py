@@ -146,9 +146,11 @@ def _explain(config: TokenizerConfig, message: str) -> str:
     too_low = re.search(r"required_chars\D*\d+ vs (\d+)", message)
     if too_low:
         return (
-            f"{size}: the corpus has {too_low.group(1)} different characters; raise it, or lower "
-            "config.tokenizer.character_coverage"
+            f"{size}: the corpus needs at least {too_low.group(1)} pieces, one for each character; "
+            "raise it, or lower config.tokenizer.character_coverage"
         )
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        return "config.data.train: all lines are empty; a tokenizer cannot be trained on them"
     return f"config.tokenizer: SentencePiece could not train: {message}"
 
 

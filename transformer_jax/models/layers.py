@@ -46,7 +46,7 @@ class EncoderLayer(nn.Module):
 
     def __call__(self, x: Float[Array, "B S D"], view: View, train: bool) -> Float[Array, "B S D"]:
         y = self.self_attention_residual.read(x)
-        y, _ = self.self_attention(y, self.self_attention.keys_values(y), view, train)
+        y, _ = self.self_attention(*self.self_attention.queries_keys_values(y), view, train)
         x = self.self_attention_residual.write(x, y, train)
         y = self.feed_forward(self.feed_forward_residual.read(x), train)
         return self.feed_forward_residual.write(x, y, train)
@@ -82,13 +82,13 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Float[Array, "B T D"], KeysValues | None, Float[Array, "B N T S"]]:
         """Return the output, the cache with the new keys and values, and cross-attention."""
         y = self.self_attention_residual.read(x)
-        past = self.self_attention.keys_values(y)
+        queries, past = self.self_attention.queries_keys_values(y)
         if cache is not None and slots is not None:
             past = cache = cache.write(slots, past)
-        y, _ = self.self_attention(y, past, self_view, train)
+        y, _ = self.self_attention(queries, past, self_view, train)
         x = self.self_attention_residual.write(x, y, train)
-        y = self.cross_attention_residual.read(x)
-        y, weights = self.cross_attention(y, memory, cross_view, train)
+        queries = self.cross_attention.queries(self.cross_attention_residual.read(x))
+        y, weights = self.cross_attention(queries, memory, cross_view, train)
         x = self.cross_attention_residual.write(x, y, train)
         y = self.feed_forward(self.feed_forward_residual.read(x), train)
         return self.feed_forward_residual.write(x, y, train), cache, weights

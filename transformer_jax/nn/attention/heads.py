@@ -9,14 +9,14 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.attention import dense
 from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.dropout import Dropout
-from transformer_jax.nn.linear import Project
+from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.view import View
 
 MECHANISMS = {"dense": dense.mix}
 
 
 class Attention(nn.Module):
-    """Attention of queries x on keys and values made by `keys_values`."""
+    """Projections to heads, a mechanism between them, and the projection back."""
 
     config: ModelConfig
     dtype: jnp.dtype
@@ -32,14 +32,24 @@ class Attention(nn.Module):
 
     def keys_values(self, x: Float[Array, "B S D"]) -> KeysValues:
         """Return the keys and values of x."""
-        return KeysValues(_heads_first(self.key(x)), _heads_first(self.value(x)))
+        return KeysValues(*map(_heads_first, project_together(x, [self.key, self.value])))
+
+    def queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B N T H"]:
+        """Return the queries of x."""
+        return _heads_first(self.query(x))
+
+    def queries_keys_values(
+        self, x: Float[Array, "B T D"]
+    ) -> tuple[Float[Array, "B N T H"], KeysValues]:
+        """Return all three, for self-attention, in one product."""
+        q, k, v = map(_heads_first, project_together(x, [self.query, self.key, self.value]))
+        return q, KeysValues(k, v)
 
     def __call__(
-        self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
-        """Return the attended values and the weights."""
+        """Return what the queries gather from keys and values, and the weights."""
         mix = pick(MECHANISMS, self.config.attention, "config.model.attention")
-        q = _heads_first(self.query(x))
         mixed, weights = mix(q, *memory, view, lambda w: self.dropout(w, train))
         return self.output(mixed.swapaxes(1, 2)), weights
 

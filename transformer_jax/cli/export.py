@@ -1,0 +1,38 @@
+"""transformer-jax export --format=ctranslate2 --workdir=DIR --output=OUT"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.cli.arguments import Parser
+from transformer_jax.workdir import WorkDir
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write a trained model for another engine, and return the exit code."""
+    parser = Parser("Write a trained model for another engine.")
+    parser.add_argument("--format", default="ctranslate2", choices=("ctranslate2",))
+    parser.add_argument("--workdir", required=True)
+    parser.add_argument(
+        "--checkpoint", help="best, last, a step or average:N; default: the config's"
+    )
+    parser.add_argument("--output", required=True, type=Path, help="the new directory")
+    parser.add_argument(
+        "--quantization", default="float32", help="float32 (default), int8, float16 ..."
+    )
+    arguments = parser.parse_args(list(argv))
+    experiment = WorkDir(arguments.workdir).experiment()
+
+    from transformer_jax.api import load
+    from transformer_jax.export import ctranslate2
+
+    ctranslate2.refuse(experiment.model)
+    for warning in ctranslate2.lacks(experiment.decoding):
+        print(f"warning: {warning}", file=sys.stderr)
+    trained = load(arguments.workdir, arguments.checkpoint)
+    ctranslate2.export(
+        experiment.model, trained.params, trained.tokenizers, arguments.output,
+        arguments.quantization,
+    )  # fmt: skip
+    print(f"written to {arguments.output.absolute()}; give it pieces that end in </s>")
+    return 0

@@ -1,0 +1,150 @@
+"""A model directory for CTranslate2, the C++ engine (https://github.com/OpenNMT/CTranslate2)."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from transformer_jax.config import DecodingConfig, ModelConfig
+from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
+from transformer_jax.errors import UserError
+from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.vocabulary import BOS, EOS, UNK
+
+_POSITIONS = 1024  # rows written of a sinusoidal table
+
+
+def export(
+    config: ModelConfig, params: Any, tokenizers: TokenizerPair, output: Path, quantization: str
+) -> None:
+    """Write a directory that `ctranslate2.Translator` loads.
+
+    It expects sources as pieces with "</s>" at the end. `quantization` is float32, or int8 and
+    others that CTranslate2 makes of it.
+
+    Raises:
+      UserError: if CTranslate2 is not installed or cannot express the model, or output exists.
+    """
+    if output.exists():
+        raise UserError(f"--output={output}: exists already; name a new directory")
+    refuse(config)
+    try:
+        from ctranslate2.specs import TransformerSpec
+    except ImportError:
+        raise UserError("export needs ctranslate2: pip install 'transformer-jax[bench]'") from None
+    params = jax.tree.map(np.asarray, jax.device_get(params))
+    spec = TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.residual == "pre_norm",
+    )
+    _stack(spec.encoder, params["encoder"], config)
+    _stack(spec.decoder, params["decoder"], config)
+    shared = params.get("embedding")
+    source = (shared or params["src_embedding"])["table"]
+    target = (shared or params["tgt_embedding"])["table"]
+    spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
+    spec.decoder.projection.weight = params["output"]["table"] if "output" in params else target
+    for side, name in ((spec.encoder, "src_positions"), (spec.decoder, "tgt_positions")):
+        side.scale_embeddings = config.d_model**0.5
+        side.position_encodings.encodings = _positions(config, params.get(name))
+    _vocabularies(spec, tokenizers)
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    output.mkdir(parents=True)
+    spec.save(str(output))
+    for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
+        (output / name).write_bytes(tokenizer.model)
+
+
+def refuse(config: ModelConfig) -> None:
+    """Raise a UserError that names the choice CTranslate2 cannot express, if there is one."""
+    if config.key_size != config.value_size:
+        raise UserError(
+            f"config.model.v_head_dim={config.value_size}: CTranslate2 knows no value heads of "
+            f"another size than key heads ({config.key_size})"
+        )
+    if config.key_size * config.num_heads != config.d_model:
+        raise UserError(
+            f"config.model.head_dim={config.key_size}: CTranslate2 wants num_heads x head_dim = "
+            f"d_model, here {config.num_heads} x {config.key_size} and {config.d_model}"
+        )
+
+
+def lacks(decoding: DecodingConfig) -> list[str]:
+    """Return a warning for each decoding setting that CTranslate2 does not have."""
+    warnings = []
+    if decoding.length_penalty != "power":
+        warnings.append(
+            f"decoding.length_penalty={decoding.length_penalty!r}: CTranslate2 divides by "
+            "length^alpha ('power') alone"
+        )
+    if decoding.stop != "width":
+        warnings.append(
+            f"decoding.stop={decoding.stop!r}: CTranslate2 stops when beam_size hypotheses are "
+            "finished ('width')"
+        )
+    return warnings
+
+
+def _positions(config: ModelConfig, params: Any) -> np.ndarray:
+    if params is not None:
+        return params["table"]
+    table = POSITIONS[config.positions](config.d_model, config.max_positions).table(_POSITIONS)
+    return table.astype(np.float32)
+
+
+def _stack(spec: Any, params: Any, config: ModelConfig) -> None:
+    if "final_norm" in params:
+        _norm(spec.layer_norm, params["final_norm"])
+    for number, layer in enumerate(spec.layer):
+        p = params[f"layer_{number}"]
+        q, k, v = (_inward(p["self_attention"][name], config) for name in ("query", "key", "value"))
+        _linear(layer.self_attention.linear[0], *_join(q, k, v))
+        _linear(layer.self_attention.linear[1], *_outward(p["self_attention"]["output"], config))
+        _norm(layer.self_attention.layer_norm, p["self_attention_residual"]["norm"])
+        if "cross_attention" in p:
+            a = p["cross_attention"]
+            q, k, v = (_inward(a[name], config) for name in ("query", "key", "value"))
+            _linear(layer.attention.linear[0], *q)
+            _linear(layer.attention.linear[1], *_join(k, v))
+            _linear(layer.attention.linear[2], *_outward(a["output"], config))
+            _norm(layer.attention.layer_norm, p["cross_attention_residual"]["norm"])
+        up, down = p["feed_forward"]["up"], p["feed_forward"]["down"]
+        _linear(layer.ffn.linear_0, up["kernel"].T, up["bias"])
+        _linear(layer.ffn.linear_1, down["kernel"].T, down["bias"])
+        _norm(layer.ffn.layer_norm, p["feed_forward_residual"]["norm"])
+
+
+def _inward(p: Any, config: ModelConfig) -> tuple[np.ndarray, np.ndarray]:
+    return p["kernel"].reshape(config.d_model, -1).T, p["bias"].reshape(-1)
+
+
+def _outward(p: Any, config: ModelConfig) -> tuple[np.ndarray, np.ndarray]:
+    return p["kernel"].reshape(-1, config.d_model).T, p["bias"]
+
+
+def _join(*maps: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    weights, biases = zip(*maps, strict=True)
+    return np.concatenate(weights), np.concatenate(biases)
+
+
+def _linear(spec: Any, weight: np.ndarray, bias: np.ndarray) -> None:
+    spec.weight, spec.bias = np.ascontiguousarray(weight), np.ascontiguousarray(bias)
+
+
+def _norm(spec: Any, p: Any) -> None:
+    spec.gamma, spec.beta = p["scale"], p["bias"]
+
+
+def _vocabularies(spec: Any, tokenizers: TokenizerPair) -> None:
+    def pieces(tokenizer: Tokenizer) -> list[str]:
+        return tokenizer.pieces(range(tokenizer.size))
+
+    spec.register_source_vocabulary(pieces(tokenizers.src))
+    spec.register_target_vocabulary(pieces(tokenizers.tgt))
+    bos, eos, unk = tokenizers.tgt.pieces((BOS, EOS, UNK))
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = bos, eos, unk
+    spec.config.decoder_start_token = bos
