@@ -55,7 +55,7 @@ def make_train_step(
         grads, sums = _accumulate(gradient, state.params, batch, key, config.accumulation_steps)
         tokens = jnp.maximum(sums.tokens, 1)
         grads = jax.tree.map(lambda g: g / tokens, grads)
-        norm = optax.global_norm(grads)
+        norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
