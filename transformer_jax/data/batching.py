@@ -6,7 +6,7 @@ the order of the data does not depend on how many processes read it.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Shape(NamedTuple):
     tgt_length: int
 
 
+@runtime_checkable
 class Plan(Protocol):
     """Which pairs make up which batch."""
 

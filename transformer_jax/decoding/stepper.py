@@ -1,10 +1,11 @@
 """The three methods through which every search sees every model."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from transformer_jax.arrays import Array, Float, Int
 
 
+@runtime_checkable
 class Stepper(Protocol):
     """A model, as far as a search is concerned. The state is any pytree."""
 
