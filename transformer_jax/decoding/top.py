@@ -17,9 +17,9 @@ def top_k(x: Float[Array, "R V"], k: int) -> tuple[Float[Array, "R k"], Int[Arra
     rows, size = x.shape
     blocks = -(-size // _BLOCK)
     if blocks <= k:
-        return jax.lax.top_k(x, k)
-    low = jnp.finfo(x.dtype).min
-    x = jnp.pad(x, ((0, 0), (0, blocks * _BLOCK - size)), constant_values=low)
+        values, where = jax.lax.top_k(x, k)
+        return values, where
+    x = jnp.pad(x, ((0, 0), (0, blocks * _BLOCK - size)), constant_values=-jnp.inf)
     x = x.reshape(rows, blocks, _BLOCK)
     _, chosen = jax.lax.top_k(x.max(-1), k)
     chosen = jnp.sort(chosen)  # of equal entries the first wins, as in jax.lax.top_k

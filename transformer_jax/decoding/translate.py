@@ -5,14 +5,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.beam import beam_search
 from transformer_jax.decoding.greedy import greedy_search
+from transformer_jax.decoding.penalty import PENALTIES
 from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
-from transformer_jax.vocabulary import EOS
+from transformer_jax.vocabulary import EOS, PAD
 
 _LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -105,7 +108,9 @@ def _search(model, config: DecodingConfig, params, ids, limits, length: int):
     stepper = EncoderDecoderStepper(model, params)
     if config.beam_size == 1:
         tokens, log_prob = greedy_search(stepper, ids, limits, length)
-        return tokens[:, None], log_prob[:, None]
+        penalty = pick(PENALTIES, config.length_penalty, "config.decoding.length_penalty")
+        written = jnp.maximum((tokens != PAD).sum(1), 1)
+        return tokens[:, None], (log_prob / penalty(written, config.alpha))[:, None]
     return beam_search(stepper, ids, limits, length, config)
 
 
