@@ -9,7 +9,6 @@ import optax
 from flax import struct
 from jax.sharding import Mesh
 
-from transformer_jax.arrays import Array, Int
 from transformer_jax.models.build import init_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import param_shardings
@@ -19,8 +18,9 @@ from transformer_jax.sharding.mesh import param_shardings
 class TrainState:
     """Parameters, optimizer state and counters. `step` is also the position in the data."""
 
-    step: Int[Array, ""]  # batches seen
-    bad_steps: Int[Array, ""]  # updates skipped in a row because they were not finite
+    # Leaves are arrays, or their shapes or shardings in trees that describe a state.
+    step: Any  # int32: batches seen
+    bad_steps: Any  # int32: updates skipped in a row because they were not finite
     params: Any  # float32
     opt_state: Any
 

@@ -1,0 +1,118 @@
+"""The paper's formulas, written out number by number."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.nn.attention.dense import mix
+from transformer_jax.nn.norm import LayerNorm
+from transformer_jax.nn.positions import Sinusoidal, SinusoidalTensor2Tensor
+from transformer_jax.nn.view import self_view
+from transformer_jax.training.loss import loss_sums, smoothing_weights
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def same(actual, expected):
+    assert actual.dtype == "float64"
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_sinusoids():
+    """Paper 3.5: sine and cosine take turns, PE(pos, 2i) = sin(pos / 10000^(2i / d))."""
+    positions, d = [[0, 7, 2], [1, 0, 30]], 6
+    expected = np.zeros((2, 3, d))
+    for row, column in np.ndindex(2, 3):
+        for i in range(d // 2):
+            angle = positions[row][column] / 10000 ** (2 * i / d)
+            expected[row, column, 2 * i] = math.sin(angle)
+            expected[row, column, 2 * i + 1] = math.cos(angle)
+    same(Sinusoidal(d, 0).embed(jnp.asarray(positions), 31), expected)
+
+
+def test_sinusoids_of_tensor2tensor():
+    """Sines, then cosines, of periods from 2 pi to 10000 x 2 pi, both ends included."""
+    positions, d = [[0, 7, 2], [1, 0, 30]], 8
+    expected = np.zeros((2, 3, d))
+    for row, column in np.ndindex(2, 3):
+        for i in range(d // 2):
+            angle = positions[row][column] / 10000 ** (i / (d // 2 - 1))
+            expected[row, column, i] = math.sin(angle)
+            expected[row, column, d // 2 + i] = math.cos(angle)
+    same(SinusoidalTensor2Tensor(d, 0).embed(jnp.asarray(positions), 31), expected)
+
+
+def test_layer_norm():
+    """Epsilon is large here, so that it matters that it stands under the root."""
+    x, epsilon = RNG.normal(size=(2, 3, 5)), 0.1
+    scale, bias = RNG.normal(size=(2, 5))
+    expected = np.zeros_like(x)
+    for row, column in np.ndindex(2, 3):
+        vector = x[row, column]
+        mean = sum(vector) / 5
+        variance = sum((value - mean) ** 2 for value in vector) / 5
+        for i in range(5):
+            normal = (vector[i] - mean) / math.sqrt(variance + epsilon)
+            expected[row, column, i] = scale[i] * normal + bias[i]
+    params = {"scale": jnp.asarray(scale), "bias": jnp.asarray(bias)}
+    same(LayerNorm(epsilon).apply({"params": params}, jnp.asarray(x)), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_one_head(causal):
+    """Paper 3.2.1: softmax(q k / sqrt(d_k)) v, over two packed sentences and padding."""
+    pos, seg = [0, 1, 2, 0, 1, 0], [1, 1, 1, 2, 2, 0]
+    q, k = RNG.normal(size=(2, 6, 4))
+    v = RNG.normal(size=(6, 3))
+    expected, expected_weights = np.zeros((5, 3)), np.zeros((5, 6))
+    for i in range(5):  # what padding sees is nobody's concern
+        seen = [j for j in range(5) if seg[j] == seg[i] and (j <= i or not causal)]
+        powers = {j: math.exp(sum(q[i] * k[j]) / math.sqrt(4)) for j in seen}
+        for j in seen:
+            expected_weights[i, j] = powers[j] / sum(powers.values())
+            expected[i] += expected_weights[i, j] * v[j]
+    view = self_view(jnp.asarray([pos]), jnp.asarray([seg]), causal)
+    heads = (jnp.asarray(x)[None, None] for x in (q, k, v))
+    mixed, weights = mix(*heads, view, lambda weights: weights)
+    same(mixed[0, 0, :5], expected)
+    same(weights[0, 0, :5], expected_weights)
+
+
+@pytest.mark.parametrize("smoothing", ["tensor2tensor", "uniform"])
+def test_label_smoothing(smoothing):
+    """The loss is the cross-entropy with an explicit distribution, its slope softmax minus that."""
+    epsilon, vocab = 0.2, 5
+    targets, segments = np.array([[4, 1, 3], [2, 0, 0]]), np.array([[1, 1, 2], [1, 0, 0]])
+    logits = RNG.normal(size=(2, 3, vocab))
+    logits[0, 1, 1] = 9.0  # the only target that is the first choice
+    logits[0, 0, 4] = logits[0, 2, 3] = logits[1, 0, 2] = -9.0
+    loss, nll, slopes = 0.0, 0.0, np.zeros_like(logits)
+    for place in zip(*np.nonzero(segments), strict=True):
+        if smoothing == "tensor2tensor":  # epsilon for the four others
+            distribution = np.full(vocab, epsilon / (vocab - 1))
+            distribution[targets[place]] = 1 - epsilon
+        else:  # epsilon for all five
+            distribution = np.full(vocab, epsilon / vocab)
+            distribution[targets[place]] += 1 - epsilon
+        softmax = np.exp(logits[place]) / np.exp(logits[place]).sum()
+        loss -= (distribution * np.log(softmax)).sum()
+        nll -= np.log(softmax[targets[place]])
+        slopes[place] = softmax - distribution
+        gold, rest = smoothing_weights(epsilon, vocab, smoothing)
+        same(gold * np.eye(vocab)[targets[place]] + rest, distribution)
+
+    def sums(logits):
+        return loss_sums(logits, jnp.asarray(targets), jnp.asarray(segments), epsilon, smoothing)
+
+    actual = sums(jnp.asarray(logits))
+    same(jnp.stack(actual), [loss, nll, 1, 4])
+    same(jax.grad(lambda x: sums(x).loss)(jnp.asarray(logits)), slopes)

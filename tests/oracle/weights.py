@@ -1,0 +1,72 @@
+"""Which of torch's tensors is which of our leaves. Only numpy: recorded tensors need no torch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+# Our path, say encoder/layer_0/self_attention_residual/norm/scale, is translated word by word and
+# joined with dots. "side/word" goes before "word"; words that are not listed stay as they are.
+ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight"}
+COMMON = ATTENTION | LEAVES | {"self_attention": "self_attn", "feed_forward": "", "norm": ""}
+
+TRANSFORMERS = COMMON | {  # MarianMTModel, PegasusForConditionalGeneration
+    "embedding": "model.shared",
+    "encoder": "model.encoder",
+    "decoder": "model.decoder",
+    "cross_attention": "encoder_attn",
+    "self_attention_residual": "self_attn_layer_norm",
+    "cross_attention_residual": "encoder_attn_layer_norm",
+    "feed_forward_residual": "final_layer_norm",
+    "up": "fc1",
+    "down": "fc2",
+    "final_norm": "layer_norm",
+}
+TORCH_NN = COMMON | {  # torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer
+    "cross_attention": "multihead_attn",
+    "self_attention_residual": "norm1",
+    "cross_attention_residual": "norm2",
+    "encoder/feed_forward_residual": "norm2",
+    "decoder/feed_forward_residual": "norm3",
+    "up": "linear1",
+    "down": "linear2",
+    "final_norm": "norm",
+}
+
+
+def torch_name(path: str, words: Mapping[str, str]) -> str:
+    """Translate the path of one of our leaves."""
+    side, *_ = parts = path.replace("layer_", "layers/").split("/")
+    translated = (words.get(f"{side}/{part}", words.get(part, part)) for part in parts)
+    return ".".join(filter(None, translated))
+
+
+def from_torch(
+    tensors: Mapping[str, np.ndarray], shapes: Any, words: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """Return {our path: array}, of weights or of their gradients.
+
+    `shapes` is the tree of `abstract_params`. Each of its leaves must have a tensor, and no tensor
+    may be left over: so nothing is ever compared in part.
+    """
+    left, ours = _split_joint(tensors), {}
+    for path, leaf in flatten_dict(shapes, sep="/").items():
+        tensor = left.pop(torch_name(path, words))
+        # torch keeps matrices [out in]; our kernels are [in... out...] with heads unfolded.
+        ours[path] = (tensor.T if path.endswith("kernel") else tensor).reshape(leaf.shape)
+    assert not left, f"tensors that are none of our leaves: {sorted(left)}"
+    return ours
+
+
+def _split_joint(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Cut torch.nn's joint in_proj of q, k and v into the three that everyone else has."""
+    apart = {}
+    for name, tensor in tensors.items():
+        if "in_proj_" in name:
+            for letter, part in zip("qkv", np.split(tensor, 3), strict=True):
+                apart[name.replace("in_proj_", f"{letter}_proj.")] = part
+        else:
+            apart[name] = tensor
+    return apart
