@@ -150,7 +150,7 @@ class Report:
         self._clock, self._clock_tokens = time.monotonic(), self.tokens
         self._clock_step = self._step
 
-    def _to_board(self, step: int, group: str, values: dict[str, float]) -> None:
+    def _to_board(self, step: int, group: str, values: dict[str, Any]) -> None:
         if self._board is not None:
             for key, value in values.items():
                 if key != "step":
