@@ -1,6 +1,7 @@
 """The loop: dispatch a step, read what the one before told, validate, save, stop."""
 
 import enum
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -85,7 +86,7 @@ def train(run: Run, state: TrainState, progress: Progress, report: Report) -> Ou
             report.push(step, metrics)  # reads the step before, while this one runs
             progress.seconds = time.monotonic() - clock
             last = progress.why_finished(config, step) is not None
-            validation_due = last or (step % every == 0 and not signals)
+            validation_due = last or step % every == 0  # after a signal too: it is part of the run
             if validation_due or signals or step % run.experiment.checkpoint.every_steps == 0:
                 report.flush()
                 progress.seconds = time.monotonic() - clock
@@ -108,7 +109,7 @@ def _validate(run: Run, step: int, state: TrainState, progress: Progress, report
     report.validation(step, scores)
     by = run.experiment.checkpoint.best_by
     score = scores[by] if by == "bleu" else -scores[by]
-    if progress.best is None or score > progress.best:
+    if math.isfinite(score) and (progress.best is None or score > progress.best):
         progress.best, progress.evaluations_since_best = score, 0
     else:
         progress.evaluations_since_best += 1
@@ -122,6 +123,8 @@ def _training(state: TrainState) -> dict[str, Any]:
 def _save(
     run: Run, step: int, state: TrainState, progress: Progress, report: Report, scores: Any
 ) -> None:
+    if scores is not None and not all(map(math.isfinite, scores.values())):
+        scores = None  # a checkpoint without a score can be the last, but never the best
     host = {"step": step, **vars(progress), **report.state()}
     run.checkpoints.save(step, state.params, _training(state), host, scores)
 
