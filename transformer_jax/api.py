@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.translate import Translation, Translator
 from transformer_jax.errors import UserError
@@ -78,7 +78,7 @@ def load(workdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
     tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint)
     model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
     shapes = nn.unbox(abstract_params(model))
-    shardings = replicated(shapes, make_mesh(experiment.mesh))
+    shardings = replicated(shapes, make_mesh(MeshConfig()))
     like = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings
     )

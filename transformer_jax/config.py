@@ -164,6 +164,7 @@ class DataConfig:
             len(self.num_examples) == 3 and min(self.num_examples) > 0,
             f"num_examples={self.num_examples}: must be three positive sizes",
         )
+        _check(self.max_number <= 10**18, f"max_number={self.max_number}: must be at most 10^18")
         _check(
             self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from transformer_jax.choices import did_you_mean
@@ -93,6 +94,7 @@ def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
     """Make an entry point: a UserError becomes one line and exit code 2."""
 
     def entry() -> None:
+        absl_logging.set_verbosity(absl_logging.ERROR)  # libraries' remarks are not for users
         try:
             code = main(sys.argv[1:])
         except UserError as error:

@@ -36,7 +36,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     train = sources.load(data, "train")
     validation = sources.load(data, "validation")
     joint = experiment.tokenizer.joint
-    if workdir.config.exists():
+    if TokenizerPair.lies_in(workdir.path, joint) or workdir.checkpoints.exists():
         tokenizers = TokenizerPair.load(workdir.path, joint)
     else:
         tokenizers = train_pair(experiment.tokenizer, train.src, train.tgt)

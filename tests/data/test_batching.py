@@ -1,0 +1,255 @@
+"""Laws of every batch plan, and of the lengths that buckets have."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.batch import Batch
+from transformer_jax.data.batching import (
+    PLANS,
+    BatchSource,
+    BucketPlan,
+    PackPlan,
+    _first_fit,
+    choose_bounds,
+    fixed_batches,
+    padding_share,
+    rows_for,
+)
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS
+
+CONFIG = DataConfig(max_length=40, tokens_per_batch=700, num_buckets=3, rows_divisible_by=4)
+FIRST_HALF = np.arange(0, 300, 2)
+
+
+@pytest.fixture(params=PLANS)
+def plan(request, make_store):
+    return PLANS[request.param](make_store(), FIRST_HALF, CONFIG, 7)
+
+
+def batches(plan, start: int = 0, count: int | None = None) -> list:
+    """Return batches as plain lists, to be compared."""
+    found = []
+    for index in range(start, start + (len(plan) if count is None else count)):
+        shape, placement = plan.batch(index)
+        found.append((shape, [field.tolist() for field in placement]))
+    return found
+
+
+def pairs_of(batch: Batch) -> list[tuple[list[int], list[int]]]:
+    """Read the pairs back out of a batch."""
+    found = []
+    for row in range(len(batch.src_ids)):
+        for segment in range(1, int(batch.tgt_seg[row].max(initial=0)) + 1):
+            src = batch.src_ids[row, batch.src_seg[row] == segment]
+            tgt = batch.tgt_out[row, batch.tgt_seg[row] == segment]
+            found.append((src.tolist(), tgt.tolist()))
+    return found
+
+
+def sentences(side, pairs) -> list[list[int]]:
+    return [side.ids[side.offsets[i] : side.offsets[i + 1]].tolist() for i in pairs]
+
+
+# --- every plan ---------------------------------------------------------------------------------
+
+
+def test_every_pair_exactly_once_in_every_epoch(plan):
+    for epoch in range(3):
+        seen = [i for _, place in batches(plan, epoch * len(plan)) for i in place[0]]
+        assert sorted(seen) == FIRST_HALF.tolist()
+
+
+def test_a_batch_depends_on_seed_and_index_alone(plan, make_store):
+    """Not on what was asked before: resuming is a jump to an index."""
+    count = 3 * len(plan)
+    expected = batches(plan, 0, count)
+    fresh = type(plan)(make_store(), FIRST_HALF, CONFIG, 7)
+    for index in np.random.default_rng(0).permutation(count).tolist():
+        assert batches(fresh, index, 1) == [expected[index]]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own(plan, make_store):
+    other = type(plan)(make_store(), FIRST_HALF, CONFIG, 8)
+    orders = [batches(plan), batches(plan, len(plan)), batches(other), batches(other, len(other))]
+    for one, another in itertools.combinations(orders, 2):
+        assert one != another
+
+
+def test_shapes_are_announced_and_within_the_budget(plan):
+    for shape, _ in batches(plan, 0, 2 * len(plan)):
+        assert shape in plan.shapes
+    assert len(plan.shapes) <= CONFIG.num_buckets
+    for shape in plan.shapes:
+        assert shape.rows * max(shape.src_length, shape.tgt_length) <= CONFIG.tokens_per_batch
+        assert shape.rows % CONFIG.rows_divisible_by == 0
+        assert shape.rows > 0
+
+
+def test_pairs_fit_and_do_not_overlap(plan, make_store):
+    store = make_store()
+    for shape, (pairs, rows, src_offset, tgt_offset, segment) in batches(plan):
+        assert 0 <= min(rows) <= max(rows) < shape.rows
+        for side, length, offset in (
+            (store.src, shape.src_length, src_offset),
+            (store.tgt, shape.tgt_length, tgt_offset),
+        ):
+            taken = np.zeros((shape.rows, length), int)
+            for pair, row, start in zip(pairs, rows, offset, strict=True):
+                assert start + side.lengths[pair] <= length
+                taken[row, start : start + side.lengths[pair]] += 1
+            assert taken.max() == 1
+        numbers: dict[int, list[int]] = {}
+        for row, number in zip(rows, segment, strict=True):
+            numbers.setdefault(row, []).append(number)
+        assert all(sorted(x) == list(range(1, len(x) + 1)) for x in numbers.values())
+
+
+def test_the_text_of_an_epoch_comes_out_of_its_batches(plan, make_store):
+    store = make_store()
+    source = BatchSource(store, plan)
+    found = [pair for i in range(len(plan)) for pair in pairs_of(source[i])]
+    expected = zip(sentences(store.src, FIRST_HALF), sentences(store.tgt, FIRST_HALF), strict=True)
+    assert sorted(found) == sorted(expected)
+
+
+def test_every_segment_starts_with_bos(plan, make_store):
+    source = BatchSource(make_store(), plan)
+    for index in range(len(plan)):
+        batch = source[index]
+        starts = (batch.tgt_pos == 0) & (batch.tgt_seg > 0)
+        assert ((batch.tgt_in == BOS) == starts).all()
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_the_rows_of_all_processes_are_those_of_one(plan, make_store, processes):
+    store = make_store()
+    alone = BatchSource(store, plan)
+    parts = [BatchSource(store, plan, i, processes) for i in range(processes)]
+    for index in [0, 1, len(plan) - 1, len(plan), 5 * len(plan) + 1]:
+        joined = Batch(*map(np.concatenate, zip(*(part[index] for part in parts), strict=True)))
+        for one, other in zip(joined, alone[index], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_rows_that_cannot_be_divided_among_processes(plan, make_store):
+    with pytest.raises(UserError, match=r"^config\.data\.rows_divisible_by: .* 3 processes; make"):
+        BatchSource(make_store(), plan, 0, 3)
+
+
+def test_padding_share(plan, make_store):
+    store = make_store()
+    source = BatchSource(store, plan)
+    segments = [source[i].tgt_seg for i in range(len(plan))]
+    padding = sum(int((seg == 0).sum()) for seg in segments)
+    total = sum(seg.size for seg in segments)
+    assert padding_share(store, plan) == pytest.approx(padding / total)
+
+
+@pytest.mark.parametrize("kind", PLANS.values())
+def test_a_single_pair(kind, make_store):
+    plan = kind(make_store([3], [4]), np.array([0]), CONFIG, 0)
+    assert len(plan) == 1
+    assert batches(plan, 0)[0][1] == [[0], [0], [0], [0], [1]]
+    assert batches(plan, 9, 1) == batches(plan, 0)
+
+
+# --- each kind ----------------------------------------------------------------------------------
+
+
+def test_buckets_hold_their_lengths(make_store):
+    """A pair lies in the shortest bucket that holds both of its sides."""
+    store = make_store()
+    plan = BucketPlan(store, FIRST_HALF, CONFIG, 0)
+    bounds = [shape.src_length for shape in plan.shapes]
+    longest = np.maximum(store.src.lengths, store.tgt.lengths)
+    for shape, (pairs, *_) in batches(plan):
+        for pair in pairs:
+            assert shape.src_length == next(b for b in bounds if b >= longest[pair])
+    assert len(plan) == sum(
+        -(-sum(shape.src_length == next(b for b in bounds if b >= n) for n in longest[FIRST_HALF])
+          // shape.rows)
+        for shape in plan.shapes
+    )  # fmt: skip
+
+
+def test_packing_leaves_less_padding_than_buckets_of_one_length(make_store):
+    store = make_store()
+    packed = PackPlan(store, FIRST_HALF, CONFIG, 0)
+    bucket = BucketPlan(store, FIRST_HALF, dataclasses.replace(CONFIG, num_buckets=1), 0)
+    assert padding_share(store, packed) < 0.25 < padding_share(store, bucket)
+
+
+def test_a_pair_goes_to_the_first_row_with_room_on_both_sides():
+    src, tgt = np.array([5, 6, 4, 1, 8]), np.array([5, 6, 4, 3, 2])
+    rows = _first_fit(np.arange(5), src, tgt, 10)
+    assert rows == [
+        [(0, 0, 0, 1), (2, 5, 5, 2)],
+        [(1, 0, 0, 1), (3, 6, 6, 2)],  # one more source piece fits the first row; 3 targets do not
+        [(4, 0, 0, 1)],
+    ]
+
+
+# --- lengths and rows ---------------------------------------------------------------------------
+
+
+def padding(lengths, bounds) -> int:
+    return sum(min(b for b in bounds if b >= n) - n for n in lengths)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=15), st.integers(1, 5))
+def test_bounds_leave_the_least_padding(lengths, count):
+    bounds = choose_bounds(np.array(lengths), count)
+    assert bounds == sorted(set(bounds))
+    assert len(bounds) <= count
+    assert bounds[-1] == max(lengths)
+    options = sorted(set(lengths))
+    best = min(
+        padding(lengths, [*some, options[-1]])
+        for some in itertools.combinations(options[:-1], min(count, len(options)) - 1)
+    )
+    assert padding(lengths, bounds) == best
+
+
+def test_bounds_by_hand():
+    assert choose_bounds(np.array([3]), 8) == [3]
+    assert choose_bounds(np.array([2, 2, 2, 9, 10]), 2) == [2, 10]
+    assert choose_bounds(np.array([5, 1, 3]), 8) == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "divisor", "length", "rows"),
+    [(700, 4, 40, 16), (700, 4, 7, 100), (700, 8, 40, 16), (160, 4, 40, 4), (4096, 1, 3, 1365)],
+)
+def test_rows(tokens, divisor, length, rows):
+    config = DataConfig(max_length=40, tokens_per_batch=tokens, rows_divisible_by=divisor)
+    assert rows_for(config, length) == rows
+
+
+# --- validation ---------------------------------------------------------------------------------
+
+
+def test_fixed_batches_hold_everything_once_in_order_of_length(make_store):
+    store = make_store()
+    longest = np.maximum(store.src.lengths, store.tgt.lengths)
+    lengths = [10, 25, 40]
+    found = fixed_batches(store, lengths, 400, 8)
+    order = [pair for _, place in found for pair in place.pairs.tolist()]
+    assert sorted(order) == list(range(len(store)))
+    assert (np.diff(longest[order]) >= 0).all()
+    for shape, place in found:
+        assert shape.src_length == min(n for n in lengths if n >= longest[place.pairs].max())
+        assert shape.rows == 400 // shape.src_length // 8 * 8
+        assert len(place.pairs) <= shape.rows
+
+
+def test_a_fixed_batch_has_rows_even_where_one_row_is_over_the_budget(make_store):
+    ((shape, _),) = fixed_batches(make_store([500], [3]), [500], 400, 8)
+    assert shape == (8, 500, 500)

@@ -1,0 +1,184 @@
+"""Text files: which lines they hold, and what is said when they do not fit."""
+
+import gzip
+import re
+
+import pytest
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data import sources
+from transformer_jax.data.sources import read_lines, read_parallel
+from transformer_jax.errors import UserError
+
+
+@pytest.fixture(params=["plain", "gz"])
+def write(request, tmp_path):
+    """Write bytes to a file, as they are or compressed."""
+
+    def to(raw: bytes, name: str = "x.en"):
+        path = tmp_path / (name if request.param == "plain" else f"{name}.gz")
+        path.write_bytes(raw if request.param == "plain" else gzip.compress(raw))
+        return path
+
+    return to
+
+
+def corpus(directory, **changes) -> DataConfig:
+    return DataConfig(directory=str(directory), **changes)
+
+
+def refusal(call, *arguments) -> str:
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"one", ["one"]),
+        (b"one\n", ["one"]),
+        (b"one\n\n", ["one", ""]),
+        (b"one\n\ntwo", ["one", "", "two"]),
+        (b"\xef\xbb\xbfone\ntwo\n", ["one", "two"]),  # a byte order mark
+        (b"one\r\ntwo\r\n", ["one", "two"]),
+        (b"one\r\ntwo\r", ["one", "two"]),
+        (b"one\rstill one\n", ["one\rstill one"]),
+        ("one\u2028still\u2029one\n".encode(), ["one\u2028still\u2029one"]),
+        ("one\x85still\x0bone\x0c\x1c\n".encode(), ["one\x85still\x0bone\x0c\x1c"]),
+        (" ä 你 🦊 \n".encode(), [" ä 你 🦊 "]),
+        (b"a\xef\xbb\xbfb\n", ["a\ufeffb"]),  # a mark inside stays
+        (b"nul \x00\n", ["nul \x00"]),
+    ],
+)
+def test_lines_end_at_line_feeds_alone(write, raw, lines):
+    assert read_lines(write(raw)) == lines
+
+
+@pytest.mark.parametrize(
+    ("raw", "number", "byte", "column"),
+    [
+        (b"one\ntwo\nth\xffree\nfour\n", 3, "ff", 3),
+        (b"\xe4\n", 1, "e4", 1),  # latin-1
+        (b"one\ntw\xc3", 2, "c3", 3),  # cut inside a character
+    ],
+)
+def test_text_that_is_not_utf8(write, raw, number, byte, column):
+    path = write(raw)
+    message = refusal(read_lines, path)
+    assert message.startswith(f"{path}:{number}: not UTF-8 (byte 0x{byte} at column {column}); ")
+    assert "iconv" in message
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert refusal(read_lines, tmp_path / "x").startswith(f"{tmp_path}/x: cannot be read (")
+    assert refusal(read_lines, tmp_path).startswith(f"{tmp_path}: cannot be read (")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "not compressed"])
+def test_a_damaged_archive(tmp_path, damage):
+    raw = bytearray(gzip.compress(b"a line\n" * 1000))
+    if damage == "cut":
+        raw = raw[:-9]
+    elif damage == "flipped":
+        raw[20:30] = bytes(x ^ 0xFF for x in raw[20:30])
+    else:
+        raw = bytearray(b"a line\n")
+    path = tmp_path / "x.gz"
+    path.write_bytes(raw)
+    assert refusal(read_lines, path).startswith(f"{path}: cannot be read (")
+
+
+def test_parallel_files_have_as_many_lines(write):
+    src, tgt = write(b"1\n2\n3\n", "x.en"), write(b"1\n2\n", "x.de")
+    message = refusal(read_parallel, src, tgt)
+    assert message.startswith(f"{src} has 3 lines, {tgt} has 2: ")
+    assert read_parallel(src, src) == (["1", "2", "3"], ["1", "2", "3"])
+
+
+def test_parts_are_joined_in_order(tmp_path):
+    for part in ("one", "two"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").write_text(
+                f"{part} {language} 1\n{part} {language} 2"
+            )
+    found = sources.load(corpus(tmp_path, train=("two", "one")), "train")
+    assert found.src == ["two en 1", "two en 2", "one en 1", "one en 2"]
+    assert found.tgt == ["two de 1", "two de 2", "one de 1", "one de 2"]
+    assert found[2] == {"src": "one en 1", "tgt": "one de 1"}
+    assert len(found) == 4
+
+
+def test_plain_files_win_over_archives_and_each_side_may_be_either(tmp_path):
+    (tmp_path / "train.en").write_text("plain\n")
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"packed\n"))
+    (tmp_path / "train.de.gz").write_bytes(gzip.compress(b"gepackt\n"))
+    found = sources.load(corpus(tmp_path), "train")
+    assert (found.src, found.tgt) == (["plain"], ["gepackt"])
+
+
+@pytest.mark.parametrize("missing", ["en", "de"])
+def test_missing_files_say_where_and_how(tmp_path, missing):
+    (tmp_path / f"train.{'de' if missing == 'en' else 'en'}").write_text("x\n")
+    message = refusal(sources.load, corpus(tmp_path, how_to_get="wget -r it"), "train")
+    assert f"config.data.directory='{tmp_path}'" in message
+    assert f"neither train.{missing} nor train.{missing}.gz in {tmp_path}" in message
+    assert "--config.data.directory" in message
+    assert message.endswith("Get it with: wget -r it")
+    assert "Get it" not in refusal(sources.load, corpus(tmp_path), "train")
+
+
+def test_without_a_directory_files_are_sought_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = refusal(sources.load, DataConfig(), "train")
+    assert (
+        f"config.data.directory=None: found neither train.en nor train.en.gz in {tmp_path}"
+        in message
+    )
+    (tmp_path / "train.en").write_text("x\n")
+    (tmp_path / "train.de").write_text("y\n")
+    assert sources.load(DataConfig(), "train").src == ["x"]
+
+
+def test_a_split_without_pairs(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").write_text("")
+    message = refusal(sources.load, corpus(tmp_path), "train")
+    assert message == "config.data.train=('train',): holds no pairs"
+    assert (
+        refusal(sources.load, corpus(tmp_path, test=()), "test")
+        == "config.data.test=(): holds no pairs"
+    )
+
+
+def test_the_fingerprint_changes_with_the_content(tmp_path):
+    def of(src: str, tgt: str) -> str:
+        (tmp_path / "train.en").write_text(src)
+        (tmp_path / "train.de").write_text(tgt)
+        return sources.load(corpus(tmp_path), "train").fingerprint
+
+    one = of("a\nb\n", "c\nd\n")
+    assert one == of("a\nb", "c\r\nd\r\n")  # the same lines
+    others = [of("a\nx\n", "c\nd\n"), of("a\nb\n", "c\nx\n"), of("b\na\n", "d\nc\n"),
+              of("c\nd\n", "a\nb\n"), of("a\nb\n\n", "c\nd\n\n"),
+              of("a\nbc\n", "\nd\n")]  # fmt: skip
+    assert len({one, *others}) == 7
+
+
+def test_real_text(multi30k):
+    config = corpus(multi30k, validation=("val",))
+    found = sources.load(config, "validation")
+    assert len(found) == len(found.tgt) == 1014
+    assert found[0] == {
+        "src": "A group of men are loading cotton onto a truck",
+        "tgt": "Eine Gruppe von Männern lädt Baumwolle auf einen Lastwagen",
+    }
+    assert not any(re.search(r"[\r\n]", line) for line in [*found.src, *found.tgt])
+
+
+def test_every_source_has_a_choice():
+    message = refusal(sources.load, DataConfig(source="texts"), "train")  # type: ignore[arg-type]
+    assert message.startswith("config.data.source: unknown choice 'texts' (did you mean 'text'?)")

@@ -1,0 +1,118 @@
+"""Tokenised once, read for ever; and which pairs training leaves out."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataConfig, TokenizerConfig
+from transformer_jax.data import token_store
+from transformer_jax.data.sources import Corpus
+from transformer_jax.data.token_store import open_store, select
+from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair, train_pair
+
+
+@pytest.fixture(scope="module")
+def tokenizers(numbers) -> TokenizerPair:
+    config = TokenizerConfig(vocab_size=64, joint=False)
+    return train_pair(config, numbers.src, numbers.tgt)
+
+
+def same(one, other) -> bool:
+    return all(
+        np.array_equal(x, y) for a, b in zip(one, other, strict=True)
+        for x, y in zip(a, b, strict=True)
+    )  # fmt: skip
+
+
+def stores(cache) -> set[str]:
+    return {path.name for path in (cache / "tokens").iterdir()}
+
+
+def test_it_holds_what_the_tokenizers_say(numbers, tokenizers, tmp_path):
+    store = open_store(numbers, tokenizers, tmp_path)
+    assert len(store) == len(numbers)
+    for side, lines, tokenizer in zip(store, (numbers.src, numbers.tgt), tokenizers, strict=True):
+        expected = tokenizer.encode(lines)
+        assert side.lengths.tolist() == [len(ids) for ids in expected]
+        assert side.ids.tolist() == list(itertools.chain(*expected))
+        for i in (0, 7, len(lines) - 1):
+            assert side.ids[side.offsets[i] : side.offsets[i + 1]].tolist() == expected[i]
+
+
+def test_a_second_opening_tokenises_nothing(numbers, tokenizers, tmp_path, monkeypatch):
+    first = open_store(numbers, tokenizers, tmp_path)
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_: pytest.fail("tokenised again"))
+    assert same(open_store(numbers, tokenizers, tmp_path), first)
+    assert len(stores(tmp_path)) == 1  # and nothing half-written beside it
+
+
+def test_chunks_do_not_show(numbers, tokenizers, tmp_path, monkeypatch):
+    whole = open_store(numbers, tokenizers, tmp_path / "whole")
+    monkeypatch.setattr(token_store, "_CHUNK", 7)
+    assert same(open_store(numbers, tokenizers, tmp_path / "chunks"), whole)
+
+
+@pytest.mark.parametrize("name", ["src.ids", "tgt.ids", "src.offsets", "tgt.offsets", "sizes.json"])
+@pytest.mark.parametrize("damage", ["cut", "odd", "empty", "gone"])
+def test_a_damaged_store_is_made_anew(numbers, tokenizers, tmp_path, name, damage):
+    first = open_store(numbers, tokenizers, tmp_path)
+    first = type(first)(*(type(side)(*map(np.array, side)) for side in first))  # off the disk
+    path = tmp_path / "tokens" / stores(tmp_path).pop() / name
+    raw = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        path.write_bytes({"cut": raw[:-8], "odd": raw[:-1], "empty": b""}[damage])
+    assert same(open_store(numbers, tokenizers, tmp_path), first)
+    assert path.read_bytes() == raw
+
+
+def test_the_key_changes_with_text_and_tokenizer(numbers, tokenizers, tmp_path):
+    other = TokenizerPair(tokenizers.tgt, tokenizers.src)
+    changed = dataclasses.replace(numbers, fingerprint="other")
+    for count, arguments in enumerate(
+        [(numbers, tokenizers), (changed, tokenizers), (numbers, other)], 1
+    ):
+        open_store(*arguments, tmp_path)
+        assert len(stores(tmp_path)) == count
+
+
+def test_a_failure_leaves_nothing_behind(numbers, tokenizers, tmp_path, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        open_store(numbers, tokenizers, tmp_path)
+    assert stores(tmp_path) == set()
+
+
+def test_empty_lines_are_kept(tokenizers, tmp_path):
+    corpus = Corpus(["", "eins", ""], ["one", "", ""], "gaps")
+    store = open_store(corpus, tokenizers, tmp_path)
+    assert store.src.lengths.tolist()[::2] == [1, 1]
+    assert store.tgt.lengths.tolist()[1:] == [1, 1]
+
+
+def test_each_dropped_pair_is_counted_once_under_its_first_reason(make_store):
+    lengths = [
+        (5, 6),  # kept
+        (1, 6), (6, 1), (1, 1),  # empty
+        (1, 30),  # empty first, though too long and too uneven
+        (21, 20), (20, 21),  # too long
+        (30, 2),  # too long first, though too uneven
+        (20, 20),  # kept: not longer than allowed
+        (13, 4), (4, 13),  # too uneven
+        (12, 4), (4, 12),  # kept: not more uneven than allowed
+    ]  # fmt: skip
+    store = make_store(*map(list, zip(*lengths, strict=True)))
+    config = DataConfig(max_length=20, max_length_ratio=3.0)
+    pairs, dropped = select(store, config)
+    assert pairs.tolist() == [0, 8, 11, 12]
+    assert dropped == {"empty": 4, "longer than 20 pieces": 3, "more uneven than 3": 2}
+    assert len(pairs) + sum(dropped.values()) == len(store)
+
+
+def test_nothing_is_dropped_without_a_reason(make_store):
+    store = make_store()
+    pairs, dropped = select(store, DataConfig())
+    assert pairs.tolist() == list(range(len(store)))
+    assert set(dropped.values()) == {0}

@@ -1,0 +1,61 @@
+"""Our scores are sacrebleu's."""
+
+import pytest
+import sacrebleu
+
+from transformer_jax.config import EvaluationConfig
+from transformer_jax.evaluation.metrics import exact_match, score
+
+REFERENCES = ["The cat sat on the mat, twice.", "It's raining cats & dogs!", "", "A Dog barks ."]
+HYPOTHESES = ["the cat sat on a mat, twice.", "It's raining cats and dogs!", "x", "A dog barks ."]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("tokenize", ["13a", "none", "char", "intl", "zh"])
+def test_scores_are_those_of_sacrebleu(tokenize, lowercase):
+    config = EvaluationConfig(bleu_tokenize=tokenize, lowercase=lowercase)
+    bleu, chrf = score(HYPOTHESES, REFERENCES, config)
+    expected = sacrebleu.corpus_bleu(
+        HYPOTHESES, [REFERENCES], tokenize=tokenize, lowercase=lowercase, force=True
+    )
+    assert bleu.value == expected.score
+    assert chrf.value == sacrebleu.CHRF(lowercase=lowercase).corpus_score(
+        HYPOTHESES, [REFERENCES]
+    ).score  # fmt: skip
+    assert (bleu.name, chrf.name) == ("BLEU", "chrF")
+    case = "lc" if lowercase else "mixed"
+    assert bleu.signature.startswith(
+        f"nrefs:1|case:{case}|eff:no|tok:{tokenize}|smooth:exp|version:"
+    )
+    assert chrf.signature.startswith(f"nrefs:1|case:{case}|eff:yes|nc:6|nw:0|space:no|version:")
+    assert bleu.details == str(expected)
+
+
+def test_case_and_tokenisation_are_counted_as_the_signature_says():
+    values = {
+        (tokenize, lowercase): score(
+            HYPOTHESES, REFERENCES, EvaluationConfig(bleu_tokenize=tokenize, lowercase=lowercase)
+        )[0].value
+        for tokenize in ("13a", "none")
+        for lowercase in (False, True)
+    }
+    assert len(set(values.values())) == 4
+    assert values["13a", True] > values["13a", False] > values["none", False]
+
+
+def test_the_same_text_scores_100():
+    texts = ["one two three four five", "six seven eight nine ten"]
+    assert [s.value for s in score(texts, texts, EvaluationConfig())] == pytest.approx([100, 100])
+    assert exact_match(texts, texts) == 100
+
+
+def test_exact_match():
+    assert exact_match(["a", "b", "c", ""], ["a", "B", "c ", ""]) == 50
+    assert exact_match([], []) == 0
+
+
+def test_line_counts_must_match():
+    with pytest.raises(ValueError, match="1 hypotheses for 2 references"):
+        score(["a"], ["a", "b"], EvaluationConfig())
+    with pytest.raises(ValueError, match="longer"):
+        exact_match(["a"], ["a", "b"])

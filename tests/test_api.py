@@ -1,0 +1,129 @@
+"""What a notebook needs: five names, and a model read back from a work directory."""
+
+import dataclasses
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from tiny import random_params
+
+import transformer_jax
+from transformer_jax.api import save_average
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.config import Experiment, ModelConfig, TokenizerConfig
+from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+from transformer_jax.workdir import WorkDir
+
+SRC = [f"{a}{b}" for a in ("ein", "zwei", "drei") for b in ("und", "zig", "hundert", "tausend")]
+TGT = [f"{a} {b}" for a in ("one", "two", "three") for b in ("and", "ty", "hundred", "thousand")]
+EXPERIMENT = Experiment(
+    model=ModelConfig(
+        d_model=16, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
+        tied_embeddings="decoder",
+    ),
+    tokenizer=TokenizerConfig(vocab_size=25, joint=False),
+)  # fmt: skip
+GREEDY = transformer_jax.DecodingConfig(beam_size=1, max_extra_length=4)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> tuple[WorkDir, list]:
+    """A work directory with two untrained models, and their parameters."""
+    workdir = WorkDir(tmp_path_factory.mktemp("runs") / "untrained")
+    tokenizers = train_pair(EXPERIMENT.tokenizer, SRC, TGT)
+    model = build(EXPERIMENT.model, tokenizers.src.size, tokenizers.tgt.size)
+    params = [random_params(model, seed) for seed in (0, 1)]
+    with workdir.claim(EXPERIMENT):
+        tokenizers.save(workdir.path)
+        checkpoints = Checkpoints(workdir.checkpoints, EXPERIMENT.checkpoint)
+        checkpoints.save(1, params[0], {}, {}, {"bleu": 2.0, "loss": 1.0})
+        checkpoints.save(2, params[1], {}, {}, {"bleu": 1.0, "loss": 2.0})
+        checkpoints.close()
+    return workdir, params
+
+
+def same(one, other) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_the_public_names():
+    assert all(getattr(transformer_jax, name) for name in transformer_jax.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'train'"):
+        transformer_jax.train  # noqa: B018
+
+
+def test_reading_a_config_does_not_start_jax():
+    program = (
+        "import sys, transformer_jax; transformer_jax.Experiment(); print('jax' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n"
+
+
+def test_what_is_loaded(run):
+    workdir, params = run
+    for name, steps, expected in (
+        (None, [1], params[0]),  # the experiment's own choice: the best
+        ("best", [1], params[0]),
+        ("last", [2], params[1]),
+        ("2", [2], params[1]),
+    ):
+        loaded = transformer_jax.load(str(workdir.path), name)
+        assert isinstance(loaded, transformer_jax.TrainedModel)
+        assert loaded.steps == steps
+        assert loaded.experiment == EXPERIMENT
+        same(loaded.params, expected)
+    mean = transformer_jax.load(workdir.path, "average:2")
+    assert mean.steps == [1, 2]
+    same(mean.params, jax.tree.map(lambda x, y: np.float32((np.float64(x) + y) / 2), *params))
+
+
+def test_the_experiments_own_choice(run, tmp_path):
+    workdir, params = run
+    evaluation = dataclasses.replace(EXPERIMENT.evaluation, checkpoint="2")
+    with workdir.claim(dataclasses.replace(EXPERIMENT, evaluation=evaluation)):
+        same(transformer_jax.load(workdir.path).params, params[1])
+    with workdir.claim(EXPERIMENT):
+        same(transformer_jax.load(workdir.path).params, params[0])
+
+
+def test_translate_gives_a_line_for_a_line(run):
+    model = transformer_jax.load(run[0].path)
+    found = model.translate(["zweihundert", "", "einund", "zweihundert"], GREEDY)
+    assert len(found) == 4
+    assert found[1] == ""
+    assert found[0] == found[3] != found[2]
+    turned = model.translate(("einund", "zweihundert", "zweihundert", ""), GREEDY)
+    assert turned == [found[2], found[0], found[0], ""]
+    assert model.translate([], GREEDY) == model.translate(()) == []
+
+
+def test_the_settings_of_the_experiment_are_the_default(run):
+    model = transformer_jax.load(run[0].path)
+    model.experiment = dataclasses.replace(EXPERIMENT, decoding=GREEDY)
+    lines = ["dreizig", "einund", "zweihundert"]
+    assert model.translate(lines) == model.translate(lines, GREEDY)
+
+
+def test_an_average_never_overwrites(run, tmp_path):
+    workdir, _ = run
+    output = WorkDir(tmp_path / "mean")
+    assert save_average(workdir, 2, output) == [1, 2]
+    same(
+        transformer_jax.load(output.path).params,
+        transformer_jax.load(workdir.path, "average:2").params,
+    )
+    assert output.experiment().evaluation.checkpoint == "last"
+    for other in (output, workdir):
+        with pytest.raises(UserError, match=r"holds a run already; name a new directory$"):
+            save_average(workdir, 2, other)
+
+
+def test_nothing_to_load(tmp_path):
+    with pytest.raises(UserError, match=r"no config\.json here; train first, or check --workdir$"):
+        transformer_jax.load(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,216 @@
+"""What is kept, what a name stands for, and that nothing changes on the way to the disk."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.config import CheckpointConfig
+from transformer_jax.errors import UserError
+
+SCORES = [10.0, 30.0, 20.0, None, 5.0, 25.0]  # of steps 1 to 6; at 4 there was no validation
+
+
+def params(step: int) -> dict:
+    generator = np.random.default_rng(step)
+    w = generator.normal(size=(8, 16)).astype(np.float32)
+    return {"layer": {"w": jnp.asarray(w), "b": jnp.full((3,), step, jnp.float32)}}
+
+
+def training(step: int) -> dict:
+    return {"step": jnp.asarray(step, jnp.int32), "moments": params(100 + step)["layer"]}
+
+
+def like(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
+def same(one, other) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+
+
+def fill(directory, scores, **config) -> Checkpoints:
+    checkpoints = Checkpoints(directory, CheckpointConfig(**config))
+    for step, score in enumerate(scores, 1):
+        found = None if score is None else {"bleu": score, "loss": -score / 10}
+        host = {"step": step, "best": score, "window": {"loss": 0.1 + 0.2}}
+        checkpoints.save(step, params(step), training(step), host, found)
+    return checkpoints
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory):
+    """Six checkpoints, all kept; read-only."""
+    checkpoints = fill(tmp_path_factory.mktemp("six") / "checkpoints", SCORES, keep_last=6)
+    yield checkpoints
+    checkpoints.close()
+
+
+def refusal(call, *arguments) -> str:
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scores", "keep_last", "kept"),
+    [
+        (SCORES, 2, [2, 5, 6]),  # the last two, and the best
+        ([10.0, 20.0, 30.0], 2, [2, 3]),  # the best is among the last
+        ([30.0, 20.0, 10.0], 1, [1, 3]),
+        ([None, None, None], 2, [2, 3]),
+    ],
+)
+def test_the_last_and_the_best_are_kept(tmp_path, scores, keep_last, kept):
+    checkpoints = fill(tmp_path, scores, keep_last=keep_last)
+    assert checkpoints.steps() == kept
+    checkpoints.close()
+    again = Checkpoints(tmp_path, CheckpointConfig(keep_last=keep_last))
+    assert again.steps() == kept
+    assert [again.scores(step) for step in kept] == [
+        None if scores[step - 1] is None
+        else {"bleu": scores[step - 1], "loss": -scores[step - 1] / 10}
+        for step in kept
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("best_by", "best"), [("bleu", 2), ("loss", 2)])
+def test_the_best_by_bleu_is_the_highest_and_by_loss_the_lowest(tmp_path, best_by, best):
+    checkpoints = fill(tmp_path, SCORES[:4], keep_last=1, best_by=best_by)
+    assert checkpoints.steps() == [best, 4]
+    assert checkpoints.best() == best
+
+
+def test_a_continued_run_keeps_the_best_of_the_first_part(tmp_path):
+    fill(tmp_path, [10.0, 30.0], keep_last=1).close()
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1))
+    for step in (3, 4):
+        checkpoints.save(step, params(step), training(step), {}, {"bleu": 20.0, "loss": 1.0})
+    assert checkpoints.steps() == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("losses", "kept"),
+    [([3.0, math.nan, 5.0], [1, 3]), ([math.nan, 3.0, 5.0], [2, 3]), ([math.inf, math.nan], [2])],
+)
+def test_a_loss_that_is_no_number_is_never_the_best(tmp_path, losses, kept):
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1, best_by="loss"))
+    for step, loss in enumerate(losses, 1):
+        checkpoints.save(step, params(step), training(step), {}, {"loss": loss})
+    assert checkpoints.steps() == kept
+    assert checkpoints.best() == kept[0]
+
+
+def test_without_scores_the_best_is_the_last(tmp_path):
+    assert fill(tmp_path, [None, None]).best() == 2
+
+
+def test_saving_a_step_again_keeps_the_first(tmp_path):
+    checkpoints = fill(tmp_path, [1.0])
+    checkpoints.save(1, params(9), training(9), {}, None)
+    same(checkpoints.restore_params(1, like(params(1))), params(1))
+
+
+# --- what comes back ----------------------------------------------------------------------------
+
+
+def test_everything_comes_back_bit_for_bit(six):
+    for step in (1, 6):
+        found = six.restore(step, like(params(step)), like(training(step)))
+        same(found[0], params(step))
+        same(found[1], training(step))
+        score = SCORES[step - 1]
+        assert found[2] == {"step": step, "best": score, "window": {"loss": 0.1 + 0.2}}
+        same(six.restore_params(step, like(params(step))), params(step))
+
+
+def test_parameters_come_back_on_another_sharding(six):
+    mesh = jax.make_mesh((4, 2), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2)
+    assert mesh.size == jax.device_count() == 8
+    for spec in (P("data", "tensor"), P(None, "tensor"), P()):
+        shardings = {"layer": {"w": NamedSharding(mesh, spec), "b": NamedSharding(mesh, P())}}
+        abstract = jax.tree.map(
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), params(1), shardings
+        )
+        for name, expected in (("3", params(3)), ("average:1", params(6))):
+            found = six.load_params(name, abstract)
+            same(found, expected)
+            assert jax.tree.map(lambda x: x.sharding, found) == shardings
+        assert six.load_params("average:2", abstract)["layer"]["w"].sharding == NamedSharding(
+            mesh, spec
+        )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_an_average_is_the_mean_in_float64(six, count):
+    found = six.load_params(f"average:{count}", like(params(1)))
+    steps = range(7 - count, 7)
+    for key in ("w", "b"):
+        parts = [np.asarray(params(step)["layer"][key], np.float64) for step in steps]
+        assert found["layer"][key].dtype == jnp.float32
+        np.testing.assert_array_equal(
+            found["layer"][key], np.mean(parts, axis=0).astype(np.float32)
+        )
+
+
+def test_parameters_alone(tmp_path):
+    """What `average` writes: good to translate with, refused as the start of training."""
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig())
+    checkpoints.save(5, params(5), {}, {"average_of": [4, 5]}, None)
+    same(checkpoints.load_params("last", like(params(5))), params(5))
+    message = refusal(checkpoints.restore, 5, like(params(5)), like(training(5)))
+    assert message.startswith(f"{tmp_path}/5: parameters alone")
+
+
+# --- what a name stands for ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("best", [2]), ("last", [6]), ("4", [4]), ("004", [4]),
+        ("average:1", [6]), ("average:3", [4, 5, 6]), ("average:6", [1, 2, 3, 4, 5, 6]),
+    ],
+)  # fmt: skip
+def test_names(six, name, steps):
+    assert six.choose(name) == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("7", "checkpoint=7: not saved; there are [1, 2, 3, 4, 5, 6]"),
+        ("0", "checkpoint=0: not saved; there are [1, 2, 3, 4, 5, 6]"),
+        ("average:7", "checkpoint=average:7: only 6 are saved, [1, 2, 3, 4, 5, 6]"),
+        ("average:0", "checkpoint='average:0': must be best, last, a step, or average:N"),
+        ("average:", "checkpoint='average:': must be best, last, a step, or average:N"),
+        ("foo", "checkpoint='foo': must be best, last, a step, or average:N"),
+        ("-1", "checkpoint='-1': must be best, last, a step, or average:N"),
+        ("", "checkpoint='': must be best, last, a step, or average:N"),
+    ],
+)
+def test_names_that_stand_for_nothing(six, name, message):
+    assert refusal(six.choose, name) == message
+    assert refusal(six.load_params, name, like(params(1))) == message
+
+
+@pytest.mark.parametrize("name", ["best", "last", "1", "average:2"])
+def test_no_checkpoints(tmp_path, name):
+    place = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(place, CheckpointConfig())
+    assert checkpoints.steps() == []
+    assert refusal(checkpoints.choose, name) == f"{place}: no checkpoints here; train first"
+    checkpoints.close()
+    assert list(tmp_path.iterdir()) == []  # looking creates nothing

@@ -1,0 +1,365 @@
+"""Whole programs on a tiny corpus: train, evaluate, translate, average, inspect."""
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import sacrebleu
+
+import transformer_jax
+from transformer_jax.cli import evaluate, train, translate
+from transformer_jax.cli.arguments import program
+from transformer_jax.cli.main import COMMANDS, dispatch
+from transformer_jax.config import DataConfig
+from transformer_jax.data import spelled_numbers
+from transformer_jax.data.sources import read_lines
+from transformer_jax.errors import UserError
+from transformer_jax.experiments.train import use_compilation_cache
+from transformer_jax.workdir import WorkDir, read_rows
+
+ROOT = Path(__file__).parents[1]
+# With so few short numbers and so many pieces, no sentence is longer than 8: one shape to compile.
+SIZES = {"train": 200, "validation": 7, "test": 6}
+TINY = {
+    "model.d_model": 16, "model.d_ff": 32, "model.num_heads": 2,
+    "model.num_encoder_layers": 1, "model.num_decoder_layers": 1,
+    "tokenizer.vocab_size": 150, "data.source_language": "de", "data.target_language": "en",
+    "data.max_length": 8, "data.tokens_per_batch": 256, "data.num_buckets": 1,
+    "optimizer.warmup_steps": 5, "training.steps": 4, "training.log_every": 1,
+    "checkpoint.every_steps": 1, "checkpoint.keep_last": 2, "evaluation.every_steps": 2,
+    "evaluation.bleu_sentences": 5, "decoding.beam_size": 2, "decoding.max_extra_length": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Spelled-out numbers below 300, as a user's own text files."""
+    place = tmp_path_factory.mktemp("corpus")
+    config = DataConfig(
+        source="spelled_numbers", source_language="de", target_language="en",
+        num_examples=tuple(SIZES.values()), max_number=300,
+    )  # fmt: skip
+    for split in SIZES:
+        for language, lines in zip(("de", "en"), spelled_numbers.load(config, split), strict=True):
+            (place / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines))
+    return place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings(tmp_path_factory):
+    """Give the programs a cache of their own, and undo what they set for their process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+        # A path is part of the keys of compiled programs: one that changes would find none.
+        patch.setattr("transformer_jax.experiments.train.use_compilation_cache", lambda: None)
+        yield
+    log = logging.getLogger("transformer_jax")
+    log.propagate = True
+    for handler in list(log.handlers):
+        log.removeHandler(handler)
+        handler.close()
+
+
+def train_argv(corpus: Path, workdir: Path, **changes) -> list[str]:
+    values = {**TINY, "data.directory": corpus, **changes}
+    overrides = [f"--config.{path}={value}" for path, value in values.items()]
+    return ["--config", str(ROOT / "configs/base.py"), f"--workdir={workdir}", *overrides]
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory) -> WorkDir:
+    """A finished run of four steps."""
+    workdir = WorkDir(tmp_path_factory.mktemp("runs") / "tiny")
+    assert train.main(train_argv(corpus, workdir.path)) == 0
+    return workdir
+
+
+def feed(monkeypatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def contents(place: Path, *left_out: str) -> dict[str, bytes]:
+    """Return every file of a directory."""
+    return {
+        str(path.relative_to(place)): path.read_bytes()
+        for path in place.rglob("*")
+        if path.is_file() and path.name not in left_out
+    }
+
+
+# --- train --------------------------------------------------------------------------------------
+
+
+def test_a_work_directory_holds_what_the_contract_names(run):
+    assert {path.name for path in run.path.iterdir()} == {
+        "config.json", "tokenizer.model", "checkpoints", "metrics.jsonl", "timings.jsonl",
+        "train.log", "tensorboard", ".lock",
+    }  # fmt: skip
+    steps = {int(path.name) for path in run.checkpoints.iterdir()}
+    assert {3, 4} <= steps <= {2, 3, 4}  # the last two and the best
+    (events,) = run.tensorboard.iterdir()
+    assert events.stat().st_size > 500
+    experiment = run.experiment()
+    assert experiment.model.d_model == 16
+    assert experiment.training.steps == 4
+
+
+def test_metrics_are_deterministic_and_rates_are_elsewhere(run):
+    rows = read_rows(run.metrics)
+    assert [(row["step"], "loss" in row) for row in rows] == [
+        (1, True), (2, True), (2, False), (3, True), (4, True), (4, False)
+    ]  # fmt: skip
+    for row in rows:
+        assert type(row["step"]) is int
+        assert row.keys() == (
+            {"step", "loss", "nll", "accuracy", "grad_norm", "learning_rate", "target_tokens",
+             "skipped"} if "loss" in row else {"step", "validation_loss", "validation_bleu"}
+        )  # fmt: skip
+        assert all(np.isfinite(value) for value in row.values())
+    losses = [row["loss"] for row in rows if "loss" in row]
+    assert losses[3] < losses[0]
+    timings = read_rows(run.timings)
+    assert [row["step"] for row in timings] == [1, 2, 3, 4]
+    assert timings[0].keys() == {"step", "time", "target_tokens_per_s", "steps_per_s"}
+
+
+def test_the_log_tells_what_is_trained_on_what(run):
+    text = run.log.read_text()
+    for told in ("training pairs kept; dropped 0 empty", "7 for validation", "devices: 8 cpu"):
+        assert told in text
+    assert f"next: python eval.py --workdir={run.path}" in text
+
+
+def test_a_finished_run_says_so_and_changes_nothing(run, corpus, capsys):
+    before = contents(run.path, "train.log", "eval")
+    assert train.main(train_argv(corpus, run.path)) == 0
+    told = capsys.readouterr()
+    assert "already finished at step 4: training.steps=4 are done\n" in told.err
+    assert told.out == ""
+    assert contents(run.path, "train.log", "eval") == before
+
+
+def test_a_resumed_run_is_an_uninterrupted_one(run, corpus, tmp_path, capsys):
+    place = WorkDir(tmp_path / "run")
+    assert train.main(train_argv(corpus, place.path, **{"training.steps": 2})) == 0
+    assert train.main(train_argv(corpus, place.path)) == 0
+    told = capsys.readouterr().err
+    assert "changed since the last start: training.steps: 2 -> 4" in told
+    assert "resuming at step 2, epoch 0, batch 2" in told
+    assert place.metrics.read_bytes() == run.metrics.read_bytes()
+    one, other = (transformer_jax.load(w.path, "last").params for w in (place, run))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+# --- evaluate -----------------------------------------------------------------------------------
+
+
+def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, capsys):
+    assert evaluate.main([f"--workdir={run.path}"]) == 0
+    told = capsys.readouterr().out
+    result = json.loads((run.eval / "test.best.json").read_text())
+    hypotheses = read_lines(run.eval / "test.best.hyp")
+    references = read_lines(corpus / "test.en")
+    assert len(hypotheses) == result["sentences"] == SIZES["test"]
+    bleu = sacrebleu.BLEU()
+    assert result["scores"]["BLEU"]["value"] == bleu.corpus_score(hypotheses, [references]).score
+    assert result["scores"]["BLEU"]["signature"] == str(bleu.get_signature())
+    for scored in result["scores"].values():
+        assert scored["signature"] in told
+        assert "|version:" in scored["signature"]
+    assert (result["split"], result["checkpoint"]) == ("test", "best")
+    assert result["steps"] == transformer_jax.load(run.path, "best").steps
+    assert result["decoding"]["beam_size"] == 2
+    same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
+    assert result["exact_match"] == pytest.approx(100 * same / 6)
+    assert f"written to {run.eval}/test.*" in told
+
+
+def test_a_file_scores_like_the_split_it_is(run, corpus):
+    argv = [f"--workdir={run.path}", "--checkpoint=last"]
+    files = [f"--source={corpus}/test.de", f"--reference={corpus}/test.en"]
+    assert evaluate.main(argv) == evaluate.main([*argv, *files]) == 0
+    one, other = (run.eval / f"{name}.last.hyp" for name in ("test", "test.de"))
+    assert one.read_bytes() == other.read_bytes()
+    results = [json.loads(path.with_suffix(".json").read_text()) for path in (one, other)]
+    assert [r.pop("split") for r in results] == ["test", "test.de"]
+    assert results[0] == results[1]
+
+
+def test_overrides_of_what_may_change_are_used_and_recorded(run):
+    overrides = ["--config.evaluation.checkpoint=average:2", "--config.evaluation.lowercase=True",
+                 "--config.decoding.alpha=0.25"]  # fmt: skip
+    assert evaluate.main([f"--workdir={run.path}", *overrides]) == 0
+    result = json.loads((run.eval / "test.average-2.json").read_text())
+    assert result["steps"] == [3, 4]
+    assert result["decoding"]["alpha"] == 0.25
+    assert "case:lc" in result["scores"]["BLEU"]["signature"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.d_ff=8", "config.model.d_ff: is part of the trained model and cannot change now"),
+        ("seed=8", "config.seed: is part of the trained model and cannot change now"),
+        ("decodng.alpha=1", "config.decodng.alpha: unknown field (did you mean 'decoding.alpha'?)"),
+        ("decoding.alpha=x", "config.decoding.alpha='x': must be a number"),
+        ("decoding.beam_size=0", "config.decoding.beam_size=0: must be at least 1"),
+    ],
+)
+def test_overrides_of_what_may_not(run, override, message, monkeypatch):
+    feed(monkeypatch, "eins\n")
+    for main in (evaluate.main, translate.main):
+        with pytest.raises(UserError) as caught:
+            main([f"--workdir={run.path}", f"--config.{override}"])
+        assert str(caught.value) == message
+
+
+# --- translate, average, inspect ----------------------------------------------------------------
+
+
+def translated(run: WorkDir, lines: str, monkeypatch, capsys, *argv: str) -> list[str]:
+    feed(monkeypatch, lines)
+    capsys.readouterr()
+    assert dispatch(["translate", f"--workdir={run.path}", *argv]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("\n")
+    return out[:-1].split("\n")
+
+
+def test_translate_gives_a_line_for_a_line(run, corpus, monkeypatch, capsys):
+    evaluate.main([f"--workdir={run.path}"])
+    one, two, three, *_ = read_lines(corpus / "test.de")
+    un, deux, trois, *_ = read_lines(run.eval / "test.best.hyp")
+    text = f"{three}\n\n{one}\r\n   \n{two}\n\n{one}"  # no line end at the end
+    found = translated(run, text, monkeypatch, capsys)
+    assert found == [trois, "", un, "", deux, "", un]
+
+
+def test_translate_survives_odd_characters(run, monkeypatch, capsys):
+    odd = "<s> </s>\n🦊\u2028🦊\n\x85\n\x0c\neins\rzwei\n"
+    assert len(translated(run, odd, monkeypatch, capsys)) == 5
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"eins\nzw\xffei\n")))
+    assert dispatch(["translate", f"--workdir={run.path}"]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_translate_nothing(run, monkeypatch, capsys):
+    feed(monkeypatch, "")
+    assert dispatch(["translate", f"--workdir={run.path}"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_lines_are_read_in_blocks_from_a_pipe_and_one_by_one_from_a_person(monkeypatch):
+    feed(monkeypatch, "1\n2\r\n3\n4\n5")
+    sys.stdin.reconfigure(newline="\n")
+    blocks = [translate._read_block(interactive=False, size=2) for _ in range(4)]
+    assert blocks == [["1", "2"], ["3", "4"], ["5"], []]
+    feed(monkeypatch, "1\n2\n")
+    assert translate._read_block(interactive=True) == ["1"]
+
+
+def test_average_makes_a_work_directory_like_any_other(run, monkeypatch, capsys, tmp_path):
+    place = WorkDir(tmp_path / "mean")
+    argv = ["average", f"--workdir={run.path}", f"--output={place.path}"]
+    assert dispatch([*argv, "--last=2"]) == 0
+    assert capsys.readouterr().out == f"mean of steps 3, 4 in {place.path}\n"
+    one = transformer_jax.load(run.path, "average:2").params
+    other = transformer_jax.load(place.path)
+    jax.tree.map(np.testing.assert_array_equal, one, other.params)
+    assert other.steps == [4]
+    assert dispatch(["inspect", f"--workdir={place.path}"]) == 0
+    with pytest.raises(UserError, match="holds a run already; name a new directory"):
+        dispatch([*argv, "--last=1"])
+
+
+def test_inspect_shows_config_checkpoints_metrics_and_scores(run, capsys):
+    evaluate.main([f"--workdir={run.path}"])
+    capsys.readouterr()
+    assert dispatch(["inspect", f"--workdir={run.path}", "--parameters"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  model.d_model = 16" in lines
+    assert not any("model.norm" in line for line in lines)  # which is the default
+    assert sum(line.split()[:1] in (["3"], ["4"]) for line in lines) == 2
+    assert sum(" best " in line for line in lines) == 1
+    assert any(line.startswith('last row of metrics.jsonl: {"step": 4, "loss": ') for line in lines)
+    assert any(line.startswith("test.best.json: BLEU ") for line in lines)
+    assert "  embedding/table  (150, 16)" in lines
+
+
+# --- programs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (UserError("config.x=3: must be 4"), 2, "error: config.x=3: must be 4\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 0, None),
+        (None, 75, ""),
+    ],
+)
+def test_exit_codes(error, code, told, monkeypatch):
+    def main(argv):
+        assert argv == ["--flag"]
+        if error is not None:
+            raise error
+        return 75
+
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "argv", ["program", "--flag"])
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(SystemExit) as caught:
+        program(main)()
+    assert caught.value.code == code
+    assert stderr.closed if told is None else stderr.getvalue() == told
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["train.py", "--config=nothing.py"], "error: --config=nothing.py: no file nothing.py"),
+        (["eval.py", "--workdir=nowhere"], "nowhere: no config.json here; train first"),
+    ],
+)
+def test_real_programs_exit_with_2_and_one_line(argv, told):
+    done = subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_commands_are_listed(capsys):
+    assert dispatch(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in COMMANDS)
+    assert dispatch([]) == 2
+    with pytest.raises(
+        UserError, match=r"unknown choice 'translat' \(did you mean 'translate'\?\)"
+    ):
+        dispatch(["translat"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        dispatch([name, "--help"])
+    assert caught.value.code == 0
+    assert "--workdir" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--workdir"):
+        dispatch([name])
+
+
+def test_compiled_programs_lie_in_the_cache(monkeypatch, tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path))
+    try:
+        use_compilation_cache()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "compiled")
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

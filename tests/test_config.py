@@ -1,0 +1,445 @@
+"""Every field goes round unchanged, and every mistake is refused on one line that says where."""
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from typing import Any, Literal
+
+import pytest
+
+from transformer_jax.config import (
+    DataConfig,
+    Experiment,
+    average_count,
+    differences,
+    door,
+    from_json,
+    override,
+    parse,
+    to_json,
+)
+from transformer_jax.errors import UserError
+
+
+def leaves(kind: type = Experiment, prefix: str = "") -> dict[str, Any]:
+    """Return {path: type} of all fields."""
+    found = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        nested = dataclasses.is_dataclass(hint)
+        found |= leaves(hint, f"{prefix}{name}.") if nested else {prefix + name: hint}
+    return found
+
+
+FIELDS = leaves()
+BY_TYPE = {bool: False, int: 32, float: 0.5, str: "x"}
+# Where the value that fits the type does not fit the field.
+SPECIAL = {
+    "tokenizer.vocab_size": 300,
+    "tokenizer.character_coverage": 0.95,
+    "tokenizer.byte_fallback": True,
+    "evaluation.lowercase": True,
+    "evaluation.checkpoint": "average:3",
+    "evaluation.every_steps": 3000,
+    "checkpoint.every_steps": 250,
+    "data.num_examples": (30, 2, 1),
+    "data.max_number": 100_000,
+    "data.max_length_ratio": 4.0,
+    "training.accumulation_steps": 4,
+    "data.tokens_per_batch": 1 << 14,
+}
+NEEDS = {"tokenizer.joint": {"model.tied_embeddings": "decoder"}}
+
+
+def base_kind(kind: Any) -> Any:
+    if isinstance(kind, types.UnionType):
+        return next(option for option in typing.get_args(kind) if option is not types.NoneType)
+    return kind
+
+
+def another(path: str) -> Any:
+    """Return a value of a field that is right and not its default, where there is one."""
+    kind = base_kind(FIELDS[path])
+    if path in SPECIAL:
+        return SPECIAL[path]
+    if typing.get_origin(kind) is Literal:
+        return typing.get_args(kind)[-1]
+    if typing.get_origin(kind) is tuple:
+        return ("one", "two[:10%]")
+    return BY_TYPE[kind]
+
+
+def at(experiment: Experiment, path: str) -> Any:
+    value: Any = experiment
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def plain(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the default experiment as config.json has it, with changes."""
+    values = json.loads(to_json(Experiment()))
+    for path, value in changes.items():
+        *parents, name = path.split(".")
+        node = values
+        for parent in parents:
+            node = node[parent]
+        node[name] = value
+    return values
+
+
+def refusal(changes: dict[str, Any]) -> str:
+    with pytest.raises(UserError) as caught:
+        parse(plain(changes))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("config.")
+    return message
+
+
+# --- right values -------------------------------------------------------------------------------
+
+
+def test_defaults_go_round():
+    assert parse(door(Experiment())) == Experiment()
+    assert from_json(to_json(Experiment())) == Experiment()
+    assert json.loads(to_json(Experiment()))["data"]["train"] == ["train"]
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_every_field_goes_round(path):
+    """Command line -> ConfigDict -> Experiment -> JSON -> Experiment -> ConfigDict."""
+    value = another(path)
+    config = door(Experiment())
+    for other, needed in NEEDS.get(path, {}).items():
+        override(config, other, str(needed))
+    override(config, path, str(value))
+    experiment = parse(config)
+    assert at(experiment, path) == value
+    assert type(at(experiment, path)) is type(value)
+    assert from_json(to_json(experiment)) == experiment
+    assert parse(door(experiment)) == experiment
+    single = len(typing.get_args(FIELDS[path])) == 1 and isinstance(value, str)  # one choice so far
+    assert (path in differences(Experiment(), experiment)) != single
+
+
+@pytest.mark.parametrize(
+    "path", [p for p, kind in FIELDS.items() if isinstance(kind, types.UnionType)]
+)
+def test_none_can_be_given_and_taken_back(path):
+    for text in ("None", "none"):
+        config = door(parse(plain({path: another(path)})))
+        override(config, path, text)
+        assert at(parse(config), path) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b[:10%]", "a, b[:10%]", "('a', 'b[:10%]')", '["a", "b[:10%]"]']
+)
+def test_a_tuple_can_be_written_in_many_ways(text):
+    config = door(Experiment())
+    override(config, "data.train", text)
+    assert parse(config).data.train == ("a", "b[:10%]")
+
+
+def test_one_part_with_a_slice_keeps_its_brackets():
+    config = door(Experiment())
+    override(config, "data.train", "train[:10%]")
+    assert parse(config).data.train == ("train[:10%]",)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)]
+)
+def test_flags(text, value):
+    config = door(Experiment())
+    override(config, "tokenizer.byte_fallback", text)
+    assert parse(config).tokenizer.byte_fallback is value
+
+
+def test_whole_numbers_widen_to_float():
+    config = door(Experiment())
+    config.optimizer.clip_norm = 5  # a placeholder of None
+    override(config, "optimizer.learning_rate", "2")
+    experiment = parse(config)
+    assert (experiment.optimizer.clip_norm, experiment.optimizer.learning_rate) == (5.0, 2.0)
+    for value in (experiment.optimizer.clip_norm, experiment.optimizer.learning_rate):
+        assert type(value) is float
+    assert type(parse(plain({"optimizer.epsilon": 1})).optimizer.epsilon) is float
+
+
+def test_differences_name_path_and_both_values():
+    other = parse(plain({"model.d_ff": 64, "seed": 3}))
+    assert differences(Experiment(), other) == {"model.d_ff": (2048, 64), "seed": (0, 3)}
+    assert differences(other, other) == {}
+
+
+# --- wrong names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("model.d_modle", "model.d_model"),
+        ("modle.d_model", "model.d_model"),
+        ("model.d_model.x", "model.d_model"),
+        ("training.warmup_steps", "optimizer.warmup_steps"),  # the right name in a wrong group
+        ("label_smoothing", "training.label_smoothing"),
+        ("evalution.every_steps", "evaluation.every_steps"),  # checkpoint has one too
+        ("mesh.clip_norm", "optimizer.clip_norm"),
+    ],
+)
+def test_an_unknown_field_is_told_the_right_one(path, meant):
+    with pytest.raises(UserError) as caught:
+        override(door(Experiment()), path, "3")
+    assert str(caught.value) == f"config.{path}: unknown field (did you mean {meant!r}?)"
+
+
+def test_a_name_like_no_other_is_unknown():
+    with pytest.raises(UserError, match=r"^config\.qqq: unknown field$"):
+        override(door(Experiment()), "qqq", "3")
+
+
+def test_a_group_is_no_field():
+    with pytest.raises(
+        UserError, match=r"^config\.mesh: is a group of fields; set one of \['data'"
+    ):
+        override(door(Experiment()), "mesh", "3")
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda c: c["model"].update(d_modle=3),
+         "config.model.d_modle: unknown field (did you mean 'd_model'?)"),
+        (lambda c: c.update(modle={}), "config.modle: unknown field (did you mean 'model'?)"),
+        (lambda c: c["model"].pop("d_ff"), "config.model.d_ff: missing"),
+        (lambda c: c.pop("seed"), "config.seed: missing"),
+        (lambda c: c.update(model=3), "config.model=3: must be a group of fields"),
+    ],
+)  # fmt: skip
+def test_a_broken_config_json(broken, message):
+    values = plain({})
+    broken(values)
+    with pytest.raises(UserError) as caught:
+        from_json(json.dumps(values))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["3", "[]", "null", '"model"'])
+def test_json_that_is_no_config(text):
+    with pytest.raises(UserError, match=r"^config=.*: must be a group of fields$"):
+        from_json(text)
+
+
+# --- wrong types --------------------------------------------------------------------------------
+
+
+def wrong_values(kind: Any) -> list[Any]:
+    wrong: list[Any] = [] if isinstance(kind, types.UnionType) else [None]
+    kind = base_kind(kind)
+    if typing.get_origin(kind) is Literal:
+        return [*wrong, "no such choice", 3]
+    if typing.get_origin(kind) is tuple:
+        return [*wrong, "text", 3, {}]
+    return (
+        wrong
+        + {
+            bool: [1, 0, "True", 0.5],
+            int: [1.5, True, "7", [7]],
+            float: [True, "0.5", math.nan, math.inf, -math.inf],
+            str: [3, True, ["x"]],
+        }[kind]
+    )
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_a_wrong_type_is_refused_with_path_and_value(path):
+    for value in wrong_values(FIELDS[path]):
+        message = refusal({path: value})
+        assert message.startswith(f"config.{path}={value!r}: must be ")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("data.train", ["a", 3], "config.data.train[1]=3: must be text"),
+        (
+            "data.num_examples",
+            [1, "x", 3],
+            "config.data.num_examples[1]='x': must be a whole number",
+        ),
+    ],
+)
+def test_a_wrong_element_is_refused_with_its_index(path, value, where):
+    assert refusal({path: value}) == where
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "must"),
+    [
+        ("model.d_model", "12x", "must be a whole number"),
+        ("model.d_model", "1.0", "must be a whole number"),
+        ("model.d_model", "None", "must be a whole number"),
+        ("model.head_dim", "x", "must be a whole number"),
+        ("optimizer.epsilon", "small", "must be a number"),
+        ("tokenizer.joint", "yes", "must be True or False"),
+        ("model.norm", "layernorm", "must be one of 'layer_norm' (did you mean 'layer_norm'?)"),
+    ],
+)
+def test_command_line_text_of_a_wrong_type(path, text, must):
+    with pytest.raises(UserError) as caught:
+        override(door(Experiment()), path, text)
+    assert str(caught.value) == f"config.{path}={text!r}: {must}"
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_numbers_are_finite(text):
+    with pytest.raises(
+        UserError, match=r"^config\.optimizer\.epsilon=-?(nan|inf): must be a number"
+    ):
+        override(door(Experiment()), "optimizer.epsilon", text)
+    values = to_json(Experiment()).replace('"epsilon": 1e-09', f'"epsilon": {text.upper()}')
+    with pytest.raises(ValueError, match=r"epsilon|Expecting value"):
+        from_json(values.replace("NAN", "NaN"))
+
+
+# --- values out of range and impossible combinations --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "good", "bad"),
+    [
+        ("seed", 0, -1),
+        ("seed", 2**32 - 1, 2**32),
+        ("model.d_ff", 1, 0),
+        ("model.num_heads", 1, 0),
+        ("model.head_dim", 1, 0),
+        ("model.v_head_dim", 1, 0),
+        ("model.max_positions", 1, 0),
+        ("model.num_encoder_layers", 1, 0),
+        ("model.num_decoder_layers", 1, 0),
+        ("model.dropout_rate", 0.0, -0.1),
+        ("model.dropout_rate", 0.99, 1.0),
+        ("model.attention_dropout_rate", 0.99, 1.0),
+        ("model.activation_dropout_rate", 0.99, 1.0),
+        ("tokenizer.vocab_size", 5, 4),
+        ("tokenizer.character_coverage", 0.9, 0.89),
+        ("tokenizer.character_coverage", 1.0, 1.01),
+        ("tokenizer.max_lines", 1, 0),
+        ("data.max_length", 2, 1),
+        ("data.max_length_ratio", 1.0, 0.9),
+        ("data.num_buckets", 1, 0),
+        ("data.rows_divisible_by", 1, 0),
+        ("data.train", ["x"], []),
+        ("data.num_examples", [1, 1, 1], [1, 1]),
+        ("data.max_number", 10**18, 10**18 + 1),
+        ("data.num_examples", [1, 1, 1], [1, 0, 1]),
+        ("optimizer.b1", 0.0, 1.0),
+        ("optimizer.b2", 0.0, 1.0),
+        ("optimizer.epsilon", 1e-30, 0.0),
+        ("optimizer.learning_rate", 1e-30, 0.0),
+        ("optimizer.warmup_steps", 1, 0),
+        ("optimizer.clip_norm", 1e-30, 0.0),
+        ("training.steps", 1, 0),
+        ("training.max_minutes", 0.1, 0.0),
+        ("training.label_smoothing", 0.0, 1.0),
+        ("training.accumulation_steps", 1, 0),
+        ("training.early_stopping", 1, 0),
+        ("training.log_every", 1, 0),
+        ("training.max_bad_steps", 1, 0),
+        ("checkpoint.every_steps", 1, 0),
+        ("checkpoint.keep_last", 1, 0),
+        ("evaluation.every_steps", 1000, 0),
+        ("evaluation.bleu_sentences", 1, -1),
+        ("evaluation.checkpoint", "average:5", "average:0"),
+        ("decoding.beam_size", 1, 0),
+        ("decoding.alpha", 0.0, -0.1),
+        ("decoding.max_extra_length", 1, 0),
+        ("decoding.tokens_per_batch", 1, 0),
+        ("mesh.data", -1, 0),
+        ("mesh.data", 1, -2),
+    ],
+)
+def test_the_last_good_value_and_the_first_bad_one(path, good, bad):
+    parse(plain({path: good}))
+    message = refusal({path: bad})
+    shown = tuple(bad) if isinstance(bad, list) else bad
+    assert message.startswith(f"config.{path}={shown!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model.num_heads": 7}, ["config.model.d_model=512", "num_heads=7"]),
+        ({"model.d_model": 33, "model.num_heads": 3},
+         ["config.model.d_model=33", "positions='sinusoidal'"]),
+        ({"tokenizer.vocab_size": 260, "tokenizer.byte_fallback": True},
+         ["config.tokenizer.vocab_size=260", "261", "byte_fallback"]),
+        ({"data.tokens_per_batch": 2047},
+         ["config.data.tokens_per_batch=2047", "max_length=256", "rows_divisible_by=8", "2048"]),
+        ({"data.source": "spelled_numbers", "data.max_number": 50_999},
+         ["config.data.num_examples=(50000, 500, 500)", "max_number=50999"]),
+        ({"tokenizer.joint": False},
+         ["config.tokenizer.joint=False", "model.tied_embeddings='all'", "'decoder' or 'none'"]),
+        ({"model.positions": "learned", "model.max_positions": 255},
+         ["config.model.max_positions=255", "data.max_length=256"]),
+        ({"training.accumulation_steps": 3},
+         ["config.training.accumulation_steps=3", "data.rows_divisible_by=8"]),
+        ({"evaluation.every_steps": 1500},
+         ["config.evaluation.every_steps=1500", "checkpoint.every_steps=1000"]),
+        ({"evaluation.checkpoint": "average:6"},
+         ["config.evaluation.checkpoint='average:6'", "checkpoint.keep_last=5", "6"]),
+        ({"evaluation.bleu_sentences": 0},
+         ["config.checkpoint.best_by='bleu'", "evaluation.bleu_sentences=0", "'loss'"]),
+    ],
+)  # fmt: skip
+def test_an_impossible_combination_names_both_fields_and_values(changes, told):
+    message = refusal(changes)
+    assert [part for part in told if part not in message] == []
+    assert message.startswith(told[0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model.num_heads": 7, "model.head_dim": 64},
+        {"model.d_model": 33, "model.num_heads": 3, "model.positions": "learned"},
+        {"tokenizer.vocab_size": 261, "tokenizer.byte_fallback": True},
+        {"data.tokens_per_batch": 2048},
+        {"data.source": "spelled_numbers", "data.max_number": 51_000},
+        {"tokenizer.joint": False, "model.tied_embeddings": "none"},
+        {"model.positions": "learned", "model.max_positions": 256},
+        {"evaluation.every_steps": 1500, "checkpoint.every_steps": 500},
+        {"evaluation.checkpoint": "average:6", "checkpoint.keep_last": 6},
+        {"evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss"},
+    ],
+)
+def test_the_remedy_is_accepted(changes):
+    parse(plain(changes))
+
+
+def test_sizes_of_heads():
+    assert (Experiment().model.key_size, Experiment().model.value_size) == (64, 64)
+    model = parse(plain({"model.head_dim": 16, "model.v_head_dim": 48})).model
+    assert (model.key_size, model.value_size) == (16, 48)
+    assert parse(plain({"model.head_dim": 16})).model.value_size == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("best", None), ("last", None), ("1200", None), ("average:12", 12)]
+)
+def test_checkpoint_names(name, count):
+    assert average_count(name) == count
+
+
+@pytest.mark.parametrize("name", ["", "foo", "average", "average:", "average:x", "-1", "1.5", "²"])
+def test_names_that_are_no_checkpoint(name):
+    with pytest.raises(UserError, match=r"must be best, last, a step, or average:N$"):
+        average_count(name)
+
+
+def test_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DataConfig().max_length = 3  # type: ignore[misc]

@@ -1,0 +1,208 @@
+"""The files in configs/, and how a command line reads a config file."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.cli.arguments import Parser, load_config
+from transformer_jax.config import Experiment, differences, parse
+from transformer_jax.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(ROOT.glob("configs/*.py"))
+EXPERIMENTS = [path for path in FILES if path.name != "base.py"]  # which has no command of its own
+
+
+def commands(path: Path) -> list[str]:
+    """Return the train.py commands of a config file's docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    # The explanation beside a command is set off by two spaces.
+    return [line.split("  ")[0] for line in re.findall(r"^ *(python train\.py .*)", text, re.M)]
+
+
+def read(*argv: str) -> tuple[str | None, list[tuple[str, str]]]:
+    parser = Parser("a test")
+    parser.add_argument("--config")
+    known, overrides = parser.read(argv)
+    return known.config, overrides
+
+
+@pytest.fixture
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Write a config file whose get_config does what is given."""
+
+    def write(*lines: str, signature: str = "get_config()") -> str:
+        path = tmp_path / "mine.py"
+        body = "".join(f"    {line}\n" for line in ("c = door(Experiment())", *lines, "return c"))
+        head = "from transformer_jax.config import Experiment, door\n\n\n"
+        path.write_text(f"{head}def {signature}:\n{body}")
+        return str(path)
+
+    return write
+
+
+def refusal(*arguments) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- the files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_file_parses(path):
+    experiment = parse(load_config(str(path)))
+    assert bool(differences(Experiment(), experiment)) == (path.name != "base.py")
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_opens_with_its_command(path):
+    assert commands(path)
+    for command in commands(path):
+        config, _ = read(*shlex.split(command)[2:])
+        assert config.partition(":")[0] == f"configs/{path.name}"
+
+
+@pytest.mark.parametrize("command", [c for path in FILES for c in commands(path)])
+def test_every_command_in_a_docstring_parses(command, at_root):
+    parse(load_config(*read(*shlex.split(command)[2:])))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_variants_differ(path, at_root):
+    specs = {read(*shlex.split(command)[2:])[0] for command in commands(path)}
+    found = [parse(load_config(spec)) for spec in sorted(specs)]
+    assert all(one != other for i, one in enumerate(found) for other in found[:i])
+
+
+@pytest.mark.parametrize("name", ["multi30k", "tatoeba", "wmt_base", "wmt_big"])
+def test_an_unknown_variant_is_told_the_right_ones(name, at_root):
+    message = refusal(f"configs/{name}.py:xx")
+    assert message.startswith(f"--config=configs/{name}.py:xx: no variant 'xx'; there are ")
+
+
+# --- command lines ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "overrides"),
+    [
+        (["--config.a.b=3"], [("a.b", "3")]),
+        (["--config.a.b", "3"], [("a.b", "3")]),
+        (["--config.a=-1", "--config.b", "-1"], [("a", "-1"), ("b", "-1")]),
+        (["--config.flag"], [("flag", "True")]),
+        (["--config.flag", "--config.a", "3"], [("flag", "True"), ("a", "3")]),
+        (["--noconfig.flag"], [("flag", "False")]),
+        (["--config.a=x=y z"], [("a", "x=y z")]),
+        (["--config.a="], [("a", "")]),
+        (["--config.a=1", "--config.a=2"], [("a", "1"), ("a", "2")]),
+    ],
+)
+def test_forms_of_an_override(argv, overrides):
+    assert read("--config=x.py", *argv) == ("x.py", overrides)
+    assert read(*argv, "--config", "x.py") == ("x.py", overrides)
+
+
+def test_the_last_override_wins(config_file):
+    path = config_file("c.model.d_ff = 64")
+    assert parse(load_config(path)).model.d_ff == 64
+    overrides = [("model.d_ff", "32"), ("model.d_ff", "16")]
+    assert parse(load_config(path, overrides)).model.d_ff == 16
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--cofnig=3", "--cofnig=3: unknown argument (did you mean '--config'?)"),
+        ("stray", "stray: unknown argument"),
+        ("--conf=3", "--conf=3: unknown argument (did you mean '--config'?)"),  # no abbreviations
+        ("--config", "argument --config: expected one argument; see --help"),
+    ],
+)
+def test_arguments_that_do_not_exist(argument, message):
+    with pytest.raises(UserError) as caught:
+        read(argument)
+    assert str(caught.value) == message
+
+
+# --- config files -------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_there(at_root):
+    message = refusal("configs/spelled_number.py:de")
+    assert message.startswith(
+        "--config=configs/spelled_number.py:de: no file configs/spelled_number.py "
+        "(did you mean 'configs/spelled_numbers.py'?); there are configs/base.py, "
+    )
+
+
+def test_a_file_that_is_not_there_and_nothing_near_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refusal("x.py") == "--config=x.py: no file x.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("c.model.d_modle = 3", "unknown field (did you mean 'd_model'?)"),
+        ("c.modle.d_model = 3", "unknown field (did you mean 'model'?)"),
+        ("c.model.d_model = '3'", "Could not override field 'd_model'"),
+        ("c.model.d_model = 0.5", "Could not override field 'd_model'"),
+        ("c.model = 3", "Could not override field 'model'"),
+        ("c.model.d_model = width", "NameError: name 'width' is not defined"),
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("c.seed = {}['seed']", "KeyError: 'seed'"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_its_line(config_file, line, message):
+    path = config_file(line)
+    assert refusal(path).startswith(f"{path}:6: {line}: ")
+    assert message in refusal(path)
+
+
+def test_a_file_that_is_not_python(config_file):
+    path = config_file("x = (")
+    assert refusal(path).startswith(f"{path}: SyntaxError: '(' was never closed")
+
+
+def test_a_file_without_get_config(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("x = 1\n")
+    assert refusal(str(path)) == f"--config={path}: defines no get_config; see configs/base.py"
+
+
+def test_a_get_config_that_returns_something_else(config_file):
+    path = config_file("return Experiment()")
+    assert refusal(path, [("seed", "3")]).startswith(f"--config={path}: get_config must return")
+
+
+def test_a_variant(config_file):
+    path = config_file("c.data.name = variant", signature="get_config(variant='plain')")
+    assert parse(load_config(path)).data.name == "plain"
+    assert parse(load_config(f"{path}:odd:ly")).data.name == "odd:ly"
+
+
+def test_a_variant_of_a_file_that_has_none(at_root):
+    assert (
+        refusal("configs/base.py:x") == "--config=configs/base.py:x: has no variants; leave out :x"
+    )
+
+
+def test_an_error_raised_by_a_file_is_told_as_it_is(config_file):
+    path = config_file("raise ValueError('choose a language')")
+    assert refusal(path) == f"--config={path}: choose a language"
+
+
+def test_what_the_file_allows_but_the_field_does_not(config_file):
+    with pytest.raises(UserError, match=r"^config\.model\.norm='layernorm': must be one of"):
+        parse(load_config(config_file("c.model.norm = 'layernorm'")))

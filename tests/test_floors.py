@@ -1,0 +1,138 @@
+"""The architecture of shared/design.md, read off the source: floors, sizes, names of choices."""
+
+import ast
+import importlib
+import typing
+from pathlib import Path
+
+import pytest
+
+import transformer_jax
+from transformer_jax import config
+
+ROOT = Path(transformer_jax.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+# The floor of each room; imports go down only, and rooms of one floor do not see each other.
+FLOORS = {
+    "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "choices": 0,
+    "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
+    "models": 2, "checkpoint": 2,
+    "training": 3, "decoding": 3,
+    "api": 3.5,
+    "evaluation": 4, "export": 4, "plots": 4, "experiments": 4,
+    "cli": 5,
+}  # fmt: skip
+# On the ground floor a file may use those named before it; experiments use evaluation.
+NEIGHBOURS = {("config", "errors"), ("config", "choices"), ("choices", "errors"),
+              ("experiments", "evaluation")}  # fmt: skip
+NO_JAX = ("data", "errors", "vocabulary", "config", "choices", "workdir")
+
+
+def room_of(path: Path) -> str:
+    """Return the name of the file or folder just below the package; "" for the package itself."""
+    name = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return "" if name == "__init__" else name
+
+
+def imports(path: Path) -> set[str]:
+    """Return the dotted names of all that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def rooms_used(path: Path) -> set[str]:
+    """Return the rooms that a file imports from."""
+    ours = (name.split(".") for name in imports(path))
+    return {name[1] for name in ours if name[0] == "transformer_jax" and len(name) > 1}
+
+
+def test_every_room_has_a_floor():
+    """A new room says where it stands."""
+    assert {room_of(path) for path in FILES} - {""} <= FLOORS.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down(path):
+    """A room uses itself, lower floors, and the few neighbours named above."""
+    room = room_of(path)
+    used = rooms_used(path)
+    if not room:
+        assert not used, "the package itself imports lazily, so that no jax starts with it"
+        return
+    wrong = {
+        other
+        for other in used - {room}
+        if FLOORS[other] >= FLOORS[room] and (room, other) not in NEIGHBOURS
+    }
+    assert not wrong, f"{path} must not import from {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("room", NO_JAX)
+def test_without_jax(room):
+    """Data is numpy, and reading a config starts no accelerator: none of it imports jax."""
+    files = [path for path in FILES if room_of(path) == room]
+    assert files
+    for path in files:
+        roots = {name.split(".")[0] for name in imports(path)}
+        assert not roots & {"jax", "jaxlib", "flax", "optax", "orbax"}, path
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_are_short(path):
+    """A file fits the eye: 250 lines, but for the manual."""
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= 250 or path.name == "config.py", f"{path}: {lines} lines"
+
+
+TABLES = {
+    (config.ModelConfig, "residual"): "nn.residual.RESIDUALS",
+    (config.ModelConfig, "norm"): "nn.norm.NORMS",
+    (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
+    (config.ModelConfig, "attention"): "nn.attention.heads.MECHANISMS",
+    (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
+    (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
+    (config.DataConfig, "source"): "data.sources.SOURCES",
+    (config.DataConfig, "batching"): "data.batching.PLANS",
+    (config.DecodingConfig, "length_penalty"): "decoding.penalty.PENALTIES",
+}
+
+
+@pytest.mark.parametrize(("place", "table"), TABLES.items(), ids=TABLES.values())
+def test_choices_are_those_of_the_table(place, table):
+    """What a config may name is what its table holds, in the same order."""
+    kind, field = place
+    module, name = table.rsplit(".", 1)
+    entries = getattr(importlib.import_module(f"transformer_jax.{module}"), name)
+    assert list(typing.get_args(typing.get_type_hints(kind)[field])) == list(entries)
+
+
+# Choices without a table: each is one branch, in the function named.
+BRANCHES = {
+    "tied_embeddings": "models.encoder_decoder",
+    "compute_dtype": "jnp.dtype",
+    "algorithm": "sentencepiece",
+    "normalization": "sentencepiece",
+    "smoothing": "training.loss.smoothing_weights",
+    "best_by": "the keys of validation scores",
+    "bleu_tokenize": "sacrebleu",
+    "stop": "decoding.beam",
+}
+
+
+def test_every_choice_is_accounted_for():
+    """A new Literal gets a table, or a line above that says why it needs none."""
+    kinds = [kind for kind in vars(config).values() if hasattr(kind, "__dataclass_fields__")]
+    literal = {
+        field
+        for kind in kinds
+        for field, hint in typing.get_type_hints(kind).items()
+        if typing.get_origin(hint) is typing.Literal
+    }
+    assert literal == {field for _, field in TABLES} | BRANCHES.keys()

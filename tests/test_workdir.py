@@ -1,0 +1,304 @@
+"""A work directory belongs to one experiment and one trainer at a time."""
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.config import Experiment, from_json, to_json
+from transformer_jax.errors import UserError
+from transformer_jax.workdir import (
+    WorkDir,
+    append_row,
+    cache_dir,
+    cut_rows,
+    default_workdir,
+    read_rows,
+    write_text,
+)
+
+
+def changed(group: str, **values) -> Experiment:
+    if not group:
+        return dataclasses.replace(Experiment(), **values)
+    part = dataclasses.replace(getattr(Experiment(), group), **values)
+    return dataclasses.replace(Experiment(), **{group: part})
+
+
+@pytest.fixture
+def lived_in(tmp_path) -> WorkDir:
+    workdir = WorkDir(tmp_path / "run")
+    with workdir.claim(Experiment()):
+        pass
+    return workdir
+
+
+def refusal(call, *arguments) -> str:
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- whose it is --------------------------------------------------------------------------------
+
+
+def test_nothing_is_created_before_the_claim(tmp_path):
+    workdir = WorkDir(tmp_path / "deep" / "run")
+    assert workdir.check(Experiment()) == []
+    assert list(tmp_path.iterdir()) == []
+    with workdir.claim(Experiment()):
+        assert workdir.experiment() == Experiment()
+    assert from_json(workdir.config.read_text()) == Experiment()
+
+
+def test_paths_are_those_of_the_contract(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    workdir = WorkDir("run")
+    names = {name: str(path.relative_to(tmp_path)) for name, path in vars(workdir).items()}
+    assert names == {
+        "path": "run", "config": "run/config.json", "checkpoints": "run/checkpoints",
+        "metrics": "run/metrics.jsonl", "timings": "run/timings.jsonl", "log": "run/train.log",
+        "tensorboard": "run/tensorboard", "eval": "run/eval",
+    }  # fmt: skip
+
+
+def test_a_second_claim_is_refused_while_the_first_lasts(tmp_path):
+    workdir = WorkDir(tmp_path)
+    with workdir.claim(Experiment()):
+        text = workdir.config.read_text()
+        with pytest.raises(UserError, match=r"another trainer is at work here$"):
+            WorkDir(tmp_path).claim(changed("", seed=1)).__enter__()
+        assert workdir.config.read_text() == text
+    with WorkDir(tmp_path).claim(Experiment()):
+        pass
+
+
+def test_the_claim_of_another_process_ends_with_it(tmp_path):
+    program = (
+        "import sys; from transformer_jax.workdir import WorkDir, Experiment\n"
+        "with WorkDir(sys.argv[1]).claim(Experiment()): print('claimed', flush=True); input()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as other:
+        assert other.stdout.readline() == b"claimed\n"
+        with pytest.raises(UserError, match=r"another trainer is at work here$"):
+            WorkDir(tmp_path).claim(Experiment()).__enter__()
+        other.kill()
+        other.wait()
+        with WorkDir(tmp_path).claim(Experiment()):
+            pass
+
+
+def test_the_same_experiment_may_go_on(lived_in):
+    assert lived_in.check(Experiment()) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "values"),
+    [
+        ("training", {"steps": 7}),
+        ("training", {"max_minutes": 1.0}),
+        ("training", {"early_stopping": 3}),
+        ("training", {"log_every": 7}),
+        ("training", {"max_bad_steps": 7}),
+        ("checkpoint", {"keep_last": 7}),
+        ("checkpoint", {"every_steps": 500}),
+        ("evaluation", {"lowercase": True}),
+        ("decoding", {"beam_size": 7}),
+        ("mesh", {"data": 1}),
+        ("data", {"directory": "elsewhere"}),
+        ("data", {"how_to_get": "ask"}),
+        ("data", {"validation": ("dev",)}),
+        ("data", {"test": ("dev",)}),
+    ],
+)
+def test_what_a_continued_run_may_change(lived_in, group, values):
+    ((name, value),) = values.items()
+    old = getattr(getattr(Experiment(), group), name)
+    assert lived_in.check(changed(group, **values)) == [f"{group}.{name}: {old!r} -> {value!r}"]
+
+
+@pytest.mark.parametrize(
+    ("group", "values"),
+    [
+        ("", {"seed": 1}),
+        ("model", {"d_ff": 7}),
+        ("model", {"dropout_rate": 0.2}),
+        ("tokenizer", {"vocab_size": 777}),
+        ("data", {"train": ("other",)}),
+        ("data", {"tokens_per_batch": 30_000}),
+        ("data", {"source": "tfds"}),
+        ("optimizer", {"warmup_steps": 7}),
+        ("training", {"label_smoothing": 0.2}),
+        ("training", {"smoothing": "uniform"}),
+        ("training", {"accumulation_steps": 2}),
+    ],
+)
+def test_what_it_may_not(lived_in, group, values):
+    ((name, value),) = values.items()
+    path = f"{group}.{name}".removeprefix(".")
+    message = refusal(lived_in.check, changed(group, **values))
+    assert message.startswith(f"{lived_in.path}: holds another experiment; use another --workdir")
+    assert message.endswith(f"{path}: {_default(path)!r} -> {value!r}")
+
+
+def _default(path: str):
+    value = Experiment()
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def test_all_refused_fields_are_named_at_once_and_allowed_ones_are_not(lived_in):
+    other = dataclasses.replace(
+        changed("model", d_ff=7), seed=1, training=changed("training", steps=7).training
+    )
+    message = refusal(lived_in.check, other)
+    assert message.endswith("undo: seed: 0 -> 1; model.d_ff: 2048 -> 7")
+
+
+def test_checking_changes_nothing(lived_in):
+    before = lived_in.config.read_bytes()
+    lived_in.check(changed("training", steps=7))
+    refusal(lived_in.check, changed("", seed=1))
+    assert lived_in.config.read_bytes() == before
+    with lived_in.claim(changed("training", steps=7)):
+        assert lived_in.experiment().training.steps == 7
+
+
+def test_a_file_is_no_work_directory(tmp_path):
+    path = tmp_path / "run"
+    path.write_text("mine")
+    message = f"--workdir={path}: is a file; name a directory"
+    assert refusal(WorkDir(path).check, Experiment()) == message
+    below = WorkDir(path / "run")
+    assert "cannot be created (" in refusal(below.claim(Experiment()).__enter__)
+    assert path.read_text() == "mine"
+
+
+def test_checkpoints_without_a_config_are_left_alone(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    message = refusal(WorkDir(tmp_path).check, Experiment())
+    assert message == f"{tmp_path}: has checkpoints but no config.json; use another"
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (None, "no config.json here; train first, or check --workdir"),
+        (b"", "config.json: Expecting value: line 1 column 1 (char 0)"),
+        (b"{}", "config.json: config.seed: missing"),
+        (b"3", "config.json: config=3: must be a group of fields"),
+        (b"\xff", "config.json: 'utf-8' codec can't decode byte 0xff in position 0"),
+    ],
+)
+def test_a_config_that_cannot_be_read(tmp_path, raw, message):
+    workdir = WorkDir(tmp_path)
+    if raw is not None:
+        workdir.config.write_bytes(raw)
+    assert message in refusal(workdir.experiment)
+
+
+def test_a_config_of_another_version(lived_in):
+    values = json.loads(lived_in.config.read_text())
+    values["model"]["old_field"] = values["model"].pop("d_ff")
+    lived_in.config.write_text(json.dumps(values))
+    assert refusal(lived_in.experiment) == (
+        f"{lived_in.config}: config.model.old_field: unknown field"
+    )
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def test_rows_are_json_without_nan(tmp_path):
+    path = tmp_path / "rows"
+    rows = [
+        {"step": 1, "loss": math.nan, "name": "ä"},
+        {"step": 2, "loss": math.inf, "low": -math.inf},
+        {"step": 3, "loss": 0.1 + 0.2},
+    ]
+    for row in rows:
+        append_row(path, row)
+    text = path.read_text()
+    assert text.count("\n") == 3
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert read_rows(path) == [
+        {"step": 1, "loss": None, "name": "ä"},
+        {"step": 2, "loss": None, "low": None},
+        {"step": 3, "loss": 0.1 + 0.2},
+    ]
+
+
+def test_a_last_line_that_was_cut_is_left_out(tmp_path):
+    path = tmp_path / "rows"
+    for step in (1, 2, 3):
+        append_row(path, {"step": step, "text": "line\u2028end"})
+    whole = path.read_bytes()
+    for cut in range(1, len(whole) // 3 - 1):
+        path.write_bytes(whole[: -1 - cut])
+        assert [row["step"] for row in read_rows(path)] == [1, 2]
+    cut_rows(path, 9)
+    append_row(path, {"step": 3})
+    assert [row["step"] for row in read_rows(path)] == [1, 2, 3]
+
+
+def test_rows_after_a_step_are_cut(tmp_path):
+    path = tmp_path / "rows"
+    for step in (1, 2, 2, 3, 4):
+        append_row(path, {"step": step, "loss": 0.1})
+    lines = path.read_text().splitlines(keepends=True)
+    cut_rows(path, 2)
+    assert path.read_text() == "".join(lines[:3])
+    cut_rows(path, 0)
+    assert read_rows(path) == []
+
+
+def test_rows_of_no_file(tmp_path):
+    cut_rows(tmp_path / "none", 3)
+    assert read_rows(tmp_path / "none") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- places -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ("configs/multi30k.py", "runs/multi30k"),
+        ("configs/multi30k.py:lc", "runs/multi30k-lc"),
+        ("/some/where/mine.py", "runs/mine"),
+        ("mine.py:", "runs/mine"),
+    ],
+)
+def test_default_workdir(spec, place):
+    assert default_workdir(spec) == place
+
+
+def test_cache_dir(monkeypatch):
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", "/some/where")
+    assert cache_dir() == Path("/some/where")
+    monkeypatch.delenv("TRANSFORMER_JAX_CACHE")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache_dir() == Path("/home/somebody/.cache/transformer_jax")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    write_text(path, "old")
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_text(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    write_text(path, to_json(Experiment()))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["config.json"]

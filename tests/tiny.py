@@ -1,0 +1,100 @@
+"""One tiny model for all tests, in every form that the tables of the house allow."""
+
+import dataclasses
+import itertools
+import typing
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Batch, Ragged, collate, one_per_row
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.models.build import abstract_params, build
+from transformer_jax.nn.attention.heads import MECHANISMS
+from transformer_jax.nn.feedforward import ACTIVATIONS
+from transformer_jax.nn.norm import NORMS
+from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.residual import RESIDUALS
+from transformer_jax.vocabulary import EOS, UNK
+
+VOCAB = 30
+# Heads whose sizes do not multiply to d_model tell axes apart.
+MODEL = ModelConfig(
+    d_model=16, d_ff=24, num_heads=2, head_dim=6, num_encoder_layers=1, num_decoder_layers=1,
+    dropout_rate=0.1, max_positions=24,
+)  # fmt: skip
+
+TABLES = {
+    "residual": RESIDUALS,
+    "positions": POSITIONS,
+    "tied_embeddings": typing.get_args(typing.get_type_hints(ModelConfig)["tied_embeddings"]),
+    "norm": NORMS,
+    "activation": ACTIVATIONS,
+    "attention": MECHANISMS,
+}
+
+
+def _variants(combined: tuple[str, ...]) -> dict[str, ModelConfig]:
+    """Return every combination of some tables, each entry of the others, and more layers."""
+    choices = [
+        dict(zip(combined, names, strict=True))
+        for names in itertools.product(*(TABLES[field] for field in combined))
+    ]
+    choices += [
+        {field: name} for field in TABLES if field not in combined for name in TABLES[field]
+    ]
+    names = {}
+    for choice in choices:
+        names.setdefault(dataclasses.replace(MODEL, **choice), "-".join(choice.values()) or "paper")
+    deeper = {"v_head_dim": 5, "num_encoder_layers": 2, "num_decoder_layers": 2}
+    names[dataclasses.replace(MODEL, **deeper)] = "deeper"
+    return {name: config for config, name in names.items()}
+
+
+COMBINED = _variants(("residual", "positions", "tied_embeddings"))
+SINGLE = _variants(())
+
+
+def random_params(model, seed: int = 0):
+    """Return parameters that are all random, biases and scales too, so that none can be missed."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        scale = 1.0 if path[-1].key == "scale" else 0.0
+        return jnp.asarray(scale + 0.3 * rng.normal(size=leaf.shape), leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(draw, nn.unbox(abstract_params(model)))
+
+
+def make(config: ModelConfig = MODEL, seed: int = 0):
+    """Return a model and its parameters."""
+    model = build(config, VOCAB, VOCAB)
+    return model, random_params(model, seed)
+
+
+def random_store(lengths: list[tuple[int, int]], seed: int = 0) -> TokenStore:
+    """Return random sentences of the given (source, target) lengths, each ending in EOS."""
+    rng = np.random.default_rng(seed)
+    sides = [
+        [[*rng.integers(UNK, VOCAB, n - 1).tolist(), EOS] for n in side]
+        for side in zip(*lengths, strict=True)
+    ]
+    return TokenStore(*map(Ragged.from_lists, sides))
+
+
+def alone(store: TokenStore, rows: int, src_length: int, tgt_length: int) -> Batch:
+    """Return all pairs of a store as one batch, a pair a row."""
+    placement = one_per_row(np.arange(len(store)))
+    return collate(store.src, store.tgt, placement, rows, src_length, tgt_length)
+
+
+def logits_of(model, params, batch: Batch):
+    """Return the model's logits. Not jitted: over many variants, eager is ten times faster."""
+    inputs = batch._replace(tgt_out=batch.tgt_in)
+    src_ids, src_pos, src_seg, tgt_in, _, tgt_pos, tgt_seg = map(jnp.asarray, inputs)
+    return model.apply(
+        {"params": params}, src_ids, src_pos, src_seg, tgt_in, tgt_pos, tgt_seg, train=False
+    )
