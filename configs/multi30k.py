@@ -41,12 +41,13 @@ def get_config(protocol: str = "raw"):
 
     if protocol == "raw":
         c.model.dropout_rate = 0.1
+        c.data.tokens_per_batch = 2048
         c.optimizer.schedule = "linear"
-        c.optimizer.learning_rate = 4e-3
-        c.optimizer.warmup_steps = 300
-        c.training.steps = 2000
-        c.checkpoint.every_steps = 250
-        c.evaluation.every_steps = 250
+        c.optimizer.learning_rate = 3e-3
+        c.optimizer.warmup_steps = 500
+        c.training.steps = 3600
+        c.checkpoint.every_steps = 450
+        c.evaluation.every_steps = 450
         return c
 
     for name in ("train", "validation", "test"):
