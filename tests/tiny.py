@@ -1,6 +1,7 @@
 """One tiny model for all tests, in every form that the tables of the house allow."""
 
 import dataclasses
+import functools
 import itertools
 import typing
 
@@ -69,10 +70,11 @@ def random_params(model, seed: int = 0):
     return jax.tree_util.tree_map_with_path(draw, nn.unbox(abstract_params(model)))
 
 
-def make(config: ModelConfig = MODEL, seed: int = 0):
+@functools.cache
+def make(config: ModelConfig = MODEL):
     """Return a model and its parameters."""
     model = build(config, VOCAB, VOCAB)
-    return model, random_params(model, seed)
+    return model, random_params(model)
 
 
 def random_store(lengths: list[tuple[int, int]], seed: int = 0) -> TokenStore:

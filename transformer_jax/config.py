@@ -180,7 +180,7 @@ class OptimizerConfig:
     epsilon: float = 1e-9
     # "paper": learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5).
     # The others rise linearly to learning_rate in warmup_steps, then: "inverse_sqrt" falls with
-    # step^-0.5; "linear" and "cosine" fall to 0 at training.steps; "constant" stays.
+    # step^-0.5; "linear" and "cosine" fall towards 0 after training.steps; "constant" stays.
     schedule: Literal["paper", "inverse_sqrt", "linear", "cosine", "constant"] = "paper"
     learning_rate: float = 1.0  # a factor for "paper", else the peak
     warmup_steps: int = 4000

@@ -50,6 +50,13 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         store, selection.pairs, data, experiment.seed
     )
     validation_store = open_store(validation, tokenizers, cache_dir())
+    model = experiment.model
+    longest = max(int(side.lengths.max()) for side in validation_store)
+    if model.positions == "learned" and longest > model.max_positions:
+        raise UserError(
+            f"config.model.max_positions={model.max_positions}: the validation split has a "
+            f"sentence of {longest} pieces; raise it to that"
+        )
     return Prepared(tokenizers, store, selection, plan, validation, validation_store)
 
 

@@ -116,7 +116,7 @@ class Report:
             "nll": w["nll"] * per_token,
             "accuracy": w["correct"] * per_token,
             "grad_norm": w["grad_norm"] / w["steps"] if w["steps"] else nan,
-            "learning_rate": float(self._schedule(step - 1)),
+            "learning_rate": float(self._schedule(step - 1 - self.skipped)),
             "target_tokens": self.tokens,
             "skipped": self.skipped,
         }

@@ -1,0 +1,58 @@
+"""Numbers of parameters: of the model, by formula, and in the paper's Table 3."""
+
+import pytest
+from tiny import SINGLE
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.models.build import abstract_params, build, count_params, formula
+
+
+def base(**changes) -> ModelConfig:
+    layers = changes.pop("layers", 6)
+    return ModelConfig(num_encoder_layers=layers, num_decoder_layers=layers, **changes)
+
+
+# Rows of Table 3 with the count of our formula at a vocabulary of 37,000 and the printed one, in
+# millions. The rows (D) have the parameters of the base model.
+TABLE_3 = {
+    "base": (base(), 63.08, 65),
+    "A 1 head": (base(num_heads=1), 63.08, 65),
+    "A 4 heads": (base(num_heads=4), 63.08, 65),
+    "A 16 heads": (base(num_heads=16), 63.08, 65),
+    "A 32 heads": (base(num_heads=32), 63.08, 65),
+    "B d_k 16": (base(head_dim=16, v_head_dim=64), 55.99, 58),
+    "B d_k 32": (base(head_dim=32, v_head_dim=64), 58.35, 60),
+    "C 2 layers": (base(layers=2), 33.66, 36),
+    "C 4 layers": (base(layers=4), 48.37, 50),
+    "C 8 layers": (base(layers=8), 77.80, 80),
+    "C d_model 256": (base(d_model=256, head_dim=32), 26.83, 28),
+    "C d_model 1024": (base(d_model=1024, head_dim=128), 163.89, 168),
+    "C d_ff 1024": (base(d_ff=1024), 50.49, 53),
+    "C d_ff 4096": (base(d_ff=4096), 88.27, 90),
+    "E learned": (base(positions="learned"), 63.61, 65),
+    "big": (base(d_model=1024, d_ff=4096, num_heads=16), 214.25, 213),
+}
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_table_3(row):
+    """Our formula gives the model's count, and the paper's to 8 %: its vocabulary is not known."""
+    config, ours, printed = TABLE_3[row]
+    count = formula(config, 37_000, 37_000)
+    assert round(count / 1e6, 2) == ours
+    assert count / 1e6 == pytest.approx(printed, rel=0.08)
+    assert count_params(abstract_params(build(config, 37_000, 37_000))) == count
+
+
+GRID = [
+    *SINGLE.values(),
+    ModelConfig(d_model=20, num_heads=4, num_encoder_layers=3, num_decoder_layers=1),
+    ModelConfig(d_model=20, num_heads=3, head_dim=7, v_head_dim=5, d_ff=11),
+]
+
+
+@pytest.mark.parametrize("config", GRID, ids=range(len(GRID)))
+def test_formula_is_the_models_count(config):
+    """In every form the tables allow, with two vocabularies unless all tables are one."""
+    sizes = (30, 30) if config.tied_embeddings == "all" else (30, 41)
+    assert count_params(abstract_params(build(config, *sizes))) == formula(config, *sizes)

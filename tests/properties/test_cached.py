@@ -1,0 +1,97 @@
+"""Decoding step by step with a cache gives the logits of one pass over the whole target."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import COMBINED, VOCAB, alone, logits_of, make, random_store
+
+from transformer_jax.data.batch import Batch
+from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
+from transformer_jax.vocabulary import UNK
+
+# With ROWS x WIDTH = 6 all passes over whole texts have one shape, and with 3 x WIDTH = 6 queries a
+# step has the encoder's: fewer operations to compile.
+ROWS, WIDTH, ROOM = 3, 2, 6
+SOURCES = alone(random_store([(5, 1), (3, 1), (6, 1)]), ROWS, 6, 1)
+# A number feeds so many tokens to every hypothesis; a list takes back so many of each row.
+PROGRAMS = {
+    "everything": [3, "reorder", [2, 1, 3], 1, "reorder", 3],
+    "one token at a time": [1, 1, 1, 1],
+    "several tokens at once": [1, 3, 1],
+    "hypotheses exchanged": [1, "reorder", 1, "reorder", 3, "reorder", 1],
+    "tokens taken back": [3, [2, 2, 2], 3, [1, 1, 1], 1],
+    "rows at different positions": [3, [1, 2, 3], 1, 3],
+}
+
+
+class Decoding:
+    """A Stepper's state beside what each hypothesis holds, and all that was computed so far."""
+
+    def __init__(self, model, params) -> None:
+        self.stepper = EncoderDecoderStepper(model, params)
+        self.state = self.stepper.start(jnp.asarray(SOURCES.src_ids), WIDTH, ROOM)
+        self.texts = [[[] for _ in range(WIDTH)] for _ in range(ROWS)]
+        self.random = np.random.default_rng(0)
+        self.asked: list[tuple[int, list[int]]] = []  # a row and a text in it
+        self.answered: list[np.ndarray] = []  # logits after the last tokens of the text, [T V]
+
+    def follow(self, program) -> None:
+        for what in program:
+            if isinstance(what, int):
+                self.feed(what)
+            elif what == "reorder":
+                self.reorder()
+            else:
+                self.rewind(what)
+
+    def feed(self, count: int) -> None:
+        tokens = self.random.integers(UNK, VOCAB, (ROWS, WIDTH, count))
+        first = np.array([[len(row[0])] for row in self.texts])
+        positions = first + np.arange(count)
+        logits, _, self.state = self.stepper.step(
+            self.state, jnp.asarray(tokens, jnp.int32), jnp.asarray(positions, jnp.int32)
+        )
+        for row, lane in np.ndindex(ROWS, WIDTH):
+            self.texts[row][lane] = self.texts[row][lane] + tokens[row, lane].tolist()
+            self.asked.append((row, self.texts[row][lane]))
+            self.answered.append(np.asarray(logits[row, lane]))
+
+    def reorder(self) -> None:
+        parents = self.random.integers(0, WIDTH, (ROWS, WIDTH))
+        self.state = self.stepper.reorder(self.state, jnp.asarray(parents, jnp.int32))
+        self.texts = [[self.texts[r][p] for p in parents[r]] for r in range(ROWS)]
+
+    def rewind(self, back: list[int]) -> None:
+        kept = [len(row[0]) - n for row, n in zip(self.texts, back, strict=True)]
+        lanes = self.state.lanes.rewind(jnp.asarray(kept, jnp.int32))
+        self.state = replace(self.state, lanes=lanes)
+        self.texts = [[t[:n] for t in row] for row, n in zip(self.texts, kept, strict=True)]
+
+    def in_one_pass(self, model, params) -> np.ndarray:
+        """Return the logits of every text, [texts ROOM V]."""
+        rows = [row for row, _ in self.asked]
+        tgt_in = np.zeros((len(rows), ROOM), np.int32)
+        for number, (_, text) in enumerate(self.asked):
+            tgt_in[number, : len(text)] = text
+        positions = np.broadcast_to(np.arange(ROOM, dtype=np.int32), tgt_in.shape)
+        src = (field[rows] for field in (SOURCES.src_ids, SOURCES.src_pos, SOURCES.src_seg))
+        batch = Batch(*src, tgt_in, tgt_in, positions, (tgt_in > 0).astype(np.int32))
+        parts = (Batch(*(x[i : i + 6] for x in batch)) for i in range(0, len(rows), 6))
+        return np.concatenate([logits_of(model, params, part) for part in parts])
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [(name, "everything") for name in COMBINED]
+    + [(next(iter(COMBINED)), program) for program in PROGRAMS],
+)
+def test_cached_is_full(name, program):
+    """Whatever is fed, exchanged and taken back, the logits are those of the text that is left."""
+    model, params = make(COMBINED[name])
+    decoding = Decoding(model, params)
+    decoding.follow(PROGRAMS[program])
+    expected = decoding.in_one_pass(model, params)
+    for (_, text), ours, whole in zip(decoding.asked, decoding.answered, expected, strict=True):
+        np.testing.assert_allclose(ours, whole[len(text) - len(ours) : len(text)], atol=1e-5)

@@ -1,0 +1,190 @@
+"""The loop by itself: a step that only counts, validations that are given, a clock that obeys."""
+
+import dataclasses
+import math
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from tiny import random_store
+
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    Experiment,
+    MeshConfig,
+    TrainingConfig,
+)
+from transformer_jax.data.batching import BatchSource, BucketPlan
+from transformer_jax.sharding.mesh import make_mesh, place_batch
+from transformer_jax.training import loop
+from transformer_jax.training.loop import Outcome, Progress, Run, train
+from transformer_jax.training.loss import Sums
+from transformer_jax.training.report import Report
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import StepMetrics
+from transformer_jax.workdir import WorkDir, read_rows
+
+STORE = random_store([(3, 3)] * 40)
+DATA = DataConfig(max_length=4, tokens_per_batch=32, num_buckets=1)
+SOURCE = BatchSource(STORE, BucketPlan(STORE, np.arange(40), DATA, seed=0))
+
+
+class Clock:
+    """Stands in for time.monotonic: every batch takes 10 seconds."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scene:
+    """A run in a directory whose parts are given."""
+
+    def __init__(self, directory, scores=(), bad_from=math.inf, validation_seconds=0, **training):
+        self.config = TrainingConfig(log_every=2, **training)
+        self.workdir = WorkDir(directory)
+        self.workdir.path.mkdir(exist_ok=True)
+        self.clock, self.validated = Clock(), []
+        self.scores, self.validation_seconds = iter(scores), validation_seconds
+        self.bad_from = jnp.asarray(min(bad_from, 10**6), jnp.int32)
+        self.progress = Progress()
+        experiment = Experiment(
+            data=DATA,
+            training=self.config,
+            checkpoint=CheckpointConfig(every_steps=1, best_by="loss"),
+            evaluation=EvaluationConfig(every_steps=1, bleu_sentences=0),
+        )
+        self.checkpoints = Checkpoints(self.workdir.checkpoints, experiment.checkpoint)
+        mesh = make_mesh(MeshConfig())
+        self.run = Run(experiment, self.step, SOURCE, mesh, self.checkpoints, self.validate)
+
+    def step(self, state, batch):
+        self.clock.now += 10
+        return _count(state, batch, self.bad_from)
+
+    def validate(self, params):
+        self.clock.now += self.validation_seconds
+        self.validated.append(float(params["updates"]))
+        return {"loss": next(self.scores, 1.0)}
+
+    def train(self, monkeypatch) -> Outcome:
+        """Start, or go on from the last checkpoint."""
+        monkeypatch.setattr(loop.time, "monotonic", self.clock)
+        zero = jnp.zeros((), jnp.int32)
+        fresh = TrainState(zero, zero, {"updates": jnp.zeros(())}, {"unused": jnp.zeros(())})
+        fresh = jax.device_put(fresh, NamedSharding(self.run.mesh, PartitionSpec()))
+        state, host = loop.restore(self.run, fresh)
+        self.progress = Progress(**{key: host[key] for key in vars(Progress()) if key in host})
+        with Report(self.workdir, 2, self.config.steps, jnp.float32, host) as report:
+            return train(self.run, state, self.progress, report)
+
+    def last(self) -> int:
+        return self.checkpoints.steps()[-1]
+
+
+@jax.jit
+def _count(state, batch, bad_from):
+    """Count updates, leaving out those from `bad_from` on."""
+    bad = state.step + 1 >= bad_from
+    bad_steps = jnp.where(bad, state.bad_steps + 1, 0)
+    tokens = (batch.tgt_seg > 0).sum().astype(jnp.float32)
+    updates = state.params["updates"] + (1 - bad)
+    new = state.replace(step=state.step + 1, bad_steps=bad_steps, params={"updates": updates})
+    sums = Sums(tokens, tokens, tokens, tokens)
+    return new, StepMetrics(sums, jnp.float32(1), bad.astype(jnp.float32), bad_steps)
+
+
+def test_steps(tmp_path, monkeypatch):
+    """All steps are done, and each one is validated and saved if that is asked for."""
+    scene = Scene(tmp_path, steps=3)
+    assert scene.train(monkeypatch) == Outcome.FINISHED
+    assert scene.validated == [1, 2, 3]
+    assert scene.checkpoints.steps() == [1, 2, 3]
+
+
+def test_early_stopping(tmp_path, monkeypatch):
+    """Training stops after so many validations in a row that were no better than the best."""
+    scene = Scene(tmp_path, scores=[5.0, 4.0, 4.0, 3.0, 3.5, 3.5, 2.0], steps=9, early_stopping=2)
+    assert scene.train(monkeypatch) == Outcome.FINISHED
+    assert scene.last() == 6
+    assert (scene.progress.best, scene.progress.evaluations_since_best) == (-3, 2)
+    assert scene.checkpoints.best() == 4
+    assert scene.train(monkeypatch) == Outcome.FINISHED  # and is still finished when run again
+    assert scene.last() == 6
+
+
+def test_a_loss_that_is_no_number_is_no_best(tmp_path, monkeypatch):
+    """After a validation loss of NaN, the first finite one is the best so far."""
+    scene = Scene(tmp_path, scores=[math.nan, 3.0, 4.0], steps=3)
+    scene.train(monkeypatch)
+    assert (scene.progress.best, scene.progress.evaluations_since_best) == (-3, 1)
+    assert scene.checkpoints.best() == 2
+    assert read_rows(scene.workdir.metrics)[0] == {"step": 1, "validation_loss": None}
+
+
+def test_max_minutes(tmp_path, monkeypatch):
+    """Minutes of training count, over all parts of a run, and those of validation do not."""
+    scene = Scene(tmp_path, steps=99, max_minutes=1.0, validation_seconds=1000)
+    assert scene.train(monkeypatch) == Outcome.FINISHED
+    assert scene.last() == 6  # of 10 seconds
+    config = dataclasses.replace(scene.config, max_minutes=1.5)
+    scene.run.experiment = dataclasses.replace(scene.run.experiment, training=config)
+    assert scene.train(monkeypatch) == Outcome.FINISHED
+    assert scene.last() == 9
+
+
+def test_divergence(tmp_path, monkeypatch):
+    """So many bad updates in a row end the run; what is saved is from before they were so many."""
+    scene = Scene(tmp_path, bad_from=3, steps=9, max_bad_steps=3)
+    assert scene.train(monkeypatch) == Outcome.DIVERGED
+    assert scene.last() == 4
+    assert scene.validated == [1, 2, 2, 2]
+    assert scene.train(monkeypatch) == Outcome.DIVERGED  # bad updates count across a restart
+    assert scene.validated == [1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals(tmp_path, monkeypatch, number):
+    """A signal ends the run after the step, saved; in the last step there is nothing to resume."""
+    scene = Scene(tmp_path, steps=4)
+    count = scene.run.step
+
+    def step_with_a_signal(state, batch):
+        if int(state.step) + 1 in (2, 4):
+            os.kill(os.getpid(), number)
+        return count(state, batch)
+
+    scene.run.step = step_with_a_signal
+    before = signal.getsignal(number)
+    assert scene.train(monkeypatch) == Outcome.INTERRUPTED
+    assert scene.last() == 2
+    assert scene.train(monkeypatch) == Outcome.FINISHED
+    assert scene.last() == 4
+    assert signal.getsignal(number) is before
+
+
+def test_batches_continue(tmp_path, monkeypatch):
+    """Step n takes batch n - 1, whether or not the run was stopped before it."""
+    scene = Scene(tmp_path, steps=2)
+    count, seen = scene.run.step, []
+
+    def look(state, batch):
+        seen.append(np.asarray(batch.tgt_out))
+        return count(state, batch)
+
+    scene.run.step = look
+    scene.train(monkeypatch)
+    config = dataclasses.replace(scene.config, steps=7)
+    scene.run.experiment = dataclasses.replace(scene.run.experiment, training=config)
+    scene.train(monkeypatch)
+    assert len(SOURCE._plan) == 5  # an epoch ends on the way
+    expected = [np.asarray(place_batch(SOURCE[i], scene.run.mesh).tgt_out) for i in range(7)]
+    np.testing.assert_array_equal(seen, expected)

@@ -1,0 +1,66 @@
+"""The loss: sums of smoothed cross-entropy against optax, and fused against plain."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from transformer_jax.training import loss
+from transformer_jax.training.loss import fused_loss_sums, loss_sums
+
+RNG = np.random.default_rng(0)
+ROWS, LENGTH, WIDTH, VOCAB, EPSILON = 6, 5, 8, 11, 0.1
+X = jnp.asarray(RNG.normal(size=(ROWS, LENGTH, WIDTH)), jnp.float32)
+TABLE = jnp.asarray(RNG.normal(size=(VOCAB, WIDTH)), jnp.float32)
+TARGETS = jnp.asarray(RNG.integers(0, VOCAB, (ROWS, LENGTH)), jnp.int32)
+SEGMENTS = jnp.asarray(np.arange(LENGTH) < np.array([[5], [3], [0], [1], [4], [2]]), jnp.int32)
+SMOOTHINGS = ("tensor2tensor", "uniform")
+
+
+def distribution(smoothing: str):
+    """Return the target distribution, [B T V], written out."""
+    gold = jax.nn.one_hot(TARGETS, VOCAB)
+    if smoothing == "uniform":
+        return optax.smooth_labels(gold, EPSILON)
+    return gold * (1 - EPSILON) + (1 - gold) * EPSILON / (VOCAB - 1)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_sums_are_those_of_optax(smoothing):
+    """Over real tokens alone: smoothed and plain cross-entropy, right guesses, and how many."""
+    logits = X @ TABLE.T
+    real = np.asarray(SEGMENTS) > 0
+    smoothed = optax.softmax_cross_entropy(logits, distribution(smoothing))
+    plain = optax.softmax_cross_entropy_with_integer_labels(logits, TARGETS)
+    right = logits.argmax(-1) == TARGETS
+    expected = [np.asarray(term)[real].sum() for term in (smoothed, plain, right)]
+    found = loss_sums(logits, TARGETS, SEGMENTS, EPSILON, smoothing)
+    np.testing.assert_allclose(found, [*expected, 15], rtol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [2**22, 2 * LENGTH * VOCAB, 1])
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_fused_is_plain(smoothing, chunk, monkeypatch):
+    """Without all logits at once: the same sums and, by autodiff, the same gradients."""
+    monkeypatch.setattr(loss, "_CHUNK", chunk)  # 1, 3 and 6 chunks
+
+    def fused(x, table):
+        sums = fused_loss_sums(x, table, TARGETS, SEGMENTS, EPSILON, smoothing)
+        return 2 * sums.loss, sums
+
+    def plain(x, table):
+        logs = jax.nn.log_softmax(x @ table.T)
+        real = SEGMENTS > 0
+        total = -(distribution(smoothing) * logs).sum(-1)
+        return 2 * jnp.where(real, total, 0).sum(), loss_sums(
+            x @ table.T, TARGETS, SEGMENTS, EPSILON, smoothing
+        )
+
+    (ours, our_sums), our_slopes = jax.value_and_grad(fused, (0, 1), has_aux=True)(X, TABLE)
+    (theirs, their_sums), slopes = jax.value_and_grad(plain, (0, 1), has_aux=True)(X, TABLE)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    for sums in (our_sums, fused(X, TABLE)[1]):  # the way with a gradient, and the one without
+        np.testing.assert_allclose(sums, their_sums, rtol=1e-6)
+    for one, other in zip(our_slopes, slopes, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,67 @@
+"""Learning rates against formulas worked out by hand."""
+
+import math
+
+import pytest
+
+from transformer_jax.config import OptimizerConfig
+from transformer_jax.training.schedule import SCHEDULES, make_schedule
+
+PEAK, WARMUP, TOTAL = 0.03, 10, 100
+
+
+def rate(name, step, peak=PEAK, warmup=WARMUP, d_model=512):
+    """Return the rate of an update; the first is step 1, and optax counts from 0."""
+    config = OptimizerConfig(schedule=name, learning_rate=peak, warmup_steps=warmup)
+    return float(make_schedule(config, d_model, TOTAL)(step - 1))
+
+
+def peak_of(name):
+    return PEAK * 512**-0.5 * WARMUP**-0.5 if name == "paper" else PEAK
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_warm_up(name):
+    """From the first update on the rate rises by equal steps, to its greatest value."""
+    rates = [rate(name, step) for step in range(1, TOTAL + 1)]
+    for step in range(1, WARMUP + 1):
+        assert rates[step - 1] == pytest.approx(peak_of(name) * step / WARMUP, rel=1e-6)
+    assert max(rates) == rates[WARMUP - 1]
+
+
+# The share of the peak that is left after so many of 100 steps, 10 of them warm-up. The linear and
+# the cosine schedule reach 0 where update 101 would be, so that the last update still counts.
+AFTER = {
+    "paper": {40: 0.5, 90: 1 / 3},
+    "inverse_sqrt": {40: 0.5, 90: 1 / 3},
+    "linear": {11: 90 / 91, 55: 46 / 91, 100: 1 / 91},
+    "cosine": {
+        11: (1 + math.cos(math.pi / 91)) / 2,
+        55: (1 + math.cos(math.pi * 45 / 91)) / 2,
+        100: (1 - math.cos(math.pi / 91)) / 2,
+    },
+    "constant": {11: 1.0, 100: 1.0},
+}
+
+
+def test_all_schedules_are_here():
+    """A new schedule is not done without its numbers here."""
+    assert AFTER.keys() == SCHEDULES.keys()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_after_warm_up(name):
+    """Each schedule falls as its name says."""
+    for step, share in AFTER[name].items():
+        # 1 + cos near its zero is exact to float32's step below 1, so to 1e-7 of the peak.
+        near = pytest.approx(peak_of(name) * share, rel=1e-5, abs=1e-7 * PEAK)
+        assert rate(name, step) == near
+
+
+@pytest.mark.parametrize("step", [1, 4000, 100_000])
+def test_equation_3(step):
+    """Paper 5.3, base model: d_model^-0.5 min(step^-0.5, step warmup^-1.5); 6.99e-4 at its peak."""
+    expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+    assert rate("paper", step, 1.0, 4000) == pytest.approx(expected, rel=1e-6)
+    assert round(rate("paper", 4000, 1.0, 4000), 6) == 6.99e-4
+    assert round(rate("paper", 4000, 1.0, 4000, d_model=1024), 6) == 4.94e-4
