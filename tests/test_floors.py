@@ -1,4 +1,4 @@
-"""The architecture of shared/design.md, read off the source: floors, sizes, names of choices."""
+"""The architecture, read off the source: floors, sizes, names of choices."""
 
 import ast
 import importlib
