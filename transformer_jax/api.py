@@ -33,9 +33,10 @@ class TrainedModel:
         self.experiment, self.model, self.params = experiment, model, params
         self.tokenizers, self.steps = tokenizers, steps
 
-    def translator(self, decoding: DecodingConfig | None = None) -> Translator:
+    def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
         """Return a Translator with the given settings, else those of the experiment."""
-        return Translator(self.model, self.tokenizers, decoding or self.experiment.decoding)
+        decoding = decoding or self.experiment.decoding
+        return Translator(self.model, self.tokenizers, decoding, n_best)
 
     def translate(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
         """Return the best translation of each line."""

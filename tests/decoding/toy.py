@@ -66,6 +66,9 @@ class Toy:
     def reorder(self, state: ToyState, parents: Int[Array, "B W"]) -> ToyState:
         return ToyState(jnp.take_along_axis(state.history, parents, axis=1))
 
+    def grow(self, state: ToyState, length: int) -> ToyState:
+        return state  # a hash has room for any text
+
     # --- the same in plain Python, for one row ---
 
     @functools.cache  # noqa: B019 (a toy is never freed)

@@ -26,7 +26,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.greedy import NEVER
 from transformer_jax.decoding.penalty import PENALTIES
-from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.decoding.stepper import Stepper, rooms
 from transformer_jax.decoding.top import top_k
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
@@ -60,14 +60,23 @@ def beam_search(
     `limits[b]` is the most tokens of row b, EOS counted; 0 leaves it out. `length`, at least
     max(limits), is the static room for tokens.
     """
-    beam = _start(stepper, src_ids, limits, length, config.beam_size)
+    first, *more = rooms(src_ids.shape[1], length)
+    state = stepper.start(src_ids, config.beam_size, first)
+    beam = _start(state, limits, length, config.beam_size)
     advance = functools.partial(_advance, stepper, limits, config, wanted)
-    beam = jax.lax.while_loop(lambda b: ~b.done.all(), advance, beam)
+    beam = jax.lax.while_loop(functools.partial(_unfinished, first), advance, beam)
+    for room in more:
+        beam = replace(beam, state=stepper.grow(beam.state, room))
+        beam = jax.lax.while_loop(functools.partial(_unfinished, room), advance, beam)
     return beam.finished[:, :wanted, 1:], beam.scores[:, :wanted]
 
 
-def _start(stepper: Stepper, src_ids, limits, length: int, width: int) -> Beam:
-    batch = src_ids.shape[0]
+def _unfinished(room: int, beam: Beam) -> Bool[Array, ""]:
+    return ~beam.done.all() & (beam.position < room)
+
+
+def _start(state: Any, limits, length: int, width: int) -> Beam:
+    batch = limits.shape[0]
     tokens = jnp.full((batch, width, length + 1), PAD).at[:, :, 0].set(BOS)
     # All W hypotheses begin alike, so only the first one counts.
     log_probs = jnp.full((batch, width), NOTHING).at[:, 0].set(0.0)
@@ -79,7 +88,7 @@ def _start(stepper: Stepper, src_ids, limits, length: int, width: int) -> Beam:
         scores=jnp.full((batch, width), NOTHING),
         count=jnp.zeros(batch, jnp.int32),
         done=limits <= 0,
-        state=stepper.start(src_ids, width, length),
+        state=state,
     )
 
 
@@ -116,11 +125,13 @@ def _candidates(
     """Return log-probability, parent and token of the C = 2W best continuations, best first."""
     batch, width, vocab = logits.shape
     flat = logits.reshape(batch * width, vocab)
-    normaliser = jax.nn.logsumexp(flat, axis=-1, keepdims=True)
-    for token in NEVER:
-        flat = flat.at[:, token].set(jnp.finfo(flat.dtype).min)
-    count = min(2 * width, vocab)
+    # Forbidden tokens are among the candidates and fall out here: no pass over V for them alone.
+    count = min(2 * width + len(NEVER), vocab)
     best, tokens = top_k(flat, count)
+    greatest = best[:, :1]
+    normaliser = greatest + jnp.log(jnp.exp(flat - greatest).sum(-1, keepdims=True))
+    never = functools.reduce(jnp.logical_or, (tokens == token for token in NEVER))
+    best = jnp.where(never, NOTHING, best)
     total = (best - normaliser).reshape(batch, width, count) + log_probs[:, :, None]
     values, where = jax.lax.top_k(total.reshape(batch, width * count), 2 * width)
     tokens = jnp.take_along_axis(tokens.reshape(batch, width * count), where, axis=1)

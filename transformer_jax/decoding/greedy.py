@@ -1,10 +1,12 @@
 """Greedy search: the most probable token at each step."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.decoding.stepper import Stepper, rooms
 from transformer_jax.decoding.top import argmax
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
@@ -29,14 +31,15 @@ def greedy_search(
     max(limits), is the static room for tokens.
     """
     batch = src_ids.shape[0]
+    first, *more = rooms(src_ids.shape[1], length)
     tokens = jnp.full((batch, length + 1), PAD).at[:, 0].set(BOS)
     carry = (
         jnp.zeros((), jnp.int32), tokens, jnp.zeros(batch), limits <= 0,
-        stepper.start(src_ids, 1, length),
+        stepper.start(src_ids, 1, first),
     )  # fmt: skip
 
-    def unfinished(carry) -> Bool[Array, ""]:
-        return ~carry[3].all()
+    def unfinished(room: int, carry) -> Bool[Array, ""]:
+        return ~carry[3].all() & (carry[0] < room)
 
     def advance(carry):
         position, tokens, score, done, state = carry
@@ -53,5 +56,8 @@ def greedy_search(
         done |= (best == EOS) | (position + 1 >= limits)
         return position + 1, tokens, score, done, state
 
-    _, tokens, score, _, _ = jax.lax.while_loop(unfinished, advance, carry)
-    return tokens[:, 1:], score
+    carry = jax.lax.while_loop(functools.partial(unfinished, first), advance, carry)
+    for room in more:
+        carry = *carry[:4], stepper.grow(carry[4], room)
+        carry = jax.lax.while_loop(functools.partial(unfinished, room), advance, carry)
+    return carry[1][:, 1:], carry[2]

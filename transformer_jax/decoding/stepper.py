@@ -1,4 +1,4 @@
-"""The three methods through which every search sees every model."""
+"""The methods through which every search sees every model."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,3 +19,16 @@ class Stepper(Protocol):
 
     def reorder(self, state: Any, parents: Int[Array, "B W"]) -> Any:
         """Return the state in which hypothesis w continues hypothesis parents[w]."""
+
+    def grow(self, state: Any, length: int) -> Any:
+        """Return the state with room for `length` tokens in all."""
+
+
+def rooms(src_length: int, length: int) -> list[int]:
+    """Return the room for tokens to search with, one after another, up to `length`.
+
+    Every step reads the whole cache, filled or not, and most outputs are about as long as their
+    source; so a search starts with room for that, and makes more only if it has to.
+    """
+    first = -(-(src_length + src_length // 4 + 2) // 8) * 8
+    return [first, length] if first < length else [length]

@@ -1,6 +1,7 @@
 """From lines of text to translations: batches of similar length, results in input order."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,11 +12,14 @@ import numpy as np
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.decoding.beam import beam_search
+from transformer_jax.decoding.beam import NOTHING, beam_search
 from transformer_jax.decoding.greedy import greedy_search
 from transformer_jax.decoding.penalty import PENALTIES
+from transformer_jax.errors import UserError
 from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS, PAD
+
+log = logging.getLogger("transformer_jax")
 
 _LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -29,14 +33,28 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """A model, its tokenizers, and compiled searches, one for each shape."""
+    """A model, its tokenizers, and compiled searches, one for each shape.
+
+    `n_best` is how many hypotheses of each line are wanted, at most config.beam_size.
+
+    Raises:
+      UserError: if more are wanted.
+    """
 
     def __init__(
-        self, model: EncoderDecoder, tokenizers: TokenizerPair, config: DecodingConfig
+        self,
+        model: EncoderDecoder,
+        tokenizers: TokenizerPair,
+        config: DecodingConfig,
+        n_best: int = 1,
     ) -> None:
+        if not 1 <= n_best <= config.beam_size:
+            raise UserError(
+                f"n_best={n_best}: must lie between 1 and decoding.beam_size={config.beam_size}"
+            )
         self._model, self._tokenizers, self._config = model, tokenizers, config
         self._search = jax.jit(
-            functools.partial(_search, model, config), static_argnames=("length",)
+            functools.partial(_search, model, config, n_best), static_argnames=("length",)
         )
 
     @property
@@ -52,22 +70,47 @@ class Translator:
         lines: Sequence[str],
         progress: Callable[[Iterable], Iterable] = iter,
     ) -> list[Translation]:
-        """Translate each line; empty ones stay empty. `progress` wraps the loop over batches."""
+        """Return the best translation of each line; see `hypotheses`."""
+        return [found[0] for found in self.hypotheses(params, lines, progress)]
+
+    def hypotheses(
+        self,
+        params: Any,
+        lines: Sequence[str],
+        progress: Callable[[Iterable], Iterable] = iter,
+    ) -> list[list[Translation]]:
+        """Return up to n_best translations of each line, best first; empty lines stay empty.
+
+        Lines longer than `longest` are cut there, with a warning. `progress` wraps the loop over
+        batches.
+        """
         sources = self._tokenizers.src.encode(lines)
-        results = [Translation("", [], 0.0)] * len(lines)
-        sources = [
-            ids if len(ids) <= self.longest else [*ids[: self.longest - 1], EOS] for ids in sources
-        ]
+        results = [[Translation("", [], 0.0)] for _ in lines]
+        sources = [self._cut(ids, number) for number, ids in enumerate(sources, 1)]
         for length, rows, members in progress(self._batches(sources)):
             ids, limits = self._pad(sources, members, rows, length)
-            tokens, scores = jax.device_get(
-                self._search(params, ids, limits, length=self._room(length))
-            )
+            tokens, scores = jax.device_get(self.search(params, ids, limits, self._room(length)))
             for row, index in enumerate(members):
-                found = _until_eos(tokens[row, 0].tolist())
-                text = self._tokenizers.tgt.decode(found)
-                results[index] = Translation(text, found, float(scores[row, 0]))
+                results[index] = [
+                    self._translation(*pair)
+                    for pair in zip(tokens[row].tolist(), scores[row].tolist(), strict=True)
+                    if pair[1] > NOTHING / 2
+                ]
         return results
+
+    def search(self, params: Any, ids: np.ndarray, limits: np.ndarray, length: int) -> Any:
+        """Return tokens [B n L] and scores [B n] for padded sources [B S]; compiled by shape."""
+        return self._search(params, ids, limits, length=length)
+
+    def _translation(self, tokens: list[int], score: float) -> Translation:
+        ids = _until_eos(tokens)
+        return Translation(self._tokenizers.tgt.decode(ids), ids, score)
+
+    def _cut(self, ids: list[int], number: int) -> list[int]:
+        if len(ids) <= self.longest:
+            return ids
+        log.warning("line %d: %d pieces, cut after %d", number, len(ids), self.longest)
+        return [*ids[: self.longest - 1], EOS]
 
     def _room(self, length: int) -> int:
         room = length + self._config.max_extra_length
@@ -104,14 +147,14 @@ class Translator:
         return ids, limits
 
 
-def _search(model, config: DecodingConfig, params, ids, limits, length: int):
+def _search(model, config: DecodingConfig, n_best: int, params, ids, limits, length: int):
     stepper = EncoderDecoderStepper(model, params)
     if config.beam_size == 1:
         tokens, log_prob = greedy_search(stepper, ids, limits, length)
         penalty = pick(PENALTIES, config.length_penalty, "config.decoding.length_penalty")
         written = jnp.maximum((tokens != PAD).sum(1), 1)
         return tokens[:, None], (log_prob / penalty(written, config.alpha))[:, None]
-    return beam_search(stepper, ids, limits, length, config)
+    return beam_search(stepper, ids, limits, length, config, n_best)
 
 
 def _until_eos(tokens: list[int]) -> list[int]:

@@ -125,18 +125,19 @@ class EncoderDecoder(nn.Module):
 class DecodeState:
     """What decoding carries from step to step."""
 
-    memory: list[KeysValues]  # [B N S H], one per layer: once per sentence, not per hypothesis
+    memory: list[KeysValues]  # one per layer: once per sentence, not per hypothesis
     src_seg: Int[Array, "B S"]
-    caches: list[KeysValues]  # [B N C H], one per layer
+    caches: list[KeysValues]  # one per layer
     lanes: Lanes
 
 
 class EncoderDecoderStepper:
-    """The three methods through which a search sees the model.
+    """The methods through which a search sees the model.
 
     start(src)                     encode and return the state
     step(state, tokens, positions) logits of what follows, attention, the new state
     reorder(state, parents)        let hypothesis w continue hypothesis parents[w]
+    grow(state, length)            make room for more tokens
     """
 
     def __init__(self, model: EncoderDecoder, params: Any) -> None:
@@ -151,10 +152,10 @@ class EncoderDecoderStepper:
             self._variables, src_ids, pos, seg, method=EncoderDecoder.memory_keys_values
         )
         c, batch = self._model.config, src_ids.shape[0]
-        shape = batch, c.num_heads, length * width
+        slots = length * width
         cache = KeysValues(
-            jnp.zeros((*shape, c.key_size), self._model.dtype),
-            jnp.zeros((*shape, c.value_size), self._model.dtype),
+            jnp.zeros((batch, c.num_heads, c.key_size, slots), self._model.dtype),
+            jnp.zeros((batch, c.num_heads, slots, c.value_size), self._model.dtype),
         )
         caches = [cache] * c.num_decoder_layers
         return DecodeState(memory, seg, caches, Lanes.empty(batch, width, length))
@@ -168,3 +169,9 @@ class EncoderDecoderStepper:
     def reorder(self, state: DecodeState, parents: Int[Array, "B W"]) -> DecodeState:
         """Let hypothesis w continue hypothesis parents[w]."""
         return replace(state, lanes=state.lanes.reorder(parents))
+
+    def grow(self, state: DecodeState, length: int) -> DecodeState:
+        """Make room for `length` tokens in all."""
+        slots = length * state.lanes.seen.shape[1]
+        caches = [cache.grow(slots) for cache in state.caches]
+        return replace(state, caches=caches, lanes=state.lanes.grow(length))

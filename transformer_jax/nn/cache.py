@@ -16,19 +16,27 @@ from transformer_jax.nn.view import View, slot_view
 
 
 class KeysValues(NamedTuple):
-    """What attention looks at. Heads before slots: a step then reads memory in order."""
+    """What attention looks at, laid out as its two products read it, heads first."""
 
-    keys: Float[Array, "B N S H"]
+    keys: Float[Array, "B N H S"]
     values: Float[Array, "B N S Hv"]
 
     def write(self, slots: Int[Array, "B T"], new: "KeysValues") -> "KeysValues":
-        """Return a copy with `new` [B N T H] in the given slots."""
+        """Return a copy with the keys and values of T new tokens in the given slots."""
         rows = jnp.arange(slots.shape[0])[:, None]
+        keys, values = new.keys.transpose(0, 3, 1, 2), new.values.swapaxes(1, 2)
+        return KeysValues(
+            self.keys.at[rows, :, :, slots].set(keys, unique_indices=True),
+            self.values.at[rows, :, slots].set(values, unique_indices=True),
+        )
 
-        def put(old, new):
-            return old.at[rows, :, slots].set(new.swapaxes(1, 2), unique_indices=True)
-
-        return KeysValues(put(self.keys, new.keys), put(self.values, new.values))
+    def grow(self, slots: int) -> "KeysValues":
+        """Return a copy with empty slots behind, `slots` in all."""
+        new = slots - self.keys.shape[3]
+        return KeysValues(
+            jnp.pad(self.keys, ((0, 0), (0, 0), (0, 0), (0, new))),
+            jnp.pad(self.values, ((0, 0), (0, 0), (0, new), (0, 0))),
+        )
 
 
 @struct.dataclass
@@ -63,6 +71,11 @@ class Lanes:
         q_pos = jnp.broadcast_to(positions[:, None, :], (batch, width, new)).reshape(queries)
         k_pos = jnp.broadcast_to(jnp.arange(count)[None] // width, (batch, count))
         return Lanes(seen), slots.reshape(queries), slot_view(visible, q_pos, k_pos)
+
+    def grow(self, length: int) -> "Lanes":
+        """Return lanes with room for `length` positions."""
+        new = (length - self.length) * self.seen.shape[1]
+        return Lanes(jnp.pad(self.seen, ((0, 0), (0, 0), (0, new))))
 
     def reorder(self, parents: Int[Array, "B W"]) -> "Lanes":
         """Let hypothesis w continue hypothesis parents[w]."""

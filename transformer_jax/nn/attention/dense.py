@@ -11,7 +11,7 @@ from transformer_jax.nn.view import View
 
 def mix(
     q: Float[Array, "B N T H"],
-    k: Float[Array, "B N S H"],
+    k: Float[Array, "B N H S"],
     v: Float[Array, "B N S Hv"],
     view: View,
     dropout: Callable[[Array], Array],
@@ -22,7 +22,7 @@ def mix(
     padding, and nothing reads them.
     """
     wide = jnp.promote_types(q.dtype, jnp.float32)
-    scores = jnp.einsum("BNTH,BNSH->BNTS", q, k, preferred_element_type=wide)
+    scores = jnp.einsum("BNTH,BNHS->BNTS", q, k, preferred_element_type=wide)
     scores = jnp.where(view.mask(), scores * q.shape[-1] ** -0.5, jnp.finfo(wide).min)
     weights = jax.nn.softmax(scores)
     mixed = dropout(weights).astype(q.dtype)

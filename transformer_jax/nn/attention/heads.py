@@ -32,7 +32,7 @@ class Attention(nn.Module):
 
     def keys_values(self, x: Float[Array, "B S D"]) -> KeysValues:
         """Return the keys and values of x."""
-        return KeysValues(*map(_heads_first, project_together(x, [self.key, self.value])))
+        return _keys_values(*project_together(x, [self.key, self.value]))
 
     def queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B N T H"]:
         """Return the queries of x."""
@@ -42,8 +42,8 @@ class Attention(nn.Module):
         self, x: Float[Array, "B T D"]
     ) -> tuple[Float[Array, "B N T H"], KeysValues]:
         """Return all three, for self-attention, in one product."""
-        q, k, v = map(_heads_first, project_together(x, [self.query, self.key, self.value]))
-        return q, KeysValues(k, v)
+        q, k, v = project_together(x, [self.query, self.key, self.value])
+        return _heads_first(q), _keys_values(k, v)
 
     def __call__(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
@@ -52,6 +52,10 @@ class Attention(nn.Module):
         mix = pick(MECHANISMS, self.config.attention, "config.model.attention")
         mixed, weights = mix(q, *memory, view, lambda w: self.dropout(w, train))
         return self.output(mixed.swapaxes(1, 2)), weights
+
+
+def _keys_values(k: Float[Array, "B S N H"], v: Float[Array, "B S N Hv"]) -> KeysValues:
+    return KeysValues(_heads_first(k).swapaxes(2, 3), _heads_first(v))
 
 
 def _heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:

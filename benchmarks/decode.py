@@ -1,0 +1,219 @@
+"""Decoding speed beside `transformers` and CTranslate2, on the same weights and sentences.
+
+    python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --peers
+        the trained model, outputs of their own length
+    python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --model=base --peers
+        random weights of that size, 24 forced steps; the tokenizer of the work directory
+
+Beam search under `width` stopping and the `power` penalty, float32, 2 threads, batches of 64
+sentences of similar length. Engines take turns in one run; the median of each counts, the first
+call (with compilation) apart. One JSON line an engine. --peers needs the extra `bench`.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from transformer_jax.api import load
+from transformer_jax.config import DecodingConfig, ModelConfig
+from transformer_jax.data.sources import read_lines
+from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.models.build import build, init_params
+from transformer_jax.vocabulary import BOS, EOS, PAD
+
+SIZES = {
+    "tiny": ModelConfig(
+        d_model=128, d_ff=256, num_heads=4, num_encoder_layers=4, num_decoder_layers=4
+    ),
+    "base": ModelConfig(),
+}
+BATCH, FORCED = 64, 24
+
+
+@dataclasses.dataclass
+class Task:
+    """What every engine gets."""
+
+    model: Any
+    params: Any
+    tokenizers: TokenizerPair
+    lines: list[str]
+    beam: int
+    forced: int | None  # exact length of every output, or None for its own
+
+
+Engine = Callable[[], int]  # translates all lines, returns the number of target tokens
+
+
+def ours(task: Task) -> Engine:
+    """Return this program's search."""
+    config = DecodingConfig(beam_size=task.beam, length_penalty="power", alpha=1.0, stop="width")
+    translator = Translator(task.model, task.tokenizers, config)
+    if task.forced is None:
+
+        def run() -> int:
+            found = translator.translate(task.params, task.lines)
+            return sum(token != EOS for item in found for token in item.ids)
+
+        return run
+
+    batches = [_padded(part) for part in _sorted_batches(task)]
+
+    def run_forced() -> int:
+        for ids in batches:
+            limits = np.full(len(ids), task.forced, np.int32)
+            jax.block_until_ready(translator.search(task.params, ids, limits, task.forced))
+        return task.forced * len(task.lines)
+
+    return run_forced
+
+
+def ctranslate2(task: Task, quantization: str) -> Engine:
+    """Return CTranslate2's search on the exported model."""
+    import ctranslate2 as engine
+
+    from transformer_jax.export.ctranslate2 import export
+
+    place = Path(tempfile.mkdtemp())
+    export(task.model.config, task.params, task.tokenizers, place / "model", quantization)
+    translator = engine.Translator(str(place / "model"), inter_threads=1, intra_threads=2)
+    shutil.rmtree(place)
+    pieces = [task.tokenizers.src.pieces(i) for i in task.tokenizers.src.encode(task.lines)]
+    longest, shortest = task.forced or 256, task.forced or 1
+
+    def run() -> int:
+        results = translator.translate_batch(
+            pieces, beam_size=task.beam, length_penalty=1.0, max_batch_size=BATCH,
+            max_input_length=0, max_decoding_length=longest, min_decoding_length=shortest,
+        )  # fmt: skip
+        return sum(len(result.hypotheses[0]) for result in results)
+
+    return run
+
+
+def transformers(task: Task) -> Engine:
+    """Return `generate` of a MarianMTModel (post-norm) with the same weights."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    import torch
+    from flax.traverse_util import flatten_dict
+    from oracle.peers import Transformers
+    from oracle.weights import TRANSFORMERS, torch_name
+
+    torch.set_num_threads(2)
+    peer = Transformers(task.model.config, task.model.tgt_vocab_size, 512)
+    tensors = peer.tensors()
+    for path, leaf in flatten_dict(jax.device_get(task.params), sep="/").items():
+        tensor, array = tensors[torch_name(path, TRANSFORMERS)], np.asarray(leaf)
+        if path.endswith("kernel"):  # [in... out...] with heads unfolded; torch keeps [out in]
+            array = array.reshape(tensor.shape[::-1]).T
+        tensor.data = torch.from_numpy(np.array(array.reshape(tensor.shape)))
+    model = peer.model.float().eval()
+    batches = [torch.from_numpy(_padded(part)).long() for part in _sorted_batches(task)]
+    lengths = {"max_new_tokens": task.forced or 100, "min_new_tokens": task.forced or 0}
+
+    def run() -> int:
+        count = 0
+        with torch.inference_mode():
+            for ids in batches:
+                found = model.generate(
+                    input_ids=ids, attention_mask=(ids > 0).long(), num_beams=task.beam,
+                    length_penalty=1.0, early_stopping=True, pad_token_id=PAD,
+                    decoder_start_token_id=BOS, eos_token_id=EOS, **lengths,
+                )  # fmt: skip
+                count += int(((found != PAD) & (found != BOS) & (found != EOS)).sum())
+        return count
+
+    return run
+
+
+def _sorted_batches(task: Task) -> list[list[list[int]]]:
+    ids = sorted(task.tokenizers.src.encode(task.lines), key=len)
+    return [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]
+
+
+def _padded(ids: list[list[int]]) -> np.ndarray:
+    length = -(-max(map(len, ids)) // 8) * 8
+    return np.array([row + [PAD] * (length - len(row)) for row in ids], np.int32)
+
+
+def make_task(arguments: argparse.Namespace) -> Task:
+    """Return the task of a trained model, or that of random weights."""
+    trained = load(arguments.workdir)
+    lines = read_lines(arguments.source)[: arguments.sentences]
+    model, params, forced = trained.model, trained.params, None
+    if arguments.model is not None:
+        size = trained.tokenizers.tgt.size
+        model, forced = build(SIZES[arguments.model], size, size), FORCED
+        params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(jax.random.key(0))
+    return Task(model, params, trained.tokenizers, lines, arguments.beam_size, forced)
+
+
+def measure(engines: dict[str, Engine], rounds: int) -> dict[str, tuple[int, float, float]]:
+    """Return (tokens, seconds of the first call, median seconds of the others) by engine."""
+    tokens, first = {}, {}
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    for name, run in engines.items():
+        began = time.perf_counter()
+        tokens[name] = run()
+        first[name] = time.perf_counter() - began
+    for _ in range(rounds):
+        for name, run in engines.items():
+            began = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - began)
+    return {n: (tokens[n], first[n], statistics.median(seconds[n])) for n in engines}
+
+
+def main() -> None:
+    """Measure, and print one JSON line an engine."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workdir", required=True, help="of a trained model")
+    parser.add_argument("--source", required=True, type=Path, help="sentences, one a line")
+    parser.add_argument("--model", choices=SIZES, help="random weights of this size instead")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--beam-size", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", action="store_true")
+    arguments = parser.parse_args()
+    task = make_task(arguments)
+    engines: dict[str, Engine] = {"transformer_jax": ours(task)}
+    if arguments.peers:
+        engines["ctranslate2"] = ctranslate2(task, "float32")
+        engines["ctranslate2-int8"] = ctranslate2(task, "int8")
+        engines["transformers"] = transformers(task)
+    measured = measure(engines, arguments.rounds)
+    peers = [measured[name][2] for name in ("ctranslate2", "transformers") if name in measured]
+    for name, (tokens, first, seconds) in measured.items():
+        row = {
+            "engine": name,
+            "model": arguments.model or "trained",
+            "dtype": "int8" if name.endswith("int8") else "float32",
+            "target_tokens_per_s": round(tokens / seconds, 1),
+            "sentences_per_s": round(len(task.lines) / seconds, 1),
+            "first_call_s": round(first, 2),
+        }
+        if name == "transformer_jax" and peers:
+            row["ratio_to_best_float32_peer"] = round(min(peers) / seconds, 3)
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
