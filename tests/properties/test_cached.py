@@ -23,6 +23,7 @@ PROGRAMS = {
     "hypotheses exchanged": [1, "reorder", 1, "reorder", 3, "reorder", 1],
     "tokens taken back": [3, [2, 2, 2], 3, [1, 1, 1], 1],
     "rows at different positions": [3, [1, 2, 3], 1, 3],
+    "room made on the way": [3, "reorder", "grow", 2, "grow", 1],
 }
 
 
@@ -43,6 +44,8 @@ class Decoding:
                 self.feed(what)
             elif what == "reorder":
                 self.reorder()
+            elif what == "grow":
+                self.state = self.stepper.grow(self.state, self.state.lanes.length + 2)
             else:
                 self.rewind(what)
 

@@ -47,7 +47,9 @@ def main(argv: Sequence[str]) -> int:
     quiet = sys.stdin.isatty() or not console.is_terminal
 
     def progress(batches: Iterable) -> Iterator:
-        return iter(track(list(batches), "translating", console=console, transient=True, disable=quiet))
+        return iter(
+            track(list(batches), "translating", console=console, transient=True, disable=quiet)
+        )
 
     sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # type: ignore[union-attr]
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
