@@ -4,7 +4,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO
+from typing import IO, Any
 
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.cli.evaluate import adjusted
@@ -51,9 +51,11 @@ def main(argv: Sequence[str]) -> int:
             track(list(batches), "translating", console=console, transient=True, disable=quiet)
         )
 
-    sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # type: ignore[union-attr]
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-    for block in _blocks(sys.stdin, 1 if sys.stdin.isatty() else _BLOCK):
+    stdin: Any = sys.stdin
+    stdout: Any = sys.stdout
+    stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+    stdout.reconfigure(encoding="utf-8", newline="\n")
+    for block in _blocks(stdin, 1 if stdin.isatty() else _BLOCK):
         for line, found in zip(
             block, translator.hypotheses(trained.params, block, progress), strict=True
         ):

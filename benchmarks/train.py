@@ -1,0 +1,245 @@
+"""Training speed beside PyTorch, on the same batches of real text.
+
+    python benchmarks/train.py --data=DIR [--model=tiny|base] [--peers]
+
+One full step each: forward, backward, label smoothing, dropout 0.1, Adam; float32, 2 threads. DIR
+holds train.en and train.de. Every engine gets the same bucketed batches, in turns within one run, and
+the median of its rounds counts; compile time apart. Rates count real target tokens, not padding.
+The last line is the machine's matrix product rate and our share of it. --peers needs the extra
+`bench`.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.config import (
+    DataConfig,
+    Experiment,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+)
+from transformer_jax.data import sources
+from transformer_jax.data.batch import Batch
+from transformer_jax.data.batching import BatchSource, BucketPlan
+from transformer_jax.data.token_store import open_store, select
+from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.models.build import build
+from transformer_jax.sharding.mesh import make_mesh, place_batch
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.state import init_state
+from transformer_jax.training.step import make_train_step
+
+TINY = ModelConfig(d_model=128, d_ff=256, num_heads=4, num_encoder_layers=4, num_decoder_layers=4)
+SIZES = {"tiny": (TINY, 4096), "base": (ModelConfig(), 1024)}  # model, tokens_per_batch
+VOCABULARY = 8000
+Engine = Callable[[list[Batch]], None]  # one step on each batch
+
+
+def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[Any, list[Batch]]:
+    """Return the tokenizers and `count` batches of the first epoch."""
+    data = DataConfig(directory=directory, tokens_per_batch=tokens_per_batch, max_length=64)
+    corpus = sources.load(data, "train")
+    tokenizers = train_pair(TokenizerConfig(vocab_size=VOCABULARY), corpus.src, corpus.tgt)
+    with tempfile.TemporaryDirectory() as cache:
+        store = open_store(corpus, tokenizers, Path(cache))
+    plan = BucketPlan(store, select(store, data).pairs, data, seed=0)
+    source = BatchSource(store, plan)
+    return tokenizers, [source[i] for i in range(count)]
+
+
+def ours(config: ModelConfig) -> Engine:
+    """Return this program's step."""
+    experiment = Experiment(model=config)
+    model = build(config, VOCABULARY, VOCABULARY)
+    tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
+    mesh = make_mesh(MeshConfig())
+    state = init_state(model, tx, 0, mesh)
+    step = jax.jit(make_train_step(model, tx, experiment.training, 0), donate_argnums=0)
+
+    def run(batches: list[Batch]) -> None:
+        nonlocal state
+        for batch in batches:
+            state, _ = step(state, place_batch(batch, mesh))
+        jax.block_until_ready(state.params)
+
+    return run
+
+
+def torch_engine(network: Any, forward: Callable[[Any, Any], Any]) -> Engine:
+    """Return a step of a torch module; forward(network, batch of tensors) gives the logits."""
+    import torch
+
+    torch.set_num_threads(2)
+    network.train()
+    optimizer = torch.optim.Adam(network.parameters(), 1e-4, (0.9, 0.98), 1e-9, foreach=True)
+
+    def run(batches: list[Batch]) -> None:
+        for batch in batches:
+            tensors = Batch(*(torch.from_numpy(x).long() for x in batch))
+            logits = forward(network, tensors)
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), tensors.tgt_out.flatten(), ignore_index=0, label_smoothing=0.1
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return run
+
+
+def torch_nn(config: ModelConfig) -> Engine:
+    """Return torch.nn.Transformer with a shared embedding."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            d = config.d_model
+            self.embedding = torch.nn.Embedding(VOCABULARY, d)
+            self.positions = torch.nn.Parameter(torch.zeros(512, d), requires_grad=False)
+            self.dropout = torch.nn.Dropout(0.1)
+            self.transformer = torch.nn.Transformer(
+                d, config.num_heads, config.num_encoder_layers, config.num_decoder_layers,
+                config.d_ff, 0.1, batch_first=True,
+            )  # fmt: skip
+
+        def embed(self, ids: Any) -> Any:
+            scaled = self.embedding(ids) * config.d_model**0.5
+            return self.dropout(scaled + self.positions[: ids.shape[1]])
+
+        def forward(self, batch: Any) -> Any:
+            length = batch.tgt_in.shape[1]
+            causal = torch.ones(length, length, dtype=torch.bool).triu(1)
+            padding = batch.src_seg == 0
+            x = self.transformer(
+                self.embed(batch.src_ids), self.embed(batch.tgt_in), tgt_mask=causal,
+                src_key_padding_mask=padding, memory_key_padding_mask=padding, tgt_is_causal=True,
+            )  # fmt: skip
+            return x @ self.embedding.weight.T
+
+    return torch_engine(Network(), lambda network, batch: network(batch))
+
+
+def marian(config: ModelConfig) -> Engine:
+    """Return MarianMTModel of `transformers`."""
+    import transformers
+
+    sides = {
+        f"{side}_{name}": value
+        for side, layers in (
+            ("encoder", config.num_encoder_layers),
+            ("decoder", config.num_decoder_layers),
+        )
+        for name, value in (
+            ("layers", layers),
+            ("ffn_dim", config.d_ff),
+            ("attention_heads", config.num_heads),
+        )
+    }
+    network = transformers.MarianMTModel(transformers.MarianConfig(
+        vocab_size=VOCABULARY, d_model=config.d_model, max_position_embeddings=512, **sides,
+        activation_function="relu", scale_embedding=True, dropout=0.1, pad_token_id=0,
+        decoder_start_token_id=1, eos_token_id=2, forced_eos_token_id=None,
+    ))  # fmt: skip
+
+    def forward(network: Any, batch: Any) -> Any:
+        return network(
+            input_ids=batch.src_ids,
+            attention_mask=(batch.src_seg > 0).long(),
+            decoder_input_ids=batch.tgt_in,
+            use_cache=False,
+        ).logits
+
+    return torch_engine(network, forward)
+
+
+def matmul_rate() -> float:
+    """Return the floating-point operations a second of a large float32 product."""
+    size = 2048
+    a = jnp.ones((size, size))
+    product = jax.jit(jnp.matmul)
+    product(a, a).block_until_ready()
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        product(a, a).block_until_ready()
+        times.append(time.perf_counter() - began)
+    return 2 * size**3 / statistics.median(times)
+
+
+def operations(config: ModelConfig, batches: list[Batch]) -> float:
+    """Return the operations of matrix products, forward and backward, on all positions."""
+    c = config
+    attention = 2 * c.d_model * c.num_heads * (c.key_size + c.value_size)
+    feed_forward = 2 * c.d_model * c.d_ff
+    encoder = c.num_encoder_layers * (attention + feed_forward)
+    decoder = c.num_decoder_layers * (attention * 3 / 2 + feed_forward) + c.d_model * VOCABULARY
+    memory = c.num_decoder_layers * attention / 2
+    total = sum(b.src_ids.size * (encoder + memory) + b.tgt_in.size * decoder for b in batches)
+    return 6.0 * total  # a multiplication and an addition, forward and twice backward
+
+
+def main() -> None:
+    """Measure, and print one JSON line an engine."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", required=True, help="folder of train.en and train.de")
+    parser.add_argument("--model", choices=SIZES, default="tiny")
+    parser.add_argument("--steps", type=int, default=12, help="batches in a round")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--peers", action="store_true")
+    arguments = parser.parse_args()
+    config, tokens_per_batch = SIZES[arguments.model]
+    config = dataclasses.replace(config, dropout_rate=0.1)
+    _, batches = load_batches(arguments.data, tokens_per_batch, arguments.steps)
+    tokens = sum(int((batch.tgt_seg > 0).sum()) for batch in batches)
+    engines: dict[str, Engine] = {"transformer_jax": ours(config)}
+    if arguments.peers:
+        engines |= {"torch.nn": torch_nn(config), "transformers": marian(config)}
+    for run in engines.values():
+        run(batches)  # compiles every shape
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    rates = []
+    for _ in range(arguments.rounds):
+        for name, run in engines.items():
+            began = time.perf_counter()
+            run(batches)
+            seconds[name].append(time.perf_counter() - began)
+        rates.append(matmul_rate())
+    middle = {name: statistics.median(times) for name, times in seconds.items()}
+    peers = [value for name, value in middle.items() if name != "transformer_jax"]
+    for name, value in middle.items():
+        row: dict[str, Any] = {
+            "engine": name,
+            "model": arguments.model,
+            "dtype": "float32",
+            "target_tokens_per_s": round(tokens / value, 1),
+            "sentences_per_s": round(sum(int(b.src_seg.any(1).sum()) for b in batches) / value, 1),
+        }
+        if name == "transformer_jax":
+            if peers:
+                row["ratio_to_best_peer"] = round(min(peers) / value, 3)
+            share = operations(config, batches) / value / statistics.median(rates)
+            row["share_of_matmul_rate"] = round(share, 3)
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
