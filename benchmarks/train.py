@@ -3,9 +3,9 @@
     python benchmarks/train.py --data=DIR [--model=tiny|base] [--peers]
 
 One full step each: forward, backward, label smoothing, dropout 0.1, Adam; float32, 2 threads. DIR
-holds train.en and train.de. Every engine gets the same bucketed batches, in turns within one run, and
-the median of its rounds counts; compile time apart. Rates count real target tokens, not padding.
-The last line is the machine's matrix product rate and our share of it. --peers needs the extra
+holds train.en and train.de. Every engine gets the same bucketed batches, in turns within one run,
+and the median of its rounds counts; compile time apart. Rates count real target tokens and no
+padding; our line also has our share of the machine's matrix product rate. --peers needs the extra
 `bench`.
 """
 
