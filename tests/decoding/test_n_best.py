@@ -4,8 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from decoding.test_translate import CLOSE, DECODING, LINES, assert_same, parts, translate
+from decoding.test_translate import CLOSE, DECODING, LINES, assert_same, parts
+from tiny import logits_of
 
+from transformer_jax.data.batch import Ragged, collate, one_per_row
 from transformer_jax.decoding.score import score_pairs
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.errors import UserError
@@ -41,21 +43,23 @@ def test_no_more_than_the_beam_holds(count):
         n_best(count)
 
 
-def test_a_score_is_what_search_found():
-    """Scoring the greedy translation as text gives the log-probability that the search gave it."""
+def test_scores_are_the_models():
+    """The score of each piece of a given text is its log-probability in one pass of the model."""
     model, params, tokenizers = parts()
-    pairs = [
-        (line, item)
-        for line, item in zip(LINES, translate("greedy", 1000, LINES), strict=True)
-        # Only a text whose pieces come back from encoding it can be compared as text.
-        if item.ids and tokenizers.tgt.encode([item.text])[0] == item.ids
-    ]
-    assert len(pairs) > 2
-    found = score_pairs(
-        model, params, tokenizers, [line for line, _ in pairs], [item.text for _, item in pairs], 64
+    targets = LINES[::-1]
+    found = score_pairs(model, params, tokenizers, LINES, targets, tokens_per_batch=64)
+    src, tgt = (
+        Ragged.from_lists(side.encode(lines))
+        for side, lines in zip(tokenizers, (LINES, targets), strict=True)
     )
-    for (_, item), score in zip(pairs, found, strict=True):
-        assert score.ids == item.ids
-        assert len(score.log_probs) == len(score.ids)
-        penalty = ((5 + len(item.ids)) / 6) ** DECODING["greedy"].alpha
-        np.testing.assert_allclose(score.total / penalty, item.score, **CLOSE)
+    batch = collate(
+        src, tgt, one_per_row(np.arange(len(LINES))), len(LINES),
+        int(src.lengths.max()), int(tgt.lengths.max()),
+    )  # fmt: skip
+    logits = np.asarray(logits_of(model, params, batch), np.float64)
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    for row, score in enumerate(found):
+        assert score.ids == tokenizers.tgt.encode([targets[row]])[0]
+        expected = [log_probs[row, i, piece] for i, piece in enumerate(score.ids)]
+        np.testing.assert_allclose(score.log_probs, expected, **CLOSE)
+        assert score.total == pytest.approx(sum(score.log_probs))
