@@ -46,6 +46,17 @@ def test_all_numbers_there_are():
     assert sorted(int(n) for part in parts for n in part) == list(range(101))
 
 
+def test_short_numbers_are_learned():
+    """Of a large range all numbers below 100 are in training, repeated, and in no other split."""
+    train, validation, test = spelled_numbers.draw((5000, 50, 50), 10**9)
+    short = train[train < 100]
+    assert set(short.tolist()) == set(range(100))
+    assert len(short) == 250
+    assert min(validation.min(), test.min()) >= 100
+    assert (len(train), len(validation), len(test)) == (5000, 50, 50)
+    assert not set(train.tolist()) & set(validation.tolist() + test.tolist())
+
+
 @pytest.mark.parametrize(
     ("language", "number", "text"),
     [

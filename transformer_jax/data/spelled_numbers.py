@@ -12,6 +12,8 @@ from transformer_jax.config import DataConfig
 from transformer_jax.errors import UserError
 
 _SEED = 20170612  # the corpus is the same for every experiment
+_SHORT = 100  # numbers of one or two digits are below this
+_LARGE = 10_000  # from this bound on they are few
 _SPLITS = ("train", "validation", "test")
 
 
@@ -31,10 +33,12 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
 
 @cache
 def draw(sizes: tuple[int, ...], below: int) -> list[np.ndarray]:
-    """Cut one seeded permutation of range(below) into parts of the given sizes.
+    """Cut one seeded permutation of numbers below a bound into parts of the given sizes.
 
-    Half of the range has 9 digits out of 10 at its end, so magnitudes are drawn first: as many
-    numbers from each number of digits as there are, evenly.
+    Nine tenths of a range have as many digits as its end, so magnitudes are drawn first: as many
+    numbers from each number of digits as there are, evenly. There are only a hundred numbers of
+    one or two digits, which all others are made of and everybody tries first: of a large range
+    they are all in the first part, the training split, and fill a twentieth of it by repetition.
     """
     generator = np.random.default_rng(_SEED)
     digits = len(str(below - 1))
@@ -44,6 +48,12 @@ def draw(sizes: tuple[int, ...], below: int) -> list[np.ndarray]:
         values = generator.integers(10 ** (size - 1) * (size > 1), np.minimum(10**size, below))
         seen.update(dict.fromkeys(values.tolist()))
     numbers = generator.permutation(np.fromiter(seen, np.int64)[: sum(sizes)])
+    if below > _LARGE and sizes[0] > 40 * _SHORT:
+        repeated = generator.choice(_SHORT, sizes[0] // 20 - _SHORT)
+        first = generator.permutation(np.concatenate([np.arange(_SHORT), repeated]))
+        rest = numbers[numbers >= _SHORT]
+        numbers = np.concatenate([first, rest])[: sum(sizes)]
+        numbers[: sizes[0]] = generator.permutation(numbers[: sizes[0]])
     return np.split(numbers, np.cumsum(sizes)[:-1])
 
 
