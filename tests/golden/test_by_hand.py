@@ -81,7 +81,7 @@ def test_attention_of_one_head(causal):
             expected_weights[i, j] = powers[j] / sum(powers.values())
             expected[i] += expected_weights[i, j] * v[j]
     view = self_view(jnp.asarray([pos]), jnp.asarray([seg]), causal)
-    heads = (jnp.asarray(x)[None, None] for x in (q, k, v))
+    heads = (jnp.asarray(x)[None, None] for x in (q, k.T, v))
     mixed, weights = mix(*heads, view, lambda weights: weights)
     same(mixed[0, 0, :5], expected)
     same(weights[0, 0, :5], expected_weights)
