@@ -255,13 +255,43 @@ def test_translate_nothing(run, monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_lines_are_read_in_blocks_from_a_pipe_and_one_by_one_from_a_person(monkeypatch):
+def test_lines_are_read_in_blocks(monkeypatch):
+    """A block waits for no more lines than it holds, so that a person gets each answer at once."""
     feed(monkeypatch, "1\n2\r\n3\n4\n5")
     sys.stdin.reconfigure(newline="\n")
-    blocks = [translate._read_block(interactive=False, size=2) for _ in range(4)]
-    assert blocks == [["1", "2"], ["3", "4"], ["5"], []]
+    assert list(translate._blocks(sys.stdin, 2)) == [["1", "2"], ["3", "4"], ["5"]]
     feed(monkeypatch, "1\n2\n")
-    assert translate._read_block(interactive=True) == ["1"]
+    blocks = translate._blocks(sys.stdin, 1)
+    assert next(blocks) == ["1"]
+    assert sys.stdin.readline() == "2\n"
+
+
+def test_n_best_are_json_lines(run, monkeypatch, capsys):
+    """--n-best prints a JSON line a line, with scores, best first, and pieces."""
+    feed(monkeypatch, "elf\n\n")
+    assert dispatch(["translate", f"--workdir={run.path}", "--n-best=2", "--beam-size=2"]) == 0
+    first, empty = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["source"], empty["source"]) == ("elf", "")
+    assert empty["translations"] == [{"text": "", "score": 0.0, "pieces": []}]
+    scores = [found["score"] for found in first["translations"]]
+    assert len(scores) == 2
+    assert scores == sorted(scores, reverse=True)
+    assert all(found["pieces"] for found in first["translations"])
+
+
+def test_score_prints_a_number_a_pair(run, capsys, tmp_path):
+    """score prints log-probabilities; --per-token ones add up to them."""
+    for name, text in (("src", "elf\nzwei\n"), ("tgt", "eleven\ntwo\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    argv = [f"--workdir={run.path}", f"--source={tmp_path}/src", f"--target={tmp_path}/tgt"]
+    assert dispatch(["score", *argv]) == 0
+    totals = [float(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(totals) == 2
+    assert max(totals) < 0
+    assert dispatch(["score", *argv, "--per-token"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose([sum(row["log_probs"]) for row in rows], totals, atol=1e-4)
+    assert [len(row["pieces"]) for row in rows] == [len(row["log_probs"]) for row in rows]
 
 
 def test_average_makes_a_work_directory_like_any_other(run, monkeypatch, capsys, tmp_path):
