@@ -33,7 +33,7 @@ def export(
         from ctranslate2.specs import TransformerSpec
     except ImportError:
         raise UserError("export needs ctranslate2: pip install 'transformer-jax[bench]'") from None
-    params = jax.tree.map(np.asarray, jax.device_get(params))
+    params = jax.tree.map(np.array, jax.device_get(params))  # copies: quantisation writes
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
