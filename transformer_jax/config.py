@@ -256,23 +256,66 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """Beam search. Defaults are the paper's (section 6.1)."""
+    """Search for the best translation. Defaults are the paper's (section 6.1)."""
 
+    # "beam": beam search, greedy if beam_size is 1; "sample": random hypotheses, see below.
+    search: Literal["beam", "sample"] = "beam"
     beam_size: int = 4  # 1: greedy
     # score = log-probability / penalty; the length counts EOS and not BOS.
     # "gnmt": ((5 + length) / 6)^alpha; "power": length^alpha.
     length_penalty: Literal["gnmt", "power"] = "gnmt"
     alpha: float = 0.6
+    # GNMT's beta: adds beta * sum of log min(attention a source piece has had, 1); 0: off.
+    coverage_penalty: float = 0.0
     # "optimal": stop when the best finished hypothesis cannot be beaten any more;
     # "width": stop when beam_size hypotheses are finished, as CTranslate2 and transformers do.
     stop: Literal["optimal", "width"] = "optimal"
-    max_extra_length: int = 50  # longest output: source length + this, in pieces
-    tokens_per_batch: int = 4096  # most source positions times beam_size in one batch
+    # Longest output: max_length_ratio * source length + max_extra_length; shortest:
+    # min_length_ratio * source length. In pieces, EOS counted.
+    max_length_ratio: float = 1.0
+    max_extra_length: int = 50
+    min_length_ratio: float = 0.0
+    no_repeat_ngram: int = 0  # no n-gram of this size twice in an output; 0: off
+    forbidden: tuple[str, ...] = ()  # pieces that are never written
+    num_samples: int = 1  # with search="sample"
+    temperature: float = 1.0  # of sampling; below 1: more probable pieces
+    top_k: int = 0  # sample among so many most probable pieces; 0: all
+    top_p: float = 1.0  # sample among the fewest pieces with so much probability
+    seed: int = 0  # of sampling; a line's samples depend on it and on the line's number
+    # "none": best score first; "chrf", "bleu": least Bayes risk first, that is the hypothesis most
+    # like the other beam_size or num_samples ones by that score (Eikema and Aziz 2020).
+    rerank: Literal["none", "chrf", "bleu"] = "none"
+    # Of several models: the mean of their probabilities, or of their log-probabilities.
+    ensemble: Literal["probabilities", "log_probabilities"] = "probabilities"
+    tokens_per_batch: int = 4096  # most source positions times hypotheses at a time on a device
 
     def __post_init__(self) -> None:
-        _at_least(1, beam_size=self.beam_size, max_extra_length=self.max_extra_length)
+        _at_least(1, beam_size=self.beam_size, num_samples=self.num_samples)
         _at_least(1, tokens_per_batch=self.tokens_per_batch)
+        _at_least(0, max_extra_length=self.max_extra_length, seed=self.seed, top_k=self.top_k)
+        _at_least(0, no_repeat_ngram=self.no_repeat_ngram)
         _check(self.alpha >= 0, f"alpha={self.alpha}: must be at least 0")
+        _check(
+            self.coverage_penalty >= 0,
+            f"coverage_penalty={self.coverage_penalty}: must be at least 0",
+        )
+        _check(self.temperature > 0, f"temperature={self.temperature}: must be above 0")
+        _check(0 < self.top_p <= 1, f"top_p={self.top_p}: must lie above 0 and at most at 1")
+        _check(
+            0 <= self.min_length_ratio <= self.max_length_ratio,
+            f"min_length_ratio={self.min_length_ratio}: must lie between 0 and "
+            f"max_length_ratio={self.max_length_ratio}",
+        )
+        _check(
+            self.max_length_ratio > 0 or self.max_extra_length > 0,
+            f"max_length_ratio={self.max_length_ratio} and "
+            f"max_extra_length={self.max_extra_length}: leave no room for an output",
+        )
+
+    @property
+    def hypotheses(self) -> int:
+        """Hypotheses that a search of one sentence returns at most."""
+        return self.num_samples if self.search == "sample" else self.beam_size
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import pytest
 from decoding.toy import Toy, beam_in_python, exhaustive
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.beam import beam_search
-from transformer_jax.decoding.greedy import greedy_search
+from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.penalty import PENALTIES
+from transformer_jax.decoding.search import Demand, complete
+from transformer_jax.decoding.walk import Walk
 from transformer_jax.vocabulary import EOS
 
 TOY, LENGTH = Toy(), 5
@@ -25,7 +26,8 @@ QUICKLY = {"xla_backend_optimization_level": 0}  # halves the time to compile
 
 @functools.partial(jax.jit, static_argnames=("config", "wanted", "toy"), compiler_options=QUICKLY)
 def _search(seeds, limits, config, wanted, toy):
-    return beam_search(toy, seeds, limits, LENGTH, config, wanted)
+    tokens, scores = complete(BeamSearch(config, wanted), toy, seeds, Demand.plain(limits), LENGTH)
+    return tokens[:, :wanted], scores[:, :wanted]
 
 
 def search(config, wanted, seeds=range(ROWS), limits=LIMITS, toy=TOY):
@@ -93,11 +95,12 @@ def test_neighbours_do_not_matter(stop):
 
 @functools.cache
 def greedy(toy):
-    seeds = jnp.arange(ROWS)[:, None]
-    run = jax.jit(functools.partial(greedy_search, toy, length=LENGTH), compiler_options=QUICKLY)
-    tokens, scores = run(seeds, jnp.asarray(LIMITS, jnp.int32))
+    seeds, demand = jnp.arange(ROWS)[:, None], Demand.plain(jnp.asarray(LIMITS, jnp.int32))
+    walk = Walk(DecodingConfig(beam_size=1, alpha=0.0))
+    run = jax.jit(lambda *x: complete(walk, toy, *x, LENGTH), compiler_options=QUICKLY)
+    tokens, scores = run(seeds, demand)
     return [
-        [(score, cut(row))] if limit else []
+        [(score[0], cut(row[0]))] if limit else []
         for score, row, limit in zip(scores.tolist(), tokens.tolist(), LIMITS, strict=True)
     ]
 

@@ -19,21 +19,36 @@ def rows_of(size: int) -> np.ndarray:
     return np.concatenate([distinct, few, same, forbidden, forbidden[:, ::-1]]).astype(np.float32)
 
 
-# One block of 128 or several, as many as k or more, the last one full or not.
-@pytest.mark.parametrize(("size", "k"), [(5, 3), (128, 1), (129, 1), (300, 3), (384, 2), (1000, 5)])
-def test_top_k(size, k):
-    """The same values and the same indices as jax.lax.top_k: of equal entries the first ones."""
-    x = jnp.asarray(rows_of(size))
-    for ours, theirs in zip(top_k(x, k), jax.lax.top_k(x, k), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+def summed(x, offset, banned):
+    """Return the G V sums of each row, as float32, the banned ones minus infinity."""
+    sums = x + offset[:, :, None]
+    sums[:, :, : banned.shape[2]][banned] = -np.inf
+    return sums.reshape(len(x), -1)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize(("size", "k"), [(5, 3), (128, 1), (129, 2), (300, 3), (384, 8), (1009, 5)])
+def test_top_k(size, k, groups):
+    """The values and the places of the greatest sums; of equal ones the first, as in jax.lax."""
+    x = np.stack([np.roll(rows_of(size), g, axis=0) for g in range(groups)], axis=1)
+    banned = RNG.random((*x.shape[:2], 3)) < 0.4
+    for offset in (np.zeros(x.shape[:2]), RNG.integers(-2, 2, x.shape[:2])):
+        offset = offset.astype(np.float32)
+        values, group, index = top_k(jnp.asarray(x), k, jnp.asarray(offset), jnp.asarray(banned))
+        expected, place = jax.lax.top_k(summed(x, offset, banned), k)
+        np.testing.assert_array_equal(values, expected)
+        real = np.isfinite(expected)
+        np.testing.assert_array_equal(np.asarray(group * size + index)[real], place[real])
 
 
 def test_top_k_of_minus_infinity():
     """Indices stay within the row where fewer than k entries are above minus infinity."""
-    x = jnp.full((1, 300), -jnp.inf).at[0, [0, 299]].set(0.0)
-    np.testing.assert_array_equal(top_k(x, 2)[1], [[0, 299]])
-    x = x.at[0, 0].set(-jnp.inf)
-    np.testing.assert_array_equal(top_k(x, 2)[1], [[299, 0]])
+    x = jnp.full((1, 1, 301), -jnp.inf).at[0, 0, 300].set(0.0)
+    values, group, index = top_k(x, 4)
+    assert (int(group[0, 0]), int(index[0, 0])) == (0, 300)
+    assert np.isneginf(values[0, 1:]).all()
+    assert (group == 0).all()
+    assert (index < 301).all()
 
 
 @pytest.mark.parametrize("size", [5, 300])

@@ -11,8 +11,11 @@ from tiny import MODEL, logits_of, random_params
 from transformer_jax.config import DecodingConfig, TokenizerConfig
 from transformer_jax.data.batch import Ragged, collate, one_per_row
 from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.decoding.search import Demand, complete
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.walk import Walk
 from transformer_jax.models.build import build
+from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS
 
 LINES = [
@@ -111,8 +114,8 @@ def test_long_lines_are_cut():
     long = " ".join(LINES)
     (ids,) = tokenizers.src.encode([long])
     assert len(ids) > 10
-    search = Translator(model, tokenizers, DECODING["greedy"])
-    (found,) = search.translate(params, [long])
-    cut = jnp.asarray([[*ids[:9], EOS]], jnp.int32)
-    tokens, _ = search._search(params, np.asarray(cut), np.array([10], np.int32), length=10)
+    (found,) = Translator(model, tokenizers, DECODING["greedy"]).translate(params, [long])
+    cut, demand = jnp.asarray([[*ids[:9], EOS]]), Demand.plain(jnp.array([10]))
+    stepper = EncoderDecoderStepper(model, params)
+    tokens, _ = complete(Walk(DECODING["greedy"]), stepper, cut, demand, 10)
     assert found.ids == tokens[0, 0, : len(found.ids)].tolist()

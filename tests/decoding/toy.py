@@ -31,9 +31,10 @@ def extend(history, token, position):
 
 @struct.dataclass
 class ToyState:
-    """The hash of every hypothesis."""
+    """The hash of every hypothesis, and the room for tokens."""
 
     history: UInt[Array, "B W"]
+    room: Int[Array, "B"]
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,26 @@ class Toy:
 
     def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> ToyState:
         seed = stir(src_ids[:, :1].astype(jnp.uint32))
-        return ToyState(jnp.broadcast_to(seed, (src_ids.shape[0], width)))
+        batch = src_ids.shape[0]
+        return ToyState(jnp.broadcast_to(seed, (batch, width)), jnp.full(batch, length))
 
     def step(self, state: ToyState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]):
         history = extend(
             state.history, tokens[:, :, 0].astype(jnp.uint32), positions.astype(jnp.uint32)
         )
         logits = self.logits(history[:, :, None], jnp.arange(self.vocab).reshape(1, 1, -1))
-        return logits[:, :, None], None, ToyState(history)
+        fits = positions < state.room[:, None]
+        return (
+            logits[:, :, None],
+            None,
+            state.replace(history=jnp.where(fits, history, state.history)),
+        )
 
     def reorder(self, state: ToyState, parents: Int[Array, "B W"]) -> ToyState:
-        return ToyState(jnp.take_along_axis(state.history, parents, axis=1))
+        return state.replace(history=jnp.take_along_axis(state.history, parents, axis=1))
 
-    def grow(self, state: ToyState, length: int) -> ToyState:
-        return state  # a hash has room for any text
+    def grow(self, state: ToyState, src_length: int, length: int) -> ToyState:
+        return state.replace(room=jnp.full_like(state.room, length))
 
     # --- the same in plain Python, for one row ---
 

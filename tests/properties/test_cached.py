@@ -45,7 +45,8 @@ class Decoding:
             elif what == "reorder":
                 self.reorder()
             elif what == "grow":
-                self.state = self.stepper.grow(self.state, self.state.lanes.length + 2)
+                src_length, length = self.state.src_seg.shape[1], self.state.lanes.length
+                self.state = self.stepper.grow(self.state, src_length + 3, length + 2)
             else:
                 self.rewind(what)
 

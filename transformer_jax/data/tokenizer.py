@@ -60,6 +60,17 @@ class Tokenizer:
         # Byte pieces can spell line ends, which would break line-by-line output.
         return re.sub(r"[\r\n]", " ", self._pieces.decode(kept))
 
+    def piece_id(self, piece: str) -> int:
+        """Return the id of a piece.
+
+        Raises:
+          UserError: if there is no such piece.
+        """
+        found = self._pieces.piece_to_id(piece)
+        if found == UNK and piece != self._pieces.id_to_piece(UNK):
+            raise UserError(f"{piece!r} is no piece of the tokenizer; pieces of words begin with ▁")
+        return found
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id."""
         return [self._pieces.id_to_piece(int(i)) for i in ids]

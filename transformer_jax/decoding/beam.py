@@ -5,6 +5,9 @@ which at most W end in EOS, so W live ones always remain. Those that end join th
 W best by log-probability / penalty(length). The length counts EOS and not BOS. At a sentence's
 length limit its live hypotheses join the pool as they are.
 
+The score of a finished hypothesis may also carry GNMT's coverage penalty (Wu et al. 2016,
+arXiv:1609.08144, equation 14): beta times the sum over source positions of log min(attention, 1).
+
 Two stopping rules, each sentence by itself:
   optimal  the worst wanted finished hypothesis beats the best that a live one can still become.
            Log-probabilities only fall and penalties only grow with length, so that bound is its
@@ -14,153 +17,140 @@ Two stopping rules, each sentence by itself:
 """
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.greedy import NEVER
+from transformer_jax.decoding.constraints import constrain
 from transformer_jax.decoding.penalty import PENALTIES
-from transformer_jax.decoding.stepper import Stepper, rooms
+from transformer_jax.decoding.search import (
+    NOTHING,
+    Demand,
+    Progress,
+    banned_tokens,
+    blank,
+    forced_tokens,
+    keep_idle,
+    last_tokens,
+    write,
+)
+from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.decoding.top import top_k
-from transformer_jax.vocabulary import BOS, EOS, PAD
-
-NOTHING = -1e9  # score of a hypothesis that is not there; finite, so differences stay numbers
+from transformer_jax.vocabulary import EOS
 
 
-@struct.dataclass
-class Beam:
-    """A search in progress; tokens start with BOS."""
+@dataclass(frozen=True)
+class BeamSearch:
+    """The search of `config`, of which the `wanted` best hypotheses must be exact."""
 
-    position: Int[Array, ""]  # tokens written so far, BOS apart
-    tokens: Int[Array, "B W L"]
-    log_probs: Float[Array, "B W"]
-    finished: Int[Array, "B W L"]
-    scores: Float[Array, "B W"]  # of the finished, with penalty, best first
-    count: Int[Array, "B"]  # hypotheses finished so far
-    done: Bool[Array, "B"]
-    state: Any  # the Stepper's
+    config: DecodingConfig
+    wanted: int = 1
+    forbidden: tuple[int, ...] = ()
 
+    @property
+    def width(self) -> int:
+        """Hypotheses a sentence."""
+        return self.config.beam_size
 
-def beam_search(
-    stepper: Stepper,
-    src_ids: Int[Array, "B S"],
-    limits: Int[Array, "B"],
-    length: int,
-    config: DecodingConfig,
-    wanted: int = 1,
-) -> tuple[Int[Array, "B n L"], Float[Array, "B n"]]:
-    """Return the `wanted` best hypotheses, PAD after EOS, and their scores in nats, best first.
+    def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
+        """Return the beginning: all W hypotheses are alike, so only the first one counts."""
+        progress = blank(demand, self.width, room, state)
+        if self.config.coverage_penalty:
+            covered = jnp.where(src_ids > 0, 0.0, 1.0)[:, None]
+            covered = jnp.broadcast_to(covered, (len(covered), self.width, covered.shape[2]))
+            progress = replace(progress, coverage=covered)
+        return replace(progress, log_probs=progress.log_probs.at[:, 1:].set(NOTHING))
 
-    `limits[b]` is the most tokens of row b, EOS counted; 0 leaves it out. `length`, at least
-    max(limits), is the static room for tokens.
-    """
-    first, *more = rooms(src_ids.shape[1], length)
-    state = stepper.start(src_ids, config.beam_size, first)
-    beam = _start(state, limits, length, config.beam_size)
-    advance = functools.partial(_advance, stepper, limits, config, wanted)
-    beam = jax.lax.while_loop(functools.partial(_unfinished, first), advance, beam)
-    for room in more:
-        beam = replace(beam, state=stepper.grow(beam.state, room))
-        beam = jax.lax.while_loop(functools.partial(_unfinished, room), advance, beam)
-    return beam.finished[:, :wanted, 1:], beam.scores[:, :wanted]
+    def advance(self, stepper: Stepper, old: Progress) -> Progress:
+        """Extend the active sentences by one token."""
+        logits, attention, state = stepper.step(old.state, last_tokens(old), old.position[:, None])
+        values, parents, tokens = self._candidates(at_least_float32(logits[:, :, 0]), old)
+        coverage = old.coverage
+        if coverage is not None:
+            seen = coverage + attention[-1].mean(1)  # of the last layer, all heads
+            coverage = jnp.take_along_axis(seen, parents[:, :, None], axis=1)
+        length = old.position + 1
+        history = jnp.take_along_axis(old.tokens, parents[:, :, None], axis=1)
+        history = write(history, length, tokens)
+        ended = tokens == EOS
+        at_limit = length >= old.demand.limits
+        scores = self._scores(values, length, coverage)
+        new = self._collect(old, values, scores, history, ended, at_limit)
 
+        # The first W that do not end stay alive, in order.
+        order = jnp.argsort(ended, axis=1, stable=True)[:, : self.width]
+        keep = functools.partial(jnp.take_along_axis, indices=order, axis=1)
+        parents = jnp.where(old.active[:, None], keep(parents), jnp.arange(self.width)[None])
+        new = replace(
+            new,
+            position=length,
+            tokens=jnp.take_along_axis(history, order[:, :, None], axis=1),
+            log_probs=keep(values),
+            coverage=None
+            if coverage is None
+            else jnp.take_along_axis(coverage, order[:, :, None], axis=1),
+            state=stepper.reorder(state, parents),
+        )
+        new = replace(new, done=old.done | at_limit | self._settled(new))
+        return keep_idle(old, new, old.active)
 
-def _unfinished(room: int, beam: Beam) -> Bool[Array, ""]:
-    return ~beam.done.all() & (beam.position < room)
+    def _collect(self, progress: Progress, values, scores, history, ended, at_limit) -> Progress:
+        """Let the hypotheses that finish at this step join the pool."""
+        among_best = jnp.arange(values.shape[1])[None] < self.width
+        if self.config.stop == "width":
+            ended = ended & among_best
+        finishing = (ended | (at_limit[:, None] & among_best)) & (values > NOTHING / 2)
+        scores = jnp.where(finishing, scores, NOTHING)
+        pool, order = jax.lax.top_k(jnp.concatenate([progress.scores, scores], axis=1), self.width)
+        texts = jnp.concatenate([progress.finished, history], axis=1)
+        return replace(
+            progress,
+            scores=pool,
+            finished=jnp.take_along_axis(texts, order[:, :, None], axis=1),
+            count=progress.count + finishing.sum(1),
+        )
 
+    def _settled(self, progress: Progress) -> Bool[Array, "B"]:
+        if self.config.stop == "width":
+            return progress.count >= self.width
+        bound = progress.log_probs[:, 0] / self._penalty(jnp.asarray(progress.demand.limits))
+        return progress.scores[:, self.wanted - 1] >= bound
 
-def _start(state: Any, limits, length: int, width: int) -> Beam:
-    batch = limits.shape[0]
-    tokens = jnp.full((batch, width, length + 1), PAD).at[:, :, 0].set(BOS)
-    # All W hypotheses begin alike, so only the first one counts.
-    log_probs = jnp.full((batch, width), NOTHING).at[:, 0].set(0.0)
-    return Beam(
-        position=jnp.zeros((), jnp.int32),
-        tokens=tokens,
-        log_probs=log_probs,
-        finished=tokens,
-        scores=jnp.full((batch, width), NOTHING),
-        count=jnp.zeros(batch, jnp.int32),
-        done=limits <= 0,
-        state=state,
-    )
+    def _scores(self, log_probs: Float[Array, "B C"], length: Int[Array, "B"], coverage):
+        """Return log-probability / length penalty + coverage penalty, which is never above 0."""
+        scores = log_probs / self._penalty(length)[:, None]
+        if coverage is not None:
+            least = jnp.finfo(coverage.dtype).tiny  # a logarithm of 0 would hide all else
+            covered = jnp.log(jnp.clip(coverage, least, 1)).sum(2)
+            scores = scores + self.config.coverage_penalty * covered
+        return scores
 
+    def _penalty(self, length: Int[Array, "B"]) -> Float[Array, "B"]:
+        penalty = pick(PENALTIES, self.config.length_penalty, "config.decoding.length_penalty")
+        return penalty(length, self.config.alpha)
 
-def _advance(stepper: Stepper, limits, config: DecodingConfig, wanted: int, beam: Beam) -> Beam:
-    batch, width = beam.log_probs.shape
-    last = jax.lax.dynamic_slice_in_dim(beam.tokens, beam.position, 1, axis=2)
-    logits, _, state = stepper.step(beam.state, last, jnp.broadcast_to(beam.position, (batch, 1)))
-    values, parents, tokens = _candidates(at_least_float32(logits[:, :, 0]), beam.log_probs)
-    history = jnp.take_along_axis(beam.tokens, parents[:, :, None], axis=1)
-    history = jax.lax.dynamic_update_slice_in_dim(
-        history, tokens[:, :, None], beam.position + 1, axis=2
-    )
-    length = beam.position + 1
-    ended = tokens == EOS
-    at_limit = length >= limits
-    beam = _collect(beam, config, values, history, ended, at_limit, length)
-
-    # The first W that do not end stay alive, in order.
-    order = jnp.argsort(ended, axis=1, stable=True)[:, :width]
-    keep = functools.partial(jnp.take_along_axis, indices=order, axis=1)
-    beam = replace(
-        beam,
-        position=length,
-        tokens=jnp.take_along_axis(history, order[:, :, None], axis=1),
-        log_probs=keep(values),
-        state=stepper.reorder(state, keep(parents)),
-    )
-    return replace(beam, done=beam.done | at_limit | _settled(beam, limits, config, wanted))
-
-
-def _candidates(
-    logits: Float[Array, "B W V"], log_probs: Float[Array, "B W"]
-) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
-    """Return log-probability, parent and token of the C = 2W best continuations, best first."""
-    batch, width, vocab = logits.shape
-    flat = logits.reshape(batch * width, vocab)
-    # Forbidden tokens are among the candidates and fall out here: no pass over V for them alone.
-    count = min(2 * width + len(NEVER), vocab)
-    best, tokens = top_k(flat, count)
-    greatest = best[:, :1]
-    normaliser = greatest + jnp.log(jnp.exp(flat - greatest).sum(-1, keepdims=True))
-    never = functools.reduce(jnp.logical_or, (tokens == token for token in NEVER))
-    best = jnp.where(never, NOTHING, best)
-    total = (best - normaliser).reshape(batch, width, count) + log_probs[:, :, None]
-    values, where = jax.lax.top_k(total.reshape(batch, width * count), 2 * width)
-    tokens = jnp.take_along_axis(tokens.reshape(batch, width * count), where, axis=1)
-    return values, where // count, tokens
-
-
-def _collect(beam: Beam, config: DecodingConfig, values, history, ended, at_limit, length) -> Beam:
-    """Let the hypotheses that finish at this step join the pool."""
-    width = beam.log_probs.shape[1]
-    among_best = jnp.arange(values.shape[1])[None] < width
-    if config.stop == "width":
-        ended = ended & among_best
-    finishing = ended | (at_limit[:, None] & among_best)
-    finishing = finishing & ~beam.done[:, None] & (values > NOTHING / 2)
-    penalty = pick(PENALTIES, config.length_penalty, "config.decoding.length_penalty")
-    scores = jnp.where(finishing, values / penalty(length, config.alpha), NOTHING)
-    pool, order = jax.lax.top_k(jnp.concatenate([beam.scores, scores], axis=1), width)
-    texts = jnp.concatenate([beam.finished, history], axis=1)
-    return replace(
-        beam,
-        scores=pool,
-        finished=jnp.take_along_axis(texts, order[:, :, None], axis=1),
-        count=beam.count + finishing.sum(1),
-    )
-
-
-def _settled(beam: Beam, limits, config: DecodingConfig, wanted: int) -> Bool[Array, "B"]:
-    if config.stop == "width":
-        return beam.count >= beam.log_probs.shape[1]
-    penalty = pick(PENALTIES, config.length_penalty, "config.decoding.length_penalty")
-    bound = beam.log_probs[:, 0] / penalty(limits, config.alpha)
-    return beam.scores[:, wanted - 1] >= bound
+    def _candidates(
+        self, logits: Float[Array, "B W V"], progress: Progress
+    ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
+        """Return log-probability, parent and token of the C = 2W best continuations, best first."""
+        count = 2 * self.width
+        offset = progress.log_probs - jax.nn.logsumexp(logits, axis=-1)
+        allowed = constrain(logits, progress, self.forbidden, self.config.no_repeat_ngram)
+        values, parents, tokens = top_k(allowed, count, offset, banned_tokens(progress))
+        values = jnp.maximum(values, 2 * NOTHING)
+        if not progress.demand.prefix.shape[1]:
+            return values, parents, tokens
+        forced = forced_tokens(progress)[:, None]
+        only = jnp.take_along_axis(logits[:, 0], forced, axis=1) + offset[:, :1]
+        only = jnp.where(jnp.arange(count)[None] == 0, only, 2 * NOTHING)
+        fixed = forced > 0
+        return (
+            jnp.where(fixed, only, values),
+            jnp.where(fixed, 0, parents),
+            jnp.where(fixed, forced, tokens),
+        )

@@ -1,13 +1,22 @@
 """The methods through which every search sees every model."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from transformer_jax.arrays import Array, Float, Int
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int, at_least_float32
 
 
 @runtime_checkable
 class Stepper(Protocol):
-    """A model, as far as a search is concerned. The state is any pytree."""
+    """A model, as far as a search is concerned.
+
+    The state is any pytree of arrays whose first axis counts sentences, so that whoever holds one
+    can take sentences out of it and put others in their place.
+    """
 
     def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> Any:
         """Return the state for `width` hypotheses a sentence of up to `length` tokens."""
@@ -15,20 +24,60 @@ class Stepper(Protocol):
     def step(
         self, state: Any, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]
     ) -> tuple[Float[Array, "B W T V"], Any, Any]:
-        """Return the logits after each token, attention weights, and the new state."""
+        """Return the logits after each token, attention weights, and the new state.
+
+        What is written at a position beyond the room is lost, and its logits mean nothing.
+        """
 
     def reorder(self, state: Any, parents: Int[Array, "B W"]) -> Any:
         """Return the state in which hypothesis w continues hypothesis parents[w]."""
 
-    def grow(self, state: Any, length: int) -> Any:
-        """Return the state with room for `length` tokens in all."""
+    def grow(self, state: Any, src_length: int, length: int) -> Any:
+        """Return the state with room for sources of `src_length` and `length` tokens in all."""
 
 
-def rooms(src_length: int, length: int) -> list[int]:
-    """Return the room for tokens to search with, one after another, up to `length`.
+def mean_of_probabilities(log_probs: Float[Array, "K B W T V"]) -> Float[Array, "B W T V"]:
+    """Return the logarithm of the mean probability."""
+    return jax.nn.logsumexp(log_probs, axis=0) - jnp.log(len(log_probs))
 
-    Every step reads the whole cache, filled or not, and most outputs are about as long as their
-    source; so a search starts with room for that, and makes more only if it has to.
-    """
-    first = -(-(src_length + src_length // 4 + 2) // 8) * 8
-    return [first, length] if first < length else [length]
+
+def mean_of_log_probabilities(log_probs: Float[Array, "K B W T V"]) -> Float[Array, "B W T V"]:
+    """Return the mean log-probability; the search normalises it."""
+    return log_probs.mean(0)
+
+
+ENSEMBLES = {
+    "probabilities": mean_of_probabilities,
+    "log_probabilities": mean_of_log_probabilities,
+}
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Several models as one; attention is that of the first."""
+
+    steppers: Sequence[Stepper]
+    mean: Any  # of ENSEMBLES
+
+    def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> tuple:
+        """See Stepper."""
+        return tuple(stepper.start(src_ids, width, length) for stepper in self.steppers)
+
+    def step(self, state: tuple, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]):
+        """See Stepper."""
+        pairs = zip(self.steppers, state, strict=True)
+        logits, attention, new = zip(
+            *(stepper.step(mine, tokens, positions) for stepper, mine in pairs), strict=True
+        )
+        log_probs = jnp.stack([jax.nn.log_softmax(at_least_float32(x)) for x in logits])
+        return self.mean(log_probs), attention[0], new
+
+    def reorder(self, state: tuple, parents: Int[Array, "B W"]) -> tuple:
+        """See Stepper."""
+        pairs = zip(self.steppers, state, strict=True)
+        return tuple(stepper.reorder(mine, parents) for stepper, mine in pairs)
+
+    def grow(self, state: tuple, src_length: int, length: int) -> tuple:
+        """See Stepper."""
+        pairs = zip(self.steppers, state, strict=True)
+        return tuple(stepper.grow(mine, src_length, length) for stepper, mine in pairs)

@@ -1,27 +1,29 @@
-"""From lines of text to translations: batches of similar length, results in input order."""
+"""From lines of text to translations, in input order."""
 
-import functools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.decoding.beam import NOTHING, beam_search
-from transformer_jax.decoding.greedy import greedy_search
-from transformer_jax.decoding.penalty import PENALTIES
+from transformer_jax.decoding.beam import BeamSearch
+from transformer_jax.decoding.engine import Engine
+from transformer_jax.decoding.risk import RISKS
+from transformer_jax.decoding.search import NOTHING, Search
+from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, Stepper
+from transformer_jax.decoding.stream import Found, Sentence, stream
+from transformer_jax.decoding.walk import Walk
 from transformer_jax.errors import UserError
 from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
-from transformer_jax.vocabulary import EOS, PAD
+from transformer_jax.vocabulary import EOS
 
 log = logging.getLogger("transformer_jax")
 
-_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_LONGEST = 1024  # pieces of a source
 
 
 class Translation(NamedTuple):
@@ -33,36 +35,55 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """A model, its tokenizers, and compiled searches, one for each shape.
+    """A model, its tokenizers, and compiled searches.
 
-    `n_best` is how many hypotheses of each line are wanted, at most config.beam_size.
+    Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
+    hypotheses of each line are wanted. The work is shared among `devices`, by default all of this
+    process.
 
     Raises:
-      UserError: if more are wanted.
+      UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
     """
 
     def __init__(
         self,
-        model: EncoderDecoder,
+        model: EncoderDecoder | Sequence[EncoderDecoder],
         tokenizers: TokenizerPair,
         config: DecodingConfig,
         n_best: int = 1,
+        devices: Sequence[jax.Device] | None = None,
     ) -> None:
-        if not 1 <= n_best <= config.beam_size:
+        kept = "num_samples" if config.search == "sample" else "beam_size"
+        if not 1 <= n_best <= config.hypotheses:
             raise UserError(
-                f"n_best={n_best}: must lie between 1 and decoding.beam_size={config.beam_size}"
+                f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
             )
-        self._model, self._tokenizers, self._config = model, tokenizers, config
-        self._search = jax.jit(
-            functools.partial(_search, model, config, n_best), static_argnames=("length",)
-        )
+        self._models = [model] if isinstance(model, EncoderDecoder) else list(model)
+        self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
+        self._mesh = Mesh(devices or jax.local_devices(), "rows")
+        self._engine = Engine(self._make_search(), self._make_stepper, self._mesh)
+
+    def _make_search(self) -> Search:
+        config = self._config
+        forbidden = tuple(self._tokenizers.tgt.piece_id(piece) for piece in config.forbidden)
+        if config.search == "sample":
+            return Walk(config, config.num_samples, random=True, forbidden=forbidden)
+        if config.beam_size == 1:
+            return Walk(config, forbidden=forbidden)
+        wanted = self._n_best if config.rerank == "none" else config.beam_size
+        return BeamSearch(config, wanted, forbidden)
+
+    def _make_stepper(self, params: Any) -> Stepper:
+        steppers = list(map(EncoderDecoderStepper, self._models, params))
+        if len(steppers) == 1:
+            return steppers[0]
+        mean = pick(ENSEMBLES, self._config.ensemble, "config.decoding.ensemble")
+        return Ensemble(steppers, mean)
 
     @property
     def longest(self) -> int:
         """The longest source, in pieces with EOS; what is longer is cut there."""
-        if self._model.config.positions == "learned":
-            return min(_LENGTHS[-1], self._model.config.max_positions)
-        return _LENGTHS[-1]
+        return min(_LONGEST, *(_positions(model) for model in self._models))
 
     def translate(
         self,
@@ -78,29 +99,39 @@ class Translator:
         params: Any,
         lines: Sequence[str],
         progress: Callable[[Iterable], Iterable] = iter,
+        prefixes: Sequence[str] | None = None,
+        first: int = 1,
     ) -> list[list[Translation]]:
         """Return up to n_best translations of each line, best first; empty lines stay empty.
 
-        Lines longer than `longest` are cut there, with a warning. `progress` wraps the loop over
-        batches.
+        Each translation begins with its line's prefix, if there are any. Lines longer than
+        `longest` are cut there, with a warning. `progress` wraps the loop over lines, in the order
+        in which they finish. `first` is the number of the first line, on which samples depend.
         """
         sources = self._tokenizers.src.encode(lines)
+        sources = [self._cut(ids, number) for number, ids in enumerate(sources, first)]
+        begun: list[list[int]] = [[]] * len(lines)
+        if prefixes is not None:
+            begun = [ids[:-1] for ids in self._tokenizers.tgt.encode(prefixes)]  # without EOS
+        numbers = [number for number, ids in enumerate(sources) if len(ids) > 1]
+        sentences = [self._sentence(sources[n], begun[n], first + n) for n in numbers]
+        whole = NamedSharding(self._mesh, PartitionSpec())
+        params = jax.device_put([params] if len(self._models) == 1 else list(params), whole)
         results = [[Translation("", [], 0.0)] for _ in lines]
-        sources = [self._cut(ids, number) for number, ids in enumerate(sources, 1)]
-        for length, rows, members in progress(self._batches(sources)):
-            ids, limits = self._pad(sources, members, rows, length)
-            tokens, scores = jax.device_get(self.search(params, ids, limits, self._room(length)))
-            for row, index in enumerate(members):
-                results[index] = [
-                    self._translation(*pair)
-                    for pair in zip(tokens[row].tolist(), scores[row].tolist(), strict=True)
-                    if pair[1] > NOTHING / 2
-                ]
+        found = stream(self._engine, params, sentences, self._config.tokens_per_batch)
+        for item in progress(found):
+            results[numbers[item.number]] = self._translations(item)
         return results
 
-    def search(self, params: Any, ids: np.ndarray, limits: np.ndarray, length: int) -> Any:
-        """Return tokens [B n L] and scores [B n] for padded sources [B S]; compiled by shape."""
-        return self._search(params, ids, limits, length=length)
+    def _translations(self, found: Found) -> list[Translation]:
+        """Return the n_best of what was found for a line."""
+        pairs = list(zip(found.tokens, found.scores, strict=True))
+        if self._config.rerank == "none" and self._config.search == "beam":
+            pairs = pairs[: self._n_best]
+        items = [self._translation(t.tolist(), float(s)) for t, s in pairs if s > NOTHING / 2]
+        risk = pick(RISKS, self._config.rerank, "config.decoding.rerank")
+        order = risk([item.text for item in items])
+        return [items[i] for i in order[: self._n_best]]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = _until_eos(tokens)
@@ -112,49 +143,20 @@ class Translator:
         log.warning("line %d: %d pieces, cut after %d", number, len(ids), self.longest)
         return [*ids[: self.longest - 1], EOS]
 
-    def _room(self, length: int) -> int:
-        room = length + self._config.max_extra_length
-        if self._model.config.positions == "learned":
-            room = min(room, self._model.config.max_positions)
-        return room
-
-    def _batches(self, sources: list[list[int]]) -> list[tuple[int, int, list[int]]]:
-        """Group the sources with words by padded length: (length, rows, which)."""
-        groups: dict[int, list[int]] = {}
-        for index in sorted(range(len(sources)), key=lambda i: len(sources[i])):
-            if len(sources[index]) > 1:
-                length = next(n for n in _LENGTHS if n >= len(sources[index]))
-                groups.setdefault(min(length, self.longest), []).append(index)
-        batches = []
-        for length, members in sorted(groups.items(), reverse=True):  # the most memory first
-            full = max(1, self._config.tokens_per_batch // (length * self._config.beam_size))
-            for start in range(0, len(members), full):
-                part = members[start : start + full]
-                # Few shapes: a part of a batch is padded to a power of two.
-                rows = full if len(part) == full else min(full, 1 << (len(part) - 1).bit_length())
-                batches.append((length, rows, part))
-        return batches
-
-    def _pad(
-        self, sources: list[list[int]], members: list[int], rows: int, length: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        ids = np.zeros((rows, length), np.int32)
-        limits = np.zeros(rows, np.int32)
-        for row, index in enumerate(members):
-            source = sources[index]
-            ids[row, : len(source)] = source
-            limits[row] = min(len(source) + self._config.max_extra_length, self._room(length))
-        return ids, limits
+    def _sentence(self, ids: list[int], prefix: list[int], number: int) -> Sentence:
+        """Return what the search needs to know of a line."""
+        c, length = self._config, len(ids)
+        room = min(_positions(model) for model in self._models)
+        limit = int(length * c.max_length_ratio) + c.max_extra_length
+        limit = min(max(limit, len(prefix) + 1), room)
+        least = min(int(length * c.min_length_ratio), limit)
+        return Sentence(ids, limit, least, prefix[: limit - 1], number)
 
 
-def _search(model, config: DecodingConfig, n_best: int, params, ids, limits, length: int):
-    stepper = EncoderDecoderStepper(model, params)
-    if config.beam_size == 1:
-        tokens, log_prob = greedy_search(stepper, ids, limits, length)
-        penalty = pick(PENALTIES, config.length_penalty, "config.decoding.length_penalty")
-        written = jnp.maximum((tokens != PAD).sum(1), 1)
-        return tokens[:, None], (log_prob / penalty(written, config.alpha))[:, None]
-    return beam_search(stepper, ids, limits, length, config, n_best)
+def _positions(model: EncoderDecoder) -> int:
+    """Return how many positions a model knows."""
+    learned = model.config.positions == "learned"
+    return model.config.max_positions if learned else 1 << 30
 
 
 def _until_eos(tokens: list[int]) -> list[int]:

@@ -109,9 +109,9 @@ class EncoderDecoder(nn.Module):
         lanes, slots, view = state.lanes.fill(pos)
         seg = jnp.ones_like(view.q_pos)
         src_pos = jnp.broadcast_to(jnp.arange(state.src_seg.shape[1])[None], state.src_seg.shape)
-        x = self.embed_target(
-            ids.reshape(batch, width * new), view.q_pos, lanes.length, train=False
-        )
+        # What is beyond the room is lost in any case; but it shall have an embedding.
+        where = jnp.minimum(view.q_pos, lanes.length - 1)
+        x = self.embed_target(ids.reshape(batch, width * new), where, lanes.length, train=False)
         cross = cross_view(view.q_pos, seg, src_pos, state.src_seg)
         x, caches, weights = self.decoder(x, state.memory, view, cross, False, state.caches, slots)
         logits = self.logits(x).reshape(batch, width, new, -1)
@@ -137,7 +137,7 @@ class EncoderDecoderStepper:
     start(src)                     encode and return the state
     step(state, tokens, positions) logits of what follows, attention, the new state
     reorder(state, parents)        let hypothesis w continue hypothesis parents[w]
-    grow(state, length)            make room for more tokens
+    grow(state, src_length, length)  make room for longer sources and more tokens
     """
 
     def __init__(self, model: EncoderDecoder, params: Any) -> None:
@@ -170,8 +170,13 @@ class EncoderDecoderStepper:
         """Let hypothesis w continue hypothesis parents[w]."""
         return replace(state, lanes=state.lanes.reorder(parents))
 
-    def grow(self, state: DecodeState, length: int) -> DecodeState:
-        """Make room for `length` tokens in all."""
+    def grow(self, state: DecodeState, src_length: int, length: int) -> DecodeState:
+        """Make room for sources of `src_length` and `length` tokens in all."""
         slots = length * state.lanes.seen.shape[1]
-        caches = [cache.grow(slots) for cache in state.caches]
-        return replace(state, caches=caches, lanes=state.lanes.grow(length))
+        new = src_length - state.src_seg.shape[1]
+        return DecodeState(
+            memory=[memory.grow(src_length) for memory in state.memory],
+            src_seg=jnp.pad(state.src_seg, ((0, 0), (0, new))),
+            caches=[cache.grow(slots) for cache in state.caches],
+            lanes=state.lanes.grow(length),
+        )

@@ -1,0 +1,41 @@
+"""Tokens that may not come next."""
+
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.decoding.search import Progress
+
+
+def constrain(
+    logits: Float[Array, "B W V"],
+    progress: Progress,
+    forbidden: tuple[int, ...],
+    no_repeat_ngram: int,
+) -> Float[Array, "B W V"]:
+    """Return the logits with minus infinity for what is forbidden; a pass only if anything is."""
+    if forbidden:
+        logits = logits.at[:, :, jnp.array(forbidden)].set(-jnp.inf)
+    if no_repeat_ngram:
+        rows, lanes = (
+            jnp.arange(n).reshape(s)
+            for n, s in zip(logits.shape, ((-1, 1, 1), (1, -1, 1)), strict=False)
+        )
+        repeats = _repeats(progress, no_repeat_ngram, logits.shape[2])
+        logits = logits.at[rows, lanes, repeats].set(-jnp.inf, mode="drop")
+    return logits
+
+
+def _repeats(progress: Progress, size: int, nothing: int) -> Int[Array, "B W G"]:
+    """Return the tokens that would write an n-gram of this size again; elsewhere `nothing`."""
+    tokens, position = progress.tokens, progress.position[:, None, None]
+    starts = tokens.shape[2] - size + 1
+    if starts < 1:
+        return jnp.full((*tokens.shape[:2], 1), nothing)
+    last = jnp.arange(starts).reshape(1, 1, -1) + size - 1  # of each n-gram
+    same = last <= position
+    for i in range(size - 1):
+        # The i-th token of the n-gram under way.
+        where = jnp.maximum(position - (size - 2) + i, 0)
+        current = jnp.take_along_axis(tokens, jnp.broadcast_to(where, (*tokens.shape[:2], 1)), 2)
+        same &= tokens[:, :, i : i + starts] == current
+    return jnp.where(same & (position >= size - 1), tokens[:, :, size - 1 :], nothing)

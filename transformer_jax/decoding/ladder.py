@@ -1,0 +1,45 @@
+"""The shapes of the batches that a stream of sentences goes through."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+
+
+class Rung(NamedTuple):
+    """The shape of a batch."""
+
+    rows: int  # on each device
+    src_length: int
+    room: int  # for tokens
+
+    @property
+    def share(self) -> int:
+        """Rows that are refilled at a time: few, so that few stand idle, but not one by one."""
+        return max(1, self.rows // 8)
+
+
+def ladder(
+    lengths: Sequence[int], limits: Sequence[int], width: int, budget: int, devices: int
+) -> list[Rung]:
+    """Return the rungs for sentences of these lengths and most tokens, shortest first.
+
+    `budget` is the most source positions times hypotheses at a time, on each device.
+    """
+    longest, most = max(lengths), max(limits)
+    crowd = -(-len(lengths) // devices)
+    rungs = []
+    shorter = 0
+    for length in (*(n for n in _LENGTHS if n < longest), longest):
+        rows = min(budget // (length * width), 1 << (crowd - 1).bit_length())
+        # Most outputs are about as long as their source, and every step reads the whole room.
+        room = min(-(-(length + length // 4 + 2) // 8) * 8, most)
+        if any(shorter < n <= length for n in lengths):
+            rungs.append(Rung(max(rows, 1), length, room))
+        shorter = length
+    rows, length, room = rungs[-1]
+    if room < most:
+        rungs.append(Rung(-(-rows // 4), length, most))
+    if rows >= 32:
+        rungs.append(Rung(rows // 16, length, most))
+    return rungs

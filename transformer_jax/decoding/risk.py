@@ -1,0 +1,40 @@
+"""The order in which hypotheses are given back.
+
+Least Bayes risk (Eikema and Aziz 2020, arXiv:2005.10283): the hypotheses stand for the model's
+distribution, so the one that is most like all of them, by a score of sentences, comes first.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+
+
+def as_found(texts: Sequence[str]) -> list[int]:
+    """Return the order of the search."""
+    return list(range(len(texts)))
+
+
+def by_score(metric: BLEU | CHRF) -> Callable[[Sequence[str]], list[int]]:
+    """Return the function that orders texts by their mean score against all of them."""
+
+    def order(texts: Sequence[str]) -> list[int]:
+        # Equal texts have equal scores: samples repeat themselves a great deal.
+        distinct, place, counts = np.unique(texts, return_inverse=True, return_counts=True)
+        gains = [
+            sum(
+                count * metric.sentence_score(text, [other]).score
+                for other, count in zip(distinct.tolist(), counts.tolist(), strict=True)
+            )
+            for text in distinct.tolist()
+        ]
+        return np.argsort(-np.asarray(gains)[place], kind="stable").tolist()
+
+    return order
+
+
+RISKS = {
+    "none": as_found,
+    "chrf": by_score(CHRF()),
+    "bleu": by_score(BLEU(effective_order=True)),
+}

@@ -1,0 +1,113 @@
+"""Independent hypotheses, each extended by one token at a time.
+
+greedy  the most probable token
+sample  a random token, of the model's distribution with a temperature, cut to the top_k most
+        probable tokens and to the fewest that hold top_p of the probability (Holtzman et al. 2020,
+        arXiv:1904.09751)
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.choices import pick
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.constraints import constrain
+from transformer_jax.decoding.penalty import PENALTIES
+from transformer_jax.decoding.search import (
+    Demand,
+    Progress,
+    banned_tokens,
+    blank,
+    forced_tokens,
+    keep_idle,
+    last_tokens,
+    write,
+)
+from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.decoding.top import argmax
+from transformer_jax.vocabulary import EOS, PAD
+
+
+@dataclass(frozen=True)
+class Walk:
+    """`width` hypotheses a sentence; scores carry the length penalty of `config`."""
+
+    config: DecodingConfig
+    width: int = 1
+    random: bool = False
+    forbidden: tuple[int, ...] = ()
+
+    def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
+        """Return the beginning."""
+        return blank(demand, self.width, room, state)
+
+    def advance(self, stepper: Stepper, old: Progress) -> Progress:
+        """Extend the active sentences by one token."""
+        last = last_tokens(old)
+        logits, _, state = stepper.step(old.state, last, old.position[:, None])
+        logits = at_least_float32(logits[:, :, 0])
+        ended = (last[:, :, 0] == EOS) | (last[:, :, 0] == PAD)
+        forced = forced_tokens(old)[:, None]
+        tokens = jnp.where(forced > 0, forced, self._choose(self._allowed(logits, old), old))
+        chosen = jnp.take_along_axis(logits, tokens[:, :, None], axis=2)[:, :, 0]
+        gain = chosen - jax.nn.logsumexp(logits, axis=-1)
+        log_probs = jnp.where(ended, old.log_probs, old.log_probs + gain)
+        tokens = jnp.where(ended, PAD, tokens)
+        length = old.position + 1
+        at_limit = length >= old.demand.limits
+        penalty = pick(PENALTIES, self.config.length_penalty, "config.decoding.length_penalty")
+        scores = log_probs / penalty(length, self.config.alpha)[:, None]
+        ends = ~ended & ((tokens == EOS) | at_limit[:, None])
+        written = write(old.tokens, length, tokens)
+        new = replace(
+            old,
+            position=length,
+            tokens=written,
+            log_probs=log_probs,
+            finished=written,
+            scores=jnp.where(ends, scores, old.scores),
+            done=old.done | (ended | ends).all(1),
+            state=state,
+        )
+        return keep_idle(old, new, old.active)
+
+    def _allowed(self, logits: Float[Array, "B W V"], progress: Progress) -> Float[Array, "B W V"]:
+        """Return the logits with minus infinity for what may not be written."""
+        logits = constrain(logits, progress, self.forbidden, self.config.no_repeat_ngram)
+        banned = banned_tokens(progress)
+        index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
+        for token in range(banned.shape[2]):
+            logits = jnp.where((index == token) & banned[:, :, token, None], -jnp.inf, logits)
+        return logits
+
+    def _choose(self, logits: Float[Array, "B W V"], progress: Progress) -> Int[Array, "B W"]:
+        if not self.random:
+            return argmax(logits)
+        logits = nucleus(logits / self.config.temperature, self.config.top_k, self.config.top_p)
+        key = jax.random.key(self.config.seed)
+
+        def noise(seed, position, lane) -> Float[Array, "V"]:
+            own = jax.random.fold_in(jax.random.fold_in(key, seed), lane)
+            own = jax.random.fold_in(own, position)
+            return jax.random.gumbel(own, logits.shape[2:], logits.dtype)
+
+        lanes = jnp.arange(self.width)
+        over_lanes = jax.vmap(noise, (None, None, 0))
+        gumbel = jax.vmap(over_lanes, (0, 0, None))(progress.demand.seeds, progress.position, lanes)
+        return argmax(logits + gumbel)
+
+
+def nucleus(logits: Float[Array, "B W V"], top_k: int, top_p: float) -> Float[Array, "B W V"]:
+    """Return the logits with minus infinity outside the top_k (0: all) and the top_p (1: all)."""
+    if not 0 < top_k < logits.shape[2] and top_p >= 1:
+        return logits
+    ordered = -jnp.sort(-logits, axis=-1)
+    kept = jnp.arange(logits.shape[2]).reshape(1, 1, -1) < (top_k or logits.shape[2])
+    share = jax.nn.softmax(jnp.where(kept, ordered, -jnp.inf))
+    kept &= jnp.cumsum(share, axis=-1) - share < top_p  # the most probable one always stays
+    least = jnp.where(kept, ordered, jnp.inf).min(-1, keepdims=True)
+    return jnp.where(logits >= least, logits, -jnp.inf)
