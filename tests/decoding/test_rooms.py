@@ -1,7 +1,6 @@
 """How sentences flow through batches changes nothing but the speed."""
 
 import dataclasses
-
 import itertools
 
 import jax
