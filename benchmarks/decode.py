@@ -5,9 +5,13 @@
     python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --model=base --peers
         random weights of that size, 24 forced steps; the tokenizer of the work directory
 
-Beam search under `width` stopping and the `power` penalty, float32, 2 threads, batches of 64
-sentences of similar length. Engines take turns in one run; the median of each counts, the first
-call (with compilation) apart. One JSON line an engine. --peers needs the extra `bench`.
+Beam search under `width` stopping and the `power` penalty, float32, 2 threads. transformers gets
+batches of 64 sentences of similar length; CTranslate2, which sorts and drops finished sentences
+itself, is tried as one translator of two threads and as two of one. Engines take turns in one run;
+the median of each counts, the first call (with compilation) apart. One JSON line an engine; ours
+has the share of the machine's own rate of float32 products that the search reaches, counted from
+the decoder's products with parameters alone. --bfloat16 adds a line of ours with bfloat16 operands.
+--peers needs the extra `bench`.
 """
 
 import argparse
@@ -27,14 +31,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.data.sources import read_lines
 from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.decoding.beam import BeamSearch
+from transformer_jax.decoding.engine import Engine as Batches
+from transformer_jax.decoding.stream import Sentence, stream
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.models.build import build, init_params
+from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 SIZES = {
@@ -61,11 +70,14 @@ class Task:
 Engine = Callable[[], int]  # translates all lines, returns the number of target tokens
 
 
-def ours(task: Task) -> Engine:
+def ours(task: Task, dtype: str = "float32") -> Engine:
     """Return this program's search."""
     config = DecodingConfig(beam_size=task.beam, length_penalty="power", alpha=1.0, stop="width")
-    translator = Translator(task.model, task.tokenizers, config)
+    config = dataclasses.replace(config, tokens_per_batch=BATCH * task.beam * 16)
+    size = dataclasses.replace(task.model.config, compute_dtype=dtype)
+    model = build(size, task.model.src_vocab_size, task.model.tgt_vocab_size)
     if task.forced is None:
+        translator = Translator(model, task.tokenizers, config)
 
         def run() -> int:
             found = translator.translate(task.params, task.lines)
@@ -73,26 +85,30 @@ def ours(task: Task) -> Engine:
 
         return run
 
-    batches = [_padded(part) for part in _sorted_batches(task)]
+    mesh = jax.sharding.Mesh(jax.devices(), "rows")
+    engine = Batches(BeamSearch(config), lambda p: EncoderDecoderStepper(model, p), mesh)
+    params = jax.device_put(task.params, jax.sharding.NamedSharding(mesh, jax.P()))
 
     def run_forced() -> int:
-        for ids in batches:
-            limits = np.full(len(ids), task.forced, np.int32)
-            jax.block_until_ready(translator.search(task.params, ids, limits, task.forced))
-        return task.forced * len(task.lines)
+        ids = task.tokenizers.src.encode(task.lines)
+        sentences = [Sentence(source, task.forced, task.forced) for source in ids]
+        found = stream(engine, params, sentences, config.tokens_per_batch)
+        return sum(int((item.tokens[0] > 0).sum()) for item in found)
 
     return run_forced
 
 
-def ctranslate2(task: Task, quantization: str) -> Engine:
-    """Return CTranslate2's search on the exported model."""
+def ctranslate2(task: Task, quantization: str, translators: int = 1) -> Engine:
+    """Return CTranslate2's search on the exported model, by so many translators at a time."""
     import ctranslate2 as engine
 
     from transformer_jax.export.ctranslate2 import export
 
     place = Path(tempfile.mkdtemp())
     export(task.model.config, task.params, task.tokenizers, place / "model", quantization)
-    translator = engine.Translator(str(place / "model"), inter_threads=1, intra_threads=2)
+    translator = engine.Translator(
+        str(place / "model"), inter_threads=translators, intra_threads=2 // translators
+    )
     shutil.rmtree(place)
     pieces = [task.tokenizers.src.pieces(i) for i in task.tokenizers.src.encode(task.lines)]
     longest, shortest = task.forced or 256, task.forced or 1
@@ -191,28 +207,61 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--beam-size", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", 2)  # a stream of sentences on each core
     task = make_task(arguments)
     engines: dict[str, Engine] = {"transformer_jax": ours(task)}
+    if arguments.bfloat16:
+        engines["transformer_jax-bfloat16"] = ours(task, "bfloat16")
     if arguments.peers:
         engines["ctranslate2"] = ctranslate2(task, "float32")
+        engines["ctranslate2-2x1"] = ctranslate2(task, "float32", translators=2)
         engines["ctranslate2-int8"] = ctranslate2(task, "int8")
         engines["transformers"] = transformers(task)
     measured = measure(engines, arguments.rounds)
-    peers = [measured[name][2] for name in ("ctranslate2", "transformers") if name in measured]
+    peers = [
+        v[2] for k, v in measured.items() if not k.startswith("transformer_jax") and "int8" not in k
+    ]
     for name, (tokens, first, seconds) in measured.items():
         row = {
             "engine": name,
             "model": arguments.model or "trained",
-            "dtype": "int8" if name.endswith("int8") else "float32",
+            "dtype": next((d for d in ("int8", "bfloat16") if d in name), "float32"),
             "target_tokens_per_s": round(tokens / seconds, 1),
             "sentences_per_s": round(len(task.lines) / seconds, 1),
             "first_call_s": round(first, 2),
         }
-        if name == "transformer_jax" and peers:
-            row["ratio_to_best_float32_peer"] = round(min(peers) / seconds, 3)
+        if name == "transformer_jax":
+            row["share_of_matmul_rate"] = round(
+                tokens * task.beam * flops_per_token(task.model) / seconds / matmul_rate(), 3
+            )
+            if peers:
+                row["ratio_to_best_float32_peer"] = round(min(peers) / seconds, 3)
         print(json.dumps(row), flush=True)
+
+
+def flops_per_token(model: Any) -> float:
+    """Return the operations of one decoder step of one hypothesis, attention's products apart."""
+    c = model.config
+    attention = 2 * c.d_model * c.num_heads * (c.key_size + c.value_size)
+    cross = c.d_model * c.num_heads * (c.key_size + c.value_size)  # keys and values are made once
+    layer = attention + cross + 2 * c.d_model * c.d_ff
+    return 2.0 * (c.num_decoder_layers * layer + c.d_model * model.tgt_vocab_size)
+
+
+def matmul_rate() -> float:
+    """Return the float32 operations/s of a large product on this machine, the best of 5."""
+    x = jnp.ones((2048, 2048))
+    product = jax.jit(jnp.dot)
+    product(x, x).block_until_ready()
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        product(x, x).block_until_ready()
+        times.append(time.perf_counter() - began)
+    return 2 * 2048**3 / min(times)
 
 
 if __name__ == "__main__":

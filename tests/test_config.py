@@ -214,8 +214,6 @@ def test_a_group_is_no_field():
         (lambda c: c["model"].update(d_modle=3),
          "config.model.d_modle: unknown field (did you mean 'd_model'?)"),
         (lambda c: c.update(modle={}), "config.modle: unknown field (did you mean 'model'?)"),
-        (lambda c: c["model"].pop("d_ff"), "config.model.d_ff: missing"),
-        (lambda c: c.pop("seed"), "config.seed: missing"),
         (lambda c: c.update(model=3), "config.model=3: must be a group of fields"),
     ],
 )  # fmt: skip
@@ -225,6 +223,15 @@ def test_a_broken_config_json(broken, message):
     with pytest.raises(UserError) as caught:
         from_json(json.dumps(values))
     assert str(caught.value) == message
+
+
+def test_a_config_json_from_before_a_field(caplog):
+    """A field that is not there yet gets its default, and is named."""
+    values = plain({"model.d_model": 64})
+    del values["model"]["d_ff"], values["seed"]
+    expected = dataclasses.replace(Experiment().model, d_model=64)
+    assert from_json(json.dumps(values)) == dataclasses.replace(Experiment(), model=expected)
+    assert "lacks config.seed, config.model.d_ff: taken" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["3", "[]", "null", '"model"'])
@@ -356,7 +363,6 @@ def test_numbers_are_finite(text):
         ("evaluation.checkpoint", "average:5", "average:0"),
         ("decoding.beam_size", 1, 0),
         ("decoding.alpha", 0.0, -0.1),
-        ("decoding.max_extra_length", 1, 0),
         ("decoding.tokens_per_batch", 1, 0),
         ("mesh.data", -1, 0),
         ("mesh.data", 1, -2),

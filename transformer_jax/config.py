@@ -12,6 +12,7 @@
 
 import dataclasses
 import json
+import logging
 import math
 import types
 import typing
@@ -22,6 +23,8 @@ from ml_collections import ConfigDict, config_dict
 
 from transformer_jax.choices import did_you_mean
 from transformer_jax.errors import UserError
+
+log = logging.getLogger("transformer_jax")
 
 # --- the fields ---------------------------------------------------------------------------------
 
@@ -466,12 +469,33 @@ def to_json(experiment: Experiment) -> str:
 
 
 def from_json(text: str) -> Experiment:
-    """Read what `to_json` wrote.
+    """Read what `to_json` wrote, also before some of the present fields were there.
+
+    Such a field gets its default, which a new field must choose so that nothing changes; a warning
+    names it.
 
     Raises:
-      UserError: if a field is unknown, missing or mistyped.
+      UserError: if a field is unknown or mistyped.
     """
-    return parse(json.loads(text))
+    values, added = _filled(json.loads(text), dataclasses.asdict(Experiment()), "config")
+    if added:
+        log.warning("config.json lacks %s: taken from the defaults", ", ".join(added))
+    return parse(values)
+
+
+def _filled(values: Any, defaults: dict[str, Any], path: str) -> tuple[Any, list[str]]:
+    """Return the values with defaults for those that are missing, and the paths of these."""
+    if not isinstance(values, dict):
+        return values, []
+    whole, added = dict(values), []
+    for key, default in defaults.items():
+        if key not in values:
+            whole[key] = default
+            added.append(f"{path}.{key}")
+        elif isinstance(default, dict):
+            whole[key], deeper = _filled(values[key], default, f"{path}.{key}")
+            added += deeper
+    return whole, added
 
 
 def differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
