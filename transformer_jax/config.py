@@ -290,7 +290,7 @@ class DecodingConfig:
     rerank: Literal["none", "chrf", "bleu"] = "none"
     # Of several models: the mean of their probabilities, or of their log-probabilities.
     ensemble: Literal["probabilities", "log_probabilities"] = "probabilities"
-    tokens_per_batch: int = 4096  # most source positions times hypotheses at a time on a device
+    tokens_per_batch: int = 8192  # most source positions times hypotheses at a time on a device
 
     def __post_init__(self) -> None:
         _at_least(1, beam_size=self.beam_size, num_samples=self.num_samples)

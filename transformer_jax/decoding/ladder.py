@@ -27,11 +27,12 @@ def ladder(
     `budget` is the most source positions times hypotheses at a time, on each device.
     """
     longest, most = max(lengths), max(limits)
-    crowd = -(-len(lengths) // devices)
     rungs = []
     shorter = 0
     for length in (*(n for n in _LENGTHS if n < longest), longest):
-        rows = min(budget // (length * width), 1 << (crowd - 1).bit_length())
+        crowd = -(-sum(n <= length for n in lengths) // devices)
+        crowd = crowd if crowd < 8 else -(-crowd // 8) * 8  # few shapes
+        rows = min(budget // (length * width), crowd)
         # Most outputs are about as long as their source, and every step reads the whole room.
         room = min(-(-(length + length // 4 + 2) // 8) * 8, most)
         if any(shorter < n <= length for n in lengths):
