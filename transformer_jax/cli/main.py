@@ -30,3 +30,6 @@ def dispatch(argv: Sequence[str]) -> int:
 
 
 main = program(dispatch)
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from transformer_jax.config import Experiment, parse
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.grid import draw, grid, read_axis
 from transformer_jax.experiments.points import Point, make_points
+from transformer_jax.plots.sweep import check_suffix, draw_rows
 
 _HELP = """\
 Train every combination of the values of some fields, each in a work directory of its own below
@@ -51,8 +52,6 @@ def main(argv: Sequence[str]) -> int:
     table.write(rows, directory)
     print(table.as_text(rows), end="")
     if arguments.plot is not None:
-        from transformer_jax.plots.sweep import draw_rows
-
         draw_rows(rows, arguments.plot)
     return code
 
@@ -82,6 +81,8 @@ def _points(arguments, overrides, directory: Path, known: list[str]) -> list[Poi
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise UserError(f"--{name}={value}: must be at least 1")
+    if arguments.plot is not None:
+        check_suffix(arguments.plot)
     if (directory / "config.json").exists():
         raise UserError(f"--workdir={directory}: holds a run; name another directory for the sweep")
     axes = [read_axis(text) for text in arguments.grid]
