@@ -122,7 +122,7 @@ def test_a_directory_that_holds_another_experiment(config, tmp_path):
     (point,) = make(config, tmp_path, "seed=1")
     point.workdir.path.mkdir(parents=True)
     point.workdir.config.write_text(to_json(Experiment(seed=2)))
-    with pytest.raises(UserError, match="holds another experiment; .*seed: 2 -> 1"):
+    with pytest.raises(UserError, match=r"holds another experiment; .*seed: 2 -> 1"):
         make(config, tmp_path, "seed=1")
 
 

@@ -97,7 +97,9 @@ def test_points_run_in_order_and_only_once(sweep, tmp_path):
 
 
 def test_a_point_that_fails_stops_no_other(sweep, tmp_path):
-    points, go = sweep("sys.exit('error: no data\\n\\n')", "", "sys.exit(2)", "os.kill(os.getpid(), 9)")
+    points, go = sweep(
+        "sys.exit('error: no data\\n\\n')", "", "sys.exit(2)", "os.kill(os.getpid(), 9)"
+    )
     code, told = go()
     ends = [item for item in told if len(item) == 3]
     assert ends == [("seed=0", 1, "error: no data"), ("seed=1", 0, ""), ("seed=2", 2, ""),

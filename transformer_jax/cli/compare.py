@@ -1,8 +1,10 @@
 """transformer-jax compare RUN[@CHECKPOINT] RUN[@CHECKPOINT] ... [--split=test]"""
 
 import json
+import typing
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.data import sources
@@ -64,9 +66,9 @@ def _place(text: str) -> tuple[WorkDir, str | None]:
 def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:
     if file is not None:
         return sources.read_lines(file)
-    if split not in ("train", "validation", "test"):
+    if split not in typing.get_args(sources.Split):
         raise UserError(f"--split={split}: is no split; name its --reference too")
-    return list(sources.load(run.experiment().data, split).tgt)
+    return list(sources.load(run.experiment().data, cast(sources.Split, split)).tgt)
 
 
 def _print_result(result: Result) -> None:

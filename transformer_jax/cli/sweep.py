@@ -91,7 +91,12 @@ def _points(arguments, overrides, directory: Path, known: list[str]) -> list[Poi
     drawn = arguments.random
     settings = grid(axes) if drawn is None else draw(axes, drawn, arguments.random_seed)
     return make_points(
-        arguments.config, _variants(arguments.variants, known), overrides, settings, directory, _load
+        arguments.config,
+        _variants(arguments.variants, known),
+        overrides,
+        settings,
+        directory,
+        _load,
     )
 
 

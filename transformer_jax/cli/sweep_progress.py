@@ -48,7 +48,10 @@ class Bars:
         if point.name in self._tasks:
             self._bars.remove_task(self._tasks.pop(point.name))
         self._bars.update(self._all, completed=self._ended)
-        how = _ENDS.get(code) or f"failed, exit code {code}: {last_line}; see {self._record.log(point)}"
+        how = (
+            _ENDS.get(code)
+            or f"failed, exit code {code}: {last_line}; see {self._record.log(point)}"
+        )
         line = f"{self._ended}/{self._count}  {point.name}  {how}  {_told(point)}"
         self._bars.console.print(escape(line.rstrip()), highlight=False, soft_wrap=True)
 

@@ -12,7 +12,6 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.workdir import write_text
 
-
 _RESAMPLES = 1000  # sacrebleu's own number
 _MOST_RESAMPLED = 10_000  # sentences
 

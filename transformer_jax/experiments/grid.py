@@ -1,10 +1,10 @@
 """The settings of a sweep's points, from axes written as on a command line.
 
-    model.d_ff=256,512                              these; commas inside (), [] or quotes stay
-    model.dropout_rate=linspace(0,0.3,4)            4 values in equal steps
-    optimizer.learning_rate=geomspace(1e-4,1e-2,5)  5 values in equal ratios
-    model.dropout_rate=uniform(0,0.3)               drawn between the two
-    optimizer.learning_rate=loguniform(1e-4,1e-2)   drawn on a logarithmic scale
+model.d_ff=256,512                              these; commas inside (), [] or quotes stay
+model.dropout_rate=linspace(0,0.3,4)            4 values in equal steps
+optimizer.learning_rate=geomspace(1e-4,1e-2,5)  5 values in equal ratios
+model.dropout_rate=uniform(0,0.3)               drawn between the two
+optimizer.learning_rate=loguniform(1e-4,1e-2)   drawn on a logarithmic scale
 """
 
 import itertools
@@ -42,8 +42,7 @@ def read_axis(text: str) -> Axis:
     kind = kind_of(path)
     call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", values)
     if call is None or call[1] not in _RANGES:
-        listed = _split(values)
-        return Axis(path, listed, lambda random: listed[random.integers(len(listed))])
+        return _listed(path, _split(values))
     return _read_range(text, path, call[1], call[2], kind)
 
 
@@ -88,12 +87,12 @@ def _distinct(axes: Sequence[Axis]) -> None:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """Split at the commas outside brackets and quotes; quotes around a whole value are dropped."""
+    """Split at the commas outside brackets and quotes; quotes open a value, and are dropped."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
             quote = "" if character == quote else quote
-        elif character in "'\"":
+        elif character in "'\"" and not parts[-1].strip():
             quote = character
         depth += 0 if quote else (character in "([") - (character in ")]")
         if character == "," and depth == 0 and not quote:
@@ -108,15 +107,14 @@ def _split(text: str) -> tuple[str, ...]:
 def _read_range(text: str, path: str, name: str, arguments: str, kind: Any) -> Axis:
     counted, logarithmic = _RANGES[name]
     form = f"{name}(LOW,HIGH,COUNT)" if counted else f"{name}(LOW,HIGH)"
+    numbers = arguments.split(",")
     try:
-        low, high, *rest = (float(x) for x in arguments.split(","))
-        (count,) = (int(x) for x in rest) if counted else (0, *rest)
+        count = int(numbers.pop()) if counted else 0
+        low, high = map(float, numbers)
     except ValueError:
         raise UserError(f"--grid={text}: must be {form}, in numbers") from None
     if not (math.isfinite(low) and low < high < math.inf) or (logarithmic and low <= 0):
-        raise UserError(
-            f"--grid={text}: {form} needs {'0 < ' if logarithmic else ''}LOW < HIGH"
-        )
+        raise UserError(f"--grid={text}: {form} needs {'0 < ' if logarithmic else ''}LOW < HIGH")
     if counted and count < 2:
         raise UserError(f"--grid={text}: COUNT={count}: must be at least 2")
 
@@ -124,11 +122,14 @@ def _read_range(text: str, path: str, name: str, arguments: str, kind: Any) -> A
         value = low * (high / low) ** share if logarithmic else low + (high - low) * share
         return str(round(value)) if _whole(kind) else f"{value:.6g}"
 
-    values = dict.fromkeys(at(i / (count - 1)) for i in range(count)) if counted else ()
-    listed = tuple(values)  # each once: rounding may have made some the same
-    if counted:
-        return Axis(path, listed, lambda random: listed[random.integers(len(listed))])
-    return Axis(path, (), lambda random: at(random.random()))
+    if not counted:
+        return Axis(path, (), lambda random: at(random.random()))
+    # Each once: rounding may have made some the same.
+    return _listed(path, tuple(dict.fromkeys(at(i / (count - 1)) for i in range(count))))
+
+
+def _listed(path: str, values: tuple[str, ...]) -> Axis:
+    return Axis(path, values, lambda random: values[random.integers(len(values))])
 
 
 def _whole(kind: Any) -> bool:

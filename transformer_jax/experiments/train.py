@@ -1,8 +1,8 @@
 """One training run, from a config to an exit code."""
 
+import functools
 import platform
 from collections import defaultdict
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -76,13 +76,15 @@ def _train(experiment: Experiment, workdir: WorkDir, prepared: Prepared, mesh) -
     return outcome
 
 
-def _compiled_step(experiment: Experiment, model: EncoderDecoder, like: TrainState) -> Callable:
+def _compiled_step(
+    experiment: Experiment, model: EncoderDecoder, like: TrainState
+) -> functools.partial:
     """Return the step. The seed and the numbers of the schedule are arguments of the compiled
     program, not constants in it: runs that differ in them alone share it.
     """
     optimizer, training = experiment.optimizer, experiment.training
 
-    def step(state: TrainState, batch: Batch, seed, numbers):
+    def step(state: TrainState, batch: Batch, *, seed, numbers):
         schedule = schedule_of(optimizer.schedule, experiment.model.d_model, *numbers)
         tx = make_optimizer(optimizer, schedule)
         return make_train_step(model, tx, training, seed)(state, batch)
@@ -91,7 +93,7 @@ def _compiled_step(experiment: Experiment, model: EncoderDecoder, like: TrainSta
     # Shardings that a step gives back as it got them: else its second call compiles once more.
     shardings = jax.tree.map(lambda x: x.sharding, like)
     compiled = jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
-    return lambda state, batch: compiled(state, batch, np.uint32(experiment.seed), numbers)
+    return functools.partial(compiled, seed=np.uint32(experiment.seed), numbers=numbers)
 
 
 def use_compilation_cache() -> None:

@@ -23,13 +23,13 @@ def check_suffix(path: Path) -> None:
 
 def draw_rows(rows: Sequence[Any], path: Path) -> None:
     """Draw the rows of `experiments.table`, and write the picture in the format of its ending."""
-    import matplotlib
+    import matplotlib as mpl
 
     figure = _beside(rows) if any(row.published for row in rows) else _against(rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The same table is the same file: no date, and no random names in it.
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
-    with matplotlib.rc_context({"svg.hashsalt": "sweep", "svg.fonttype": "none"}):
+    with mpl.rc_context({"svg.hashsalt": "sweep", "svg.fonttype": "none"}):
         figure.savefig(path, metadata=undated, dpi=160)
 
 

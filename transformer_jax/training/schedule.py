@@ -26,7 +26,11 @@ def _paper(factor: Any, warmup: Any, total: Any, d_model: int) -> Callable:
     """Paper 5.3, equation 3."""
 
     def rate(step):
-        return factor * d_model**-0.5 * jnp.minimum(step**-0.5, step * jnp.asarray(warmup, jnp.float32) ** -1.5)
+        return (
+            factor
+            * d_model**-0.5
+            * jnp.minimum(step**-0.5, step * jnp.asarray(warmup, jnp.float32) ** -1.5)
+        )
 
     return rate
 
