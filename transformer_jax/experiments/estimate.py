@@ -12,8 +12,8 @@ from transformer_jax.experiments.points import Point
 from transformer_jax.experiments.sweep import Record
 from transformer_jax.experiments.table import parameters, training_minutes
 
-# Of a matrix product's speed, what a train step reaches; on 2 CPU cores and a model of 2.3 M
-# parameters it was 0.4. Good for an order of magnitude, until a point is finished.
+# Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
+# order of magnitude until a point of the sweep is finished and tells.
 _EFFICIENCY = 0.4
 
 
@@ -31,10 +31,11 @@ def minutes(points: Sequence[Point], directory: Path) -> list[float]:
 
 
 def operations(point: Point) -> float:
-    """Return the floating-point operations of a run: 6 for each parameter and position.
+    """Return the floating-point operations of a run: 6 for each parameter and pair of positions.
 
-    Of the parameters counts what a position meets: a layer of its own side, and the pre-softmax
-    matrix on the target side.
+    A source position meets the encoder, a target position the decoder and the pre-softmax matrix:
+    together all parameters, once; 2 operations forwards, 4 backwards. Attention over positions is
+    left out.
     """
     experiment = point.experiment
     positions = experiment.training.steps * experiment.data.tokens_per_batch
