@@ -53,8 +53,10 @@ def test_each_swept_field_has_a_panel(tmp_path):
 
 
 def test_nothing_to_draw(tmp_path):
-    with pytest.raises(UserError, match="--plot: no point has a score yet"):
-        draw_rows([Row({"seed": "1"}, {"parameters": [1]})], tmp_path / "x.svg")
+    for published in ({}, {"published BLEU": 3.0}):
+        rows = [Row({"seed": "1"}, {"parameters": [1]}, published)]
+        with pytest.raises(UserError, match="--plot: no point has a score yet"):
+            draw_rows(rows, tmp_path / "x.svg")
 
 
 def test_unknown_formats():

@@ -34,9 +34,10 @@ def main(argv: Sequence[str]) -> int:
     points = _points(arguments, overrides, directory, list(published))
     if arguments.print_commands:
         for point in points:
-            print(shlex.join(point.train_command()))
+            programs = [point.train_command()]
             if arguments.evaluate:
-                print(shlex.join(point.evaluate_command(arguments.evaluate)))
+                programs.append(point.evaluate_command(arguments.evaluate))
+            print(" && ".join(map(shlex.join, programs)))
         return 0
     if arguments.dry_run:
         return _tell(points, directory)
@@ -44,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
     from transformer_jax.cli.sweep_progress import progress
     from transformer_jax.experiments import sweep, table
 
+    _create(directory)
     code = 0
     if not arguments.table:
         with progress(points, directory, arguments.evaluate) as watcher:
@@ -51,9 +53,16 @@ def main(argv: Sequence[str]) -> int:
     rows = table.tabulate(points, directory, arguments.evaluate, published)
     table.write(rows, directory)
     print(table.as_text(rows), end="")
-    if arguments.plot is not None:
+    if arguments.plot is not None and code != sweep.INTERRUPTED:
         draw_rows(rows, arguments.plot)
     return code
+
+
+def _create(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--workdir={directory}: cannot be created ({error.strerror})") from None
 
 
 def _parser() -> Parser:

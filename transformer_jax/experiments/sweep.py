@@ -50,7 +50,7 @@ class Record:
 
     def log(self, point: Point) -> Path:
         """Return the file of all that the point's programs print."""
-        self._logs.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(exist_ok=True)
         return self._logs / f"{point.name}.log"
 
     def due(self, point: Point, split: str | None) -> list[Program]:

@@ -49,6 +49,8 @@ def _beside(rows: Sequence[Any]):
         for name in dict.fromkeys(name for row in rows for name in row.published)
         if (column := _score_column(rows, name.removeprefix("published ")))
     ]
+    if not pairs:
+        raise UserError("--plot: no point has a score yet")
     figure = Figure(figsize=(2 + 4 * len(pairs), 1.4 + 0.27 * len(rows)), layout="constrained")
     panels = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
     names = [", ".join(row.settings.values()) for row in rows]
