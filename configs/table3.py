@@ -9,9 +9,9 @@
 A row is a change of the base model: its letter, the field in the paper's notation and the paper's
 value. Applied to another base it keeps the paper's proportion: C-dff1024 is half the base's d_ff.
 The base is any file beside this one, configs/wmt_base.py for the paper's own sizes, or by default
-a model small enough to train every row in an hour on two CPU cores: Multi30k, 3 + 3 layers,
-d_model 128, d_ff 512, 8 heads, 600 updates of 2048 positions for every row alike. Scores, time and
-machine: not yet run.
+a model for a few minutes on two CPU cores: Multi30k, 3 + 3 layers, d_model 128, d_ff 512, 8 heads,
+600 updates of 2048 positions for every row alike (the paper gave `big` three times as many).
+Scores, time and machine: not yet run.
 """
 
 import runpy
