@@ -20,6 +20,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data import spelled_numbers
 from transformer_jax.data.sources import read_lines
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.run import digest
 from transformer_jax.experiments.train import use_compilation_cache
 from transformer_jax.workdir import WorkDir, read_rows
 
@@ -176,6 +177,11 @@ def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, caps
     assert (result["split"], result["checkpoint"]) == ("test", "best")
     assert result["steps"] == transformer_jax.load(run.path, "best").steps
     assert result["decoding"]["beam_size"] == 2
+    for scored in result["scores"].values():
+        low, high = scored["interval"]
+        assert low <= high
+    assert result["evaluation"]["bleu_tokenize"] == "13a"
+    assert result["references"] == digest(references)
     same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
     assert result["exact_match"] == pytest.approx(100 * same / 6)
     assert f"written to {run.eval}/test.*" in told
@@ -381,7 +387,7 @@ def test_every_command_has_help(name, capsys):
         dispatch([name, "--help"])
     assert caught.value.code == 0
     assert "--workdir" in capsys.readouterr().out
-    with pytest.raises(UserError, match="--workdir"):
+    with pytest.raises(UserError, match="the following arguments are required"):
         dispatch([name])
 
 

@@ -421,19 +421,29 @@ def override(config: ConfigDict, path: str, text: str) -> None:
       UserError: if the field does not exist or the text does not fit its type.
     """
     *parents, name = path.split(".")
-    kind: Any = Experiment
-    for parent in [*parents, name]:
-        hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
-        if parent not in hints:
-            raise _unknown(path, config)
-        kind = hints[parent]
-    if dataclasses.is_dataclass(kind):
-        raise UserError(f"config.{path}: is a group of fields; set one of {sorted(_names(kind))}")
+    kind = kind_of(path)
     node = config
     for parent in parents:
         node = node[parent]
     with node.ignore_type():
         node[name] = _read(f"config.{path}", text, kind)
+
+
+def kind_of(path: str) -> Any:
+    """Return the type of one field: `path` as in "model.d_model".
+
+    Raises:
+      UserError: if the field does not exist or is a group of fields.
+    """
+    kind: Any = Experiment
+    for name in path.split("."):
+        hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        if name not in hints:
+            raise _unknown(path)
+        kind = hints[name]
+    if dataclasses.is_dataclass(kind):
+        raise UserError(f"config.{path}: is a group of fields; set one of {sorted(_names(kind))}")
+    return kind
 
 
 def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str = "config") -> Any:
@@ -516,8 +526,8 @@ def _names(kind: Any) -> list[str]:
     return [item.name for item in dataclasses.fields(kind)]
 
 
-def _unknown(path: str, config: ConfigDict) -> UserError:
-    known = list(_flat(config.to_dict()))
+def _unknown(path: str) -> UserError:
+    known = list(_flat(dataclasses.asdict(Experiment())))
     last = path.rpartition(".")[2]
     homes = [name for name in known if name.rpartition(".")[2] == last]  # in the wrong group
     hint = did_you_mean(path, homes or known)

@@ -59,3 +59,20 @@ def test_line_counts_must_match():
         score(["a"], ["a", "b"], EvaluationConfig())
     with pytest.raises(ValueError, match="longer"):
         exact_match(["a"], ["a", "b"])
+
+
+def test_intervals_are_those_of_sacrebleu():
+    """The score and its signature are the same with an interval as without."""
+    hypotheses, references = HYPOTHESES[::2] * 5 + HYPOTHESES, REFERENCES[::2] * 5 + REFERENCES
+    plain = score(hypotheses, references, EvaluationConfig())
+    told = score(hypotheses, references, EvaluationConfig(), resamples=200)
+    bleu = sacrebleu.BLEU().corpus_score(hypotheses, [references], n_bootstrap=200)
+    chrf = sacrebleu.CHRF().corpus_score(hypotheses, [references], n_bootstrap=200)
+    for one, other, expected in zip(plain, told, (bleu, chrf), strict=True):
+        assert one.interval is None
+        assert (other.value, other.signature) == (one.value, one.signature)
+        assert other.details == str(expected)
+        low, high = other.interval
+        assert (low + high) / 2 == pytest.approx(expected._mean)
+        assert (high - low) / 2 == pytest.approx(expected._ci)
+        assert low < expected._mean < high

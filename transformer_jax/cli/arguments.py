@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
@@ -54,12 +55,7 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
     Raises:
       UserError: if there is no such file, or it or an override is wrong.
     """
-    name, colon, argument = spec.partition(":")
-    path = Path(name)
-    if not path.is_file():
-        near = sorted(str(p) for p in Path("configs").glob("*.py"))
-        known = f"; there are {', '.join(near)}" if near else ""
-        raise UserError(f"--config={spec}: no file {path}{did_you_mean(name, near)}{known}")
+    path, colon, argument = _config_file(spec)
     try:
         get_config = runpy.run_path(str(path)).get("get_config")
         if get_config is None:
@@ -76,6 +72,30 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
     for field, text in overrides:
         override(config, field, text)
     return config
+
+
+def load_variants(spec: str) -> dict[str, Any]:
+    """Return VARIANTS of a config file: the name of each variant that it counts as its own, and
+    what is published about it. {} if it has none.
+
+    Raises:
+      UserError: if there is no such file, or it is wrong.
+    """
+    path, _, _ = _config_file(spec)
+    try:
+        return dict(runpy.run_path(str(path)).get("VARIANTS", {}))
+    except Exception as error:
+        raise UserError(_explain(path, error)) from None
+
+
+def _config_file(spec: str) -> tuple[Path, str, str]:
+    name, colon, argument = spec.partition(":")
+    path = Path(name)
+    if not path.is_file():
+        near = sorted(str(p) for p in Path("configs").glob("*.py"))
+        known = f"; there are {', '.join(near)}" if near else ""
+        raise UserError(f"--config={spec}: no file {path}{did_you_mean(name, near)}{known}")
+    return path, colon, argument
 
 
 def _explain(path: Path, error: Exception) -> str:

@@ -70,3 +70,6 @@ def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Ex
 
 
 entry = program(main)
+
+if __name__ == "__main__":
+    entry()

@@ -8,9 +8,11 @@ from transformer_jax.cli.arguments import program
 
 COMMANDS = {
     "average": "save the mean of the last checkpoints",
+    "compare": "test whether one run translates better than another",
     "export": "write a trained model for another engine",
     "inspect": "show what a work directory holds",
     "score": "print log-probabilities of given translations",
+    "sweep": "train every combination of some settings, and table the scores",
     "translate": "translate standard input line by line",
 }
 
@@ -28,3 +30,6 @@ def dispatch(argv: Sequence[str]) -> int:
 
 
 main = program(dispatch)
+
+if __name__ == "__main__":
+    main()

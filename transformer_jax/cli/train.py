@@ -24,3 +24,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 entry = program(main)
+
+if __name__ == "__main__":
+    entry()

@@ -1,11 +1,18 @@
-"""BLEU and chrF through sacrebleu, always with the signature that says what was counted."""
+"""BLEU, chrF and TER through sacrebleu, always with the signature that says what was counted."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 
 from transformer_jax.config import EvaluationConfig
+
+# force: with tokenize=none the text is tokenised on purpose, and the warning about it is noise.
+METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
+    "BLEU": lambda c: BLEU(tokenize=c.bleu_tokenize, lowercase=c.lowercase, force=True),
+    "chrF": lambda c: CHRF(lowercase=c.lowercase),
+    "TER": lambda c: TER(case_sensitive=not c.lowercase),
+}
 
 
 class Score(NamedTuple):
@@ -15,26 +22,38 @@ class Score(NamedTuple):
     value: float
     details: str  # as sacrebleu prints it
     signature: str
+    interval: tuple[float, float] | None  # 95 % of the bootstrap resamples lie in it
 
 
 def score(
-    hypotheses: Sequence[str], references: Sequence[str], config: EvaluationConfig
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    config: EvaluationConfig,
+    resamples: int = 0,
 ) -> list[Score]:
     """Return BLEU (Papineni et al. 2002) and chrF (Popovic 2015) against raw references.
+
+    With `resamples`, each has the mean and the 95 % interval of so many bootstrap resamples of the
+    sentences (Koehn 2004), by sacrebleu.
 
     Raises:
       ValueError: if the numbers of lines differ.
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
-    # force: with tokenize=none the text is tokenised on purpose, and the warning about it is noise.
-    bleu = BLEU(tokenize=config.bleu_tokenize, lowercase=config.lowercase, force=True)
-    chrf = CHRF(lowercase=config.lowercase)
     scores = []
-    for name, metric in (("BLEU", bleu), ("chrF", chrf)):
+    for name in ("BLEU", "chrF"):
+        metric = METRICS[name](config)
         result = metric.corpus_score(list(hypotheses), [list(references)])
         signature = str(metric.get_signature())
-        scores.append(Score(name, result.score, str(result), signature))
+        interval = None
+        if resamples:
+            result = METRICS[name](config).corpus_score(
+                list(hypotheses), [list(references)], n_bootstrap=resamples
+            )
+            mean, half = float(result._mean), float(result._ci)
+            interval = mean - half, mean + half
+        scores.append(Score(name, result.score, str(result), signature, interval))
     return scores
 
 

@@ -1,5 +1,6 @@
 """Score a checkpoint: translate, compare with raw references, write what was found."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,8 +9,17 @@ from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
-from transformer_jax.evaluation.metrics import exact_match, score
+from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.workdir import write_text
+
+_RESAMPLES = 1000  # sacrebleu's own number
+_MOST_RESAMPLED = 10_000  # sentences
+
+
+def digest(lines: Sequence[str]) -> str:
+    """Return a hash of lines of text, by which two scores are known to have the same references."""
+    text = "".join(f"{line}\n" for line in lines)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def evaluate(
@@ -29,19 +39,31 @@ def evaluate(
     translator = trained.translator(decoding)
     found = translator.translate(trained.params, src, progress)
     hypotheses = [item.text for item in found]
-    scores = score(hypotheses, references, trained.experiment.evaluation)
+    evaluation = trained.experiment.evaluation
+    # Resampling takes memory in proportion: too much for a training split.
+    resamples = _RESAMPLES if len(hypotheses) <= _MOST_RESAMPLED else 0
+    scores = score(hypotheses, references, evaluation, resamples)
     result = {
         "split": split,
         "checkpoint": checkpoint,
         "steps": trained.steps,
         "sentences": len(hypotheses),
-        "scores": {s.name: {"value": s.value, "signature": s.signature} for s in scores},
+        "scores": {s.name: _told(s) for s in scores},
         "details": [s.details for s in scores],
         "exact_match": exact_match(hypotheses, references),
         "decoding": asdict(decoding),
+        "evaluation": asdict(evaluation),
+        "references": digest(references),
     }
     directory.mkdir(parents=True, exist_ok=True)
     stem = f"{split}.{checkpoint.replace(':', '-')}"
     write_text(directory / f"{stem}.hyp", "".join(f"{line}\n" for line in hypotheses))
     write_text(directory / f"{stem}.json", json.dumps(result, indent=2) + "\n")
     return result
+
+
+def _told(scored: Score) -> dict[str, Any]:
+    told: dict[str, Any] = {"value": scored.value, "signature": scored.signature}
+    if scored.interval is not None:
+        told["interval"] = list(scored.interval)
+    return told

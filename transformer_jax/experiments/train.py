@@ -1,22 +1,26 @@
 """One training run, from a config to an exit code."""
 
+import functools
 import platform
 from collections import defaultdict
 
 import jax
+import numpy as np
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
+from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
+from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loop import Outcome, Progress, Run, restore, train
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.report import Report, log, log_to
-from transformer_jax.training.schedule import make_schedule
-from transformer_jax.training.state import init_state
+from transformer_jax.training.schedule import make_schedule, schedule_of
+from transformer_jax.training.state import TrainState, init_state
 from transformer_jax.training.step import make_train_step
 from transformer_jax.workdir import WorkDir, cache_dir
 
@@ -49,11 +53,12 @@ def _train(experiment: Experiment, workdir: WorkDir, prepared: Prepared, mesh) -
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    step = jax.jit(make_train_step(model, tx, config, experiment.seed), donate_argnums=0)
+    state = init_state(model, tx, experiment.seed, mesh)
+    step = _compiled_step(experiment, model, state)
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
     run = Run(experiment, step, source, mesh, checkpoints, validate)
 
-    state, host = restore(run, init_state(model, tx, experiment.seed, mesh))
+    state, host = restore(run, state)
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
     progress = Progress(**{key: host[key] for key in vars(Progress()) if key in host})
@@ -69,6 +74,26 @@ def _train(experiment: Experiment, workdir: WorkDir, prepared: Prepared, mesh) -
     _say_goodbye(outcome, workdir, checkpoints, experiment)
     checkpoints.close()
     return outcome
+
+
+def _compiled_step(
+    experiment: Experiment, model: EncoderDecoder, like: TrainState
+) -> functools.partial:
+    """Return the step. The seed and the numbers of the schedule are arguments of the compiled
+    program, not constants in it: runs that differ in them alone share it.
+    """
+    optimizer, training = experiment.optimizer, experiment.training
+
+    def step(state: TrainState, batch: Batch, *, seed, numbers):
+        schedule = schedule_of(optimizer.schedule, experiment.model.d_model, *numbers)
+        tx = make_optimizer(optimizer, schedule)
+        return make_train_step(model, tx, training, seed)(state, batch)
+
+    numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
+    # Shardings that a step gives back as it got them: else its second call compiles once more.
+    shardings = jax.tree.map(lambda x: x.sharding, like)
+    compiled = jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
+    return functools.partial(compiled, seed=np.uint32(experiment.seed), numbers=numbers)
 
 
 def use_compilation_cache() -> None:

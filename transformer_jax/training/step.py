@@ -45,9 +45,12 @@ def batch_sums(
 
 
 def make_train_step(
-    model: EncoderDecoder, tx: optax.GradientTransformation, config: TrainingConfig, seed: int
+    model: EncoderDecoder, tx: optax.GradientTransformation, config: TrainingConfig, seed: Any
 ) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
-    """Return the function (state, batch) -> (state, metrics), to be jitted with donated state."""
+    """Return the function (state, batch) -> (state, metrics), to be jitted with donated state.
+
+    `seed` is a whole number, which may be traced.
+    """
     gradient = jax.value_and_grad(_loss_first(model, config), has_aux=True)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:

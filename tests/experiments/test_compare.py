@@ -1,0 +1,196 @@
+"""Comparisons of runs against sacrebleu's own command line on the same files."""
+
+import dataclasses
+import json
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+
+from transformer_jax.cli import compare as command
+from transformer_jax.config import EvaluationConfig, Experiment, to_json
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.run import digest
+from transformer_jax.experiments.compare import differences, paired_tests, read_system
+from transformer_jax.workdir import WorkDir
+
+WORDS = [
+    "the",
+    "a",
+    "dog",
+    "cat",
+    "man",
+    "woman",
+    "runs",
+    "sits",
+    "sleeps",
+    "in",
+    "on",
+    "under",
+    "big",
+    "small",
+    "red",
+    "house",
+    "street",
+]
+COUNT = 60
+
+
+def sentences(seed: int) -> list[str]:
+    choose = random.Random(seed)
+    return [" ".join(choose.choices(WORDS, k=choose.randint(3, 12))) + "." for _ in range(COUNT)]
+
+
+REFERENCES = sentences(0)
+
+
+def spoiled(share: float, seed: int) -> list[str]:
+    """Return the references with a share of the words replaced."""
+    choose = random.Random(seed)
+    return [
+        " ".join(choose.choice(WORDS) if choose.random() < share else word for word in line.split())
+        for line in REFERENCES
+    ]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Make a work directory as eval.py would leave it."""
+    data = tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    for language in ("en", "de"):
+        (data / f"test.{language}").write_text("".join(f"{line}\n" for line in REFERENCES))
+
+    def make(name, hypotheses, references=REFERENCES, checkpoint="best", **evaluation) -> WorkDir:
+        place = WorkDir(tmp_path / name)
+        place.eval.mkdir(parents=True, exist_ok=True)
+        experiment = Experiment()
+        experiment = dataclasses.replace(
+            experiment, data=dataclasses.replace(experiment.data, directory=str(data))
+        )
+        place.config.write_text(to_json(experiment))
+        stem = place.eval / f"test.{checkpoint.replace(':', '-')}"
+        stem.with_suffix(stem.suffix + ".hyp").write_text("".join(f"{h}\n" for h in hypotheses))
+        told = {"sentences": len(hypotheses), "references": digest(references),
+                "evaluation": dataclasses.asdict(EvaluationConfig(**evaluation))}  # fmt: skip
+        stem.with_suffix(stem.suffix + ".json").write_text(json.dumps(told))
+        return place
+
+    return make
+
+
+def told_by_sacrebleu(tmp_path, runs, test: str, samples: int, *options: str) -> str:
+    (tmp_path / "ref").write_text("".join(f"{line}\n" for line in REFERENCES))
+    files = [str(run.eval / "test.best.hyp") for run in runs]
+    done = subprocess.run(
+        [sys.executable, "-m", "sacrebleu", str(tmp_path / "ref"), "-i", *files, "-m", "bleu",
+         "chrf", "ter", f"--paired-{test}", f"--paired-{test}-n", str(samples), "-f", "text",
+         "-w", "4", *options],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_p_values_are_those_of_sacrebleu(test, lowercase, run, tmp_path):
+    runs = [run("a", spoiled(0.3, 1), lowercase=lowercase),
+            run("b", [line.upper() for line in spoiled(0.25, 2)], lowercase=lowercase),
+            run("c", spoiled(0.3, 3), lowercase=lowercase)]  # fmt: skip
+    systems = [read_system(place, None, "test") for place in runs]
+    results = paired_tests(systems, REFERENCES, ["BLEU", "chrF", "TER"], [test], 200)
+    options = ["-lc", "--chrf-lowercase"] if lowercase else ["--ter-case-sensitive"]
+    told = told_by_sacrebleu(tmp_path, runs, test, 200, *options)
+    expected = [float(p) for p in re.findall(r"p = (\d+\.\d+)", told)]
+    by_system = [[r.p_values.get(test) for r in results if r.system == s.name] for s in systems]
+    found = [p for row in by_system[1:] for p in row]
+    assert by_system[0] == [None] * 3
+    assert len(expected) == 6
+    assert found == pytest.approx(expected, abs=5e-5)
+    for result in results:
+        assert f"{result.score:.4f}" in told
+    if test == "bs":
+        for result in results:
+            assert f"± {result.interval:.4f}" in told
+
+
+def test_much_worse_is_different_and_a_little_is_not(run, capsys):
+    good, same, bad = (run(name, spoiled(share, seed)) for name, share, seed in
+                       (("good", 0.2, 1), ("same", 0.2, 2), ("bad", 0.5, 3)))  # fmt: skip
+    paths = [str(place.path) for place in (good, same, bad)]
+    assert command.main([*paths, "--samples=300", "--show=1"]) == 0
+    told = capsys.readouterr().out
+    bleu = told.splitlines()[:3]
+    assert bleu[1].endswith("no difference shown")
+    assert bleu[2].endswith("  different")
+    assert "paired bootstrap p = " in bleu[1]
+    assert "approximate randomisation p = " in bleu[1]
+    assert command.main([*paths, "--samples=300", "--json", "--metric=TER", "--test=ar"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["metric"] for row in rows] == ["TER"] * 3
+    assert [set(row["p_values"]) for row in rows] == [set(), {"ar"}, {"ar"}]
+    assert rows[2]["p_values"]["ar"] < 0.05 < rows[1]["p_values"]["ar"]
+
+
+@pytest.mark.parametrize("metric", ["BLEU", "chrF", "TER"])
+def test_sentences_that_gain_come_first(metric, run):
+    """The line made right is the greatest gain, the one made wrong the greatest loss."""
+    one = spoiled(0.4, 5)
+    other = list(one)
+    other[7], other[9] = REFERENCES[7], "nothing of this kind"
+    one[7] = "nothing of this kind"
+    systems = [read_system(run(n, h), None, "test") for n, h in (("one", one), ("other", other))]
+    rows = differences(*systems, REFERENCES, metric)
+    assert (rows[0].line, rows[-1].line) == (8, 10)
+    assert rows[0].gain > 0 > rows[-1].gain
+    assert (rows[0].reference, rows[0].one, rows[0].other) == (REFERENCES[7], one[7], other[7])
+    assert sum(row.gain == 0 for row in rows) == COUNT - 2
+
+
+def test_wins_and_losses_are_shown(run, capsys):
+    one, other = spoiled(0.3, 1), spoiled(0.3, 1)
+    other[3] = REFERENCES[3] if one[3] != REFERENCES[3] else "x"
+    for name, lines in (("one", one), ("two", other)):
+        run(name, lines)
+    places = [str(run(n, h).path) for n, h in (("one", one), ("two", other))]
+    assert command.main([*places, "--samples=10"]) == 0
+    told = capsys.readouterr().out
+    assert "1 better, 0 worse, 59 the same" in told or "0 better, 1 worse, 59 the same" in told
+    assert "line 4  " in told
+    assert f"  first      {one[3]}\n  other      {other[3]}\n" in told
+
+
+def test_two_checkpoints_of_one_run(run, capsys):
+    place = run("one", spoiled(0.3, 1))
+    run("one", spoiled(0.2, 2), checkpoint="average:5")
+    assert command.main([str(place.path), f"{place.path}@average:5", "--samples=10"]) == 0
+    assert f"{place.path}@average:5  paired" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a"], r"a: compared with what\? name two work directories"),
+        (["a", "nowhere"], "nowhere: no config.json here; train first"),
+        (["a", "a@last"], r"test.last.hyp: no such translations; make them with: python eval.py "
+                          r"--workdir=.* --checkpoint=last --split=test$"),
+        (["a", "a@lst"], "checkpoint='lst': must be best, last, a step, or average:N"),
+        (["a", "other"], "other: was scored on other references than .*/a; score both"),
+        (["other", "other"], "other: its references have changed since; run eval.py again, or"),
+        (["a", "lower"], "lower: was scored with evaluation.lowercase=True, .*/a with False"),
+        (["a", "old"], "test.best.json: incomplete or older than this version; run again: python"),
+        (["a", "a", "--metric=blue"], r"--metric: unknown choice 'blue'"),
+        (["a", "a", "--split=mine.de"], "--split=mine.de: no such|mine.de.best.hyp: no such trans"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared(arguments, message, run, tmp_path, monkeypatch):
+    run("a", spoiled(0.3, 1))
+    run("other", spoiled(0.3, 1), references=sentences(9))
+    run("lower", spoiled(0.3, 1), lowercase=True)
+    old = run("old", spoiled(0.3, 1))
+    (old.eval / "test.best.json").write_text('{"sentences": 60}')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        command.main(arguments)

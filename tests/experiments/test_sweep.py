@@ -1,0 +1,280 @@
+"""The runner of a sweep by itself: points whose training is a line of Python."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.config import Experiment, to_json
+from transformer_jax.experiments.points import Point
+from transformer_jax.experiments.sweep import Record, _environment, run
+from transformer_jax.workdir import WorkDir, read_rows
+
+# Stands in for the training program: writes config.json, then does what it is told.
+TRAIN = """
+import os, pathlib, signal, sys, time
+place = pathlib.Path({place!r}); place.mkdir(parents=True, exist_ok=True)
+(place / "config.json").write_text({config!r})
+(place / "metrics.jsonl").touch()
+with open(place / "starts", "a") as file: file.write("x")
+{action}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fake(Point):
+    action: str = ""
+
+    def train_command(self):
+        place = str(self.workdir.path)
+        text = TRAIN.format(place=place, config=to_json(self.experiment), action=self.action)
+        return [sys.executable, "-c", text]
+
+    def evaluate_command(self, split):
+        file = self.workdir.eval / f"{split}.best.json"
+        text = f"import pathlib; p = pathlib.Path({str(file)!r}); p.parent.mkdir(); p.touch()"
+        return [sys.executable, "-c", text]
+
+    @property
+    def starts(self) -> int:
+        return len((self.workdir.path / "starts").read_text())
+
+
+class Watcher:
+    def __init__(self):
+        self.told = []
+
+    def started(self, point, program):
+        self.told.append((point.name, program))
+
+    def running(self, points):
+        pass
+
+    def ended(self, point, code, last_line):
+        self.told.append((point.name, code, last_line))
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Make points that do these actions, and a function that runs them."""
+
+    def make(*actions, jobs=1, split=None):
+        points = [
+            Fake("", {"seed": i}, Experiment(seed=i), WorkDir(tmp_path / f"seed={i}"), (), action)
+            for i, action in enumerate(actions)
+        ]
+
+        def go():
+            watcher = Watcher()
+            return run(points, tmp_path, jobs, split, watcher), watcher.told
+
+        return points, go
+
+    return make
+
+
+def test_points_run_in_order_and_only_once(sweep, tmp_path):
+    points, go = sweep("", "", "")
+    code, told = go()
+    assert code == 0
+    assert told == [
+        item for i in range(3) for item in ((f"seed={i}", "train"), (f"seed={i}", 0, ""))
+    ]
+    assert go() == (0, [])
+    assert [point.starts for point in points] == [1, 1, 1]
+    rows = read_rows(tmp_path / "sweep.jsonl")
+    assert [(row["point"], row["program"], row["code"]) for row in rows] == [
+        (f"seed={i}", "train", 0) for i in range(3)
+    ]
+    assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_a_point_that_fails_stops_no_other(sweep, tmp_path):
+    points, go = sweep(
+        "sys.exit('error: no data\\n\\n')", "", "sys.exit(2)", "os.kill(os.getpid(), 9)"
+    )
+    code, told = go()
+    ends = [item for item in told if len(item) == 3]
+    assert ends == [("seed=0", 1, "error: no data"), ("seed=1", 0, ""), ("seed=2", 2, ""),
+                    ("seed=3", 137, "")]  # fmt: skip
+    assert code == 137
+    assert (tmp_path / "logs" / "seed=0.log").read_text() == "error: no data\n\n\n"
+    code, _ = go()  # failed points start again, finished ones do not
+    assert [point.starts for point in points] == [2, 1, 2, 2]
+
+
+def test_a_diverged_point_stays_diverged(sweep):
+    points, go = sweep("sys.exit(70)", "", split="test")
+    assert [go()[0], go()[0]] == [70, 70]
+    assert [point.starts for point in points] == [1, 1]
+    assert not points[0].workdir.eval.exists()
+
+
+def test_a_point_whose_config_changed_goes_on(sweep):
+    points, go = sweep("")
+    go()
+    other = dataclasses.replace(points[0].experiment, training=dataclasses.replace(
+        points[0].experiment.training, steps=7))  # fmt: skip
+    points[0] = dataclasses.replace(points[0], experiment=other)
+    assert go()[0] == 0
+    assert points[0].starts == 2
+
+
+def test_scores_are_made_once_and_anew_after_more_training(sweep):
+    points, go = sweep("", split="test")
+    assert go()[1] == [("seed=0", "train"), ("seed=0", "evaluate"), ("seed=0", 0, "")]
+    assert go()[1] == []
+    later = time.time() + 9
+    os.utime(points[0].workdir.metrics, (later, later))
+    record = Record(points[0].workdir.path.parent)
+    assert [name for name, _ in record.due(points[0], "test")] == ["evaluate"]
+    assert [name for name, _ in record.due(points[0], "validation")] == ["evaluate"]
+    assert record.due(points[0], None) == []
+
+
+def test_several_at_a_time(sweep, tmp_path):
+    """Each of two waits until the other has started; a third has to wait for a place."""
+    meet = (
+        "(place.parent / f'here{n}').touch()\n"
+        "while not (place.parent / f'here{m}').exists(): time.sleep(0.01)"
+    )
+    actions = [f"n, m = {n}, {1 - n}\n{meet}" for n in range(2)]
+    third = "sys.exit(0 if (place.parent / 'here0').exists() else 3)"
+    _, go = sweep(*actions, third, jobs=2)
+    assert go()[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_running_point_and_starts_no_other(sweep, number):
+    wait = (
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(75))\n"
+        "if (place / 'starts').read_text() == 'x':\n"
+        "    (place / 'ready').touch(); time.sleep(60)"
+    )
+    points, go = sweep(wait, "")
+
+    def press():
+        while not (points[0].workdir.path / "ready").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    before = signal.getsignal(number)
+    code, told = go()
+    thread.join()
+    assert code == 75
+    assert told == [("seed=0", "train"), ("seed=0", 75, "")]
+    assert signal.getsignal(number) is before
+    assert go()[0] == 0  # the same command goes on
+    assert [point.starts for point in points] == [2, 1]
+
+
+def test_a_trainer_that_outlived_a_killed_sweep_is_waited_for(sweep):
+    points, go = sweep("")
+    lock = points[0].workdir.path / ".lock"
+    lock.parent.mkdir()
+    hold = f"import fcntl, time; f = open({str(lock)!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX)"
+    outlived = subprocess.Popen(
+        [sys.executable, "-c", f"{hold}; print('held', flush=True); time.sleep(1)"],
+        stdout=subprocess.PIPE,
+    )
+    assert outlived.stdout.readline() == b"held\n"
+    start = time.monotonic()
+    assert go()[0] == 0
+    assert time.monotonic() - start > 0.8
+    outlived.communicate()
+
+
+def test_a_record_cut_short_is_no_end(sweep, tmp_path):
+    points, go = sweep("", "")
+    go()
+    path = tmp_path / "sweep.jsonl"
+    path.write_text(path.read_text()[:-20])
+    assert go()[0] == 0
+    assert [point.starts for point in points] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("named", "jobs", "expected"),
+    [(None, 2, [None, None]), ("0", 2, ["0", "0"]), ("0,1,2,3", 2, ["0,2", "1,3"]),
+     ("4,5", 2, ["4", "5"]), ("4,5", 1, ["4,5"])],
+)  # fmt: skip
+def test_jobs_share_the_gpus_out(named, jobs, expected, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    found = [_environment(slot, jobs).get("CUDA_VISIBLE_DEVICES") for slot in range(jobs)]
+    assert found == expected
+
+
+# --- real training ------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+TINY = {
+    "model.d_model": 16, "model.num_heads": 2, "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1, "data.num_examples": "(300,20,20)", "data.max_number": 1000,
+    "tokenizer.vocab_size": 100, "data.max_length": 24, "data.tokens_per_batch": 256,
+    "data.num_buckets": 1, "training.steps": 30, "training.log_every": 5,
+    "checkpoint.every_steps": 5, "evaluation.every_steps": 15, "evaluation.bleu_sentences": 4,
+    "decoding.max_extra_length": 4,
+}  # fmt: skip
+
+
+def command(place: Path) -> list[str]:
+    """Six points, of which the two with a learning rate of 1e30 diverge."""
+    return [
+        sys.executable, "-m", "transformer_jax.cli.main", "sweep",
+        f"--config={ROOT}/configs/spelled_numbers.py", f"--workdir={place}", "--evaluate=test",
+        *(f"--config.{path}={value}" for path, value in TINY.items()),
+        "--grid=model.d_ff=16,32", "--grid=optimizer.learning_rate=1e-2,3e-3,1e38",
+    ]  # fmt: skip
+
+
+def tree(pid: int) -> list[int]:
+    """Return a process and all below it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(below for child in children for below in tree(int(child)))]
+
+
+def same_but_time(table: str) -> list[list[str]]:
+    head, *rows = [line.split(",") for line in table.splitlines()]
+    minutes = head.index("minutes")
+    return [row[:minutes] + row[minutes + 1 :] for row in (head, *rows)]
+
+
+@pytest.mark.e2e
+def test_a_killed_sweep_ends_with_the_table_of_one_never_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    uninterrupted = subprocess.run(command(whole), capture_output=True, text=True)
+    assert uninterrupted.returncode == 70, uninterrupted.stderr  # two points diverged
+    process = subprocess.Popen(command(killed), stderr=subprocess.DEVNULL)
+    third = killed / "model.d_ff=32,optimizer.learning_rate=0.01" / "checkpoints"
+    while not list(third.glob("[0-9]*")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    for pid in tree(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+    assert not (killed / "table.csv").exists()
+    done = len(read_rows(killed / "sweep.jsonl"))
+    resumed = subprocess.run(command(killed), capture_output=True, text=True)
+    assert resumed.returncode == 70
+    assert f"6 points, {3} finished already" in resumed.stderr
+    assert done < len(read_rows(killed / "sweep.jsonl"))
+    tables = [(place / "table.csv").read_text() for place in (whole, killed)]
+    assert same_but_time(tables[0]) == same_but_time(tables[1])
+    assert tables[0].count("diverged") == 2
+    for name in ("metrics.jsonl", "eval/test.best.hyp"):
+        for one in whole.glob(f"*0.0*/{name}"):
+            assert one.read_bytes() == (killed / one.relative_to(whole)).read_bytes()
+    assert json.loads((whole / "sweep.jsonl").read_text().splitlines()[0])["code"] == 0

@@ -1,0 +1,64 @@
+"""Pictures of sweeps: every format, every kind of row, and the same bytes twice."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.cli.arguments import load_variants
+from transformer_jax.errors import UserError
+from transformer_jax.experiments.table import Row
+from transformer_jax.plots.sweep import SUFFIXES, check_suffix, draw_rows
+
+ROOT = Path(__file__).parents[2]
+SWEPT = [
+    Row({"optimizer.learning_rate": rate, "model.residual": norm},
+        {"validation BLEU": scores, "validation perplexity": [9.0]})
+    for rate, norm, scores in (("0.001", "pre_norm", [20.0, 21.0]), ("0.1", "post_norm", [3.0]))
+]  # fmt: skip
+PUBLISHED = [
+    Row({"variant": name}, {"validation BLEU": [10.0 + i], "validation perplexity": [9.0],
+                            "validation BLEU, beam": [12.0 + i]},
+        {f"published {k}": v for k, v in figures.items() if v is not None})
+    for i, (name, figures) in enumerate(load_variants(f"{ROOT}/configs/table3.py").items())
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [SWEPT, PUBLISHED], ids=["swept", "published"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format(suffix, rows, tmp_path):
+    """A picture is one of its format, and the same table gives the same file."""
+    files = [tmp_path / f"new{i}" / f"x{suffix}" for i in range(2)]
+    for file in files:
+        draw_rows(rows, file)
+    one, other = (file.read_bytes() for file in files)
+    assert one == other
+    assert one.lstrip().startswith({".svg": b"<?xml", ".pdf": b"%PDF", ".png": b"\x89PNG"}[suffix])
+
+
+def test_published_figures_stand_beside_every_row(tmp_path):
+    draw_rows(PUBLISHED, tmp_path / "x.svg")
+    text = (tmp_path / "x.svg").read_text()
+    for row in PUBLISHED:
+        assert f">{row.settings['variant']}</text>" in text
+    assert ">measured: validation BLEU, beam</text>" in text
+    assert len(re.findall("<use ", text)) >= 4 * len(PUBLISHED)  # two marks in each of two panels
+
+
+def test_each_swept_field_has_a_panel(tmp_path):
+    draw_rows(SWEPT, tmp_path / "x.svg")
+    text = (tmp_path / "x.svg").read_text()
+    for told in ("optimizer.learning_rate", "model.residual", "pre_norm", "validation BLEU"):
+        assert f">{told}</text>" in text
+
+
+def test_nothing_to_draw(tmp_path):
+    for published in ({}, {"published BLEU": 3.0}):
+        rows = [Row({"seed": "1"}, {"parameters": [1]}, published)]
+        with pytest.raises(UserError, match="--plot: no point has a score yet"):
+            draw_rows(rows, tmp_path / "x.svg")
+
+
+def test_unknown_formats():
+    with pytest.raises(UserError, match=r"--plot=x\.gif: must end in \.svg, \.pdf, \.png"):
+        check_suffix(Path("x.gif"))

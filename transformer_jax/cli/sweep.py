@@ -1,0 +1,138 @@
+"""transformer-jax sweep --config=configs/NAME.py --grid FIELD=VALUES ... --workdir=DIR"""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.cli.arguments import Parser, load_config, load_variants
+from transformer_jax.config import Experiment, parse
+from transformer_jax.errors import UserError
+from transformer_jax.experiments.grid import draw, grid, read_axis
+from transformer_jax.experiments.points import Point, make_points
+from transformer_jax.plots.sweep import check_suffix, draw_rows
+
+_HELP = """\
+Train every combination of the values of some fields, each in a work directory of its own below
+--workdir, and table what came out. The same command again goes on where it stopped.
+
+  --grid model.d_ff=256,512 --grid seed=1,2,3     every combination; mean and spread over seeds
+  --grid 'optimizer.learning_rate=geomspace(1e-4,1e-2,5)'          5 values in equal ratios
+  --random 20 --grid 'optimizer.learning_rate=loguniform(1e-4,1e-2)' \\
+    --grid 'model.dropout_rate=uniform(0,0.3)' --grid model.d_ff=256,512   20 random points
+  --config=configs/table3.py --variants=all       every variant that the file names
+
+Other --config.FIELD=VALUE hold for all points. With --jobs=N, the GPUs that CUDA_VISIBLE_DEVICES
+names are shared out."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a sweep, or tell about it, and return the exit code."""
+    parser = _parser()
+    arguments, overrides = parser.read(argv)
+    directory = Path(arguments.workdir).absolute()
+    published = load_variants(arguments.config)
+    points = _points(arguments, overrides, directory, list(published))
+    if arguments.print_commands:
+        for point in points:
+            programs = [point.train_command()]
+            if arguments.evaluate:
+                programs.append(point.evaluate_command(arguments.evaluate))
+            print(" && ".join(map(shlex.join, programs)))
+        return 0
+    if arguments.dry_run:
+        return _tell(points, directory)
+
+    from transformer_jax.cli.sweep_progress import progress
+    from transformer_jax.experiments import sweep, table
+
+    _create(directory)
+    code = 0
+    if not arguments.table:
+        with progress(points, directory, arguments.evaluate) as watcher:
+            code = sweep.run(points, directory, arguments.jobs, arguments.evaluate, watcher)
+    rows = table.tabulate(points, directory, arguments.evaluate, published)
+    table.write(rows, directory)
+    print(table.as_text(rows), end="")
+    if arguments.plot is not None and code != sweep.INTERRUPTED:
+        draw_rows(rows, arguments.plot)
+    return code
+
+
+def _create(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--workdir={directory}: cannot be created ({error.strerror})") from None
+
+
+def _parser() -> Parser:
+    parser = Parser(_HELP)
+    add = parser.add_argument
+    add("--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT")
+    add("--workdir", required=True, help="the sweep's directory; each point has one in it")
+    add("--grid", action="append", default=[], metavar="FIELD=VALUES", help="one axis")
+    add("--variants", metavar="A,B", help="variants of the config file, or all")
+    add("--random", type=int, metavar="N", help="N random points instead of all combinations")
+    add("--random-seed", type=int, default=0, metavar="S", help="of the random points; default: 0")
+    add("--jobs", type=int, default=1, metavar="N", help="points trained at a time; default: 1")
+    add("--evaluate", metavar="SPLIT", choices=("train", "validation", "test"),
+        help="score each point's default checkpoint on this split, as eval.py does")  # fmt: skip
+    add("--plot", type=Path, metavar="FILE", help="draw the table: .svg, .pdf or .png")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--dry-run", action="store_true", help="list the points and their cost")
+    only.add_argument("--print-commands", action="store_true", help="one command a line, run none")
+    only.add_argument("--table", action="store_true", help="table what is there, run none")
+    return parser
+
+
+def _points(arguments, overrides, directory: Path, known: list[str]) -> list[Point]:
+    for name in ("jobs", "random"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name}={value}: must be at least 1")
+    if arguments.plot is not None:
+        check_suffix(arguments.plot)
+    if (directory / "config.json").exists():
+        raise UserError(f"--workdir={directory}: holds a run; name another directory for the sweep")
+    axes = [read_axis(text) for text in arguments.grid]
+    if not axes and arguments.variants is None:
+        raise UserError("nothing to sweep over; give --grid FIELD=VALUES or --variants=A,B")
+    drawn = arguments.random
+    settings = grid(axes) if drawn is None else draw(axes, drawn, arguments.random_seed)
+    return make_points(
+        arguments.config,
+        _variants(arguments.variants, known),
+        overrides,
+        settings,
+        directory,
+        _load,
+    )
+
+
+def _variants(asked: str | None, known: list[str]) -> list[str]:
+    if asked is None:
+        return [""]
+    if asked != "all":
+        return asked.split(",")
+    if not known:
+        raise UserError("--variants=all: the config file names no VARIANTS; list those you want")
+    return known
+
+
+def _load(config: str, overrides: Sequence[tuple[str, str]]) -> Experiment:
+    return parse(load_config(config, overrides))
+
+
+def _tell(points: Sequence[Point], directory: Path) -> int:
+    from transformer_jax.experiments import estimate, table
+    from transformer_jax.experiments.sweep import Record
+
+    record = Record(directory)
+    width = max(len(point.name) for point in points)
+    estimates = estimate.minutes(points, directory)
+    for point, minutes in zip(points, estimates, strict=True):
+        state = table.state_of(point, record, None) or "finished"
+        cost = f"{table.parameters(point):>13,} parameters  about {minutes:7.1f} minutes"
+        print(f"{point.name:<{width}}  {cost}  {state}")
+    print(f"{len(points)} points, about {sum(estimates):.0f} minutes of training one after another")
+    return 0

@@ -1,0 +1,75 @@
+"""A sweep at a glance: a bar for all points and one for each that runs."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from transformer_jax.experiments.points import Point
+from transformer_jax.experiments.sweep import DIVERGED, FINISHED, INTERRUPTED, Record
+from transformer_jax.experiments.table import best_validation
+
+_ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be continued"}
+
+
+class Bars:
+    """Tells a terminal by bars, anything else by lines."""
+
+    def __init__(self, bars: Progress, points: Sequence[Point], done: int, record: Record) -> None:
+        self._bars, self._record = bars, record
+        self._ended, self._count = done, len(points)
+        self._tasks: dict[str, TaskID] = {}
+        self._all = bars.add_task("all points", total=len(points), completed=done, told="")
+        bars.console.print(f"{len(points)} points, {done} finished already")
+
+    def started(self, point: Point, program: str) -> None:
+        """Say that a program of a point starts."""
+        self._bars.console.print(f"{program}  {escape(point.name)}", highlight=False)
+        if point.name not in self._tasks:
+            total = point.experiment.training.steps
+            self._tasks[point.name] = self._bars.add_task(escape(point.name), total=total, told="")
+
+    def running(self, points: Sequence[Point]) -> None:
+        """Move the bars."""
+        if self._bars.disable:
+            return
+        for point in points:
+            if point.name in self._tasks:
+                told = _told(point)
+                self._bars.update(self._tasks[point.name], completed=point.step(), told=told)
+
+    def ended(self, point: Point, code: int, last_line: str) -> None:
+        """Say how a point ended."""
+        self._ended += code in (FINISHED, DIVERGED)
+        if point.name in self._tasks:
+            self._bars.remove_task(self._tasks.pop(point.name))
+        self._bars.update(self._all, completed=self._ended)
+        how = (
+            _ENDS.get(code)
+            or f"failed, exit code {code}: {last_line}; see {self._record.log(point)}"
+        )
+        line = f"{self._ended}/{self._count}  {point.name}  {how}  {_told(point)}"
+        self._bars.console.print(escape(line.rstrip()), highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(points: Sequence[Point], directory: Path, split: str | None) -> Iterator[Bars]:
+    """Show the progress of a sweep while it runs."""
+    record = Record(directory)
+    done = sum(not record.due(point, split) for point in points)
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+        TextColumn("{task.fields[told]}"), TimeElapsedColumn(), console=Console(stderr=True),
+        transient=True, disable=not sys.stderr.isatty(),
+    )  # fmt: skip
+    with bars:
+        yield Bars(bars, points, done, record)
+
+
+def _told(point: Point) -> str:
+    scores = best_validation(point)
+    return "  ".join(f"validation {key} {value:.4g}" for key, value in scores.items())

@@ -1,0 +1,157 @@
+"""Does one system translate better than another? Paired tests over the sentences of a split.
+
+The statistics are sacrebleu's: paired bootstrap resampling (Koehn 2004) and paired approximate
+randomisation (Riezler and Maxwell 2005), with the numbers of its command line. They speak of these
+outputs on sentences like these, not of other seeds of the same recipe: train several for that.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from transformer_jax.choices import pick
+from transformer_jax.config import EvaluationConfig, average_count, parse
+from transformer_jax.data import sources
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import METRICS
+from transformer_jax.evaluation.run import digest
+from transformer_jax.workdir import WorkDir
+
+TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}  # sacrebleu's names
+
+
+@dataclass(frozen=True)
+class System:
+    """What a run wrote for a split."""
+
+    name: str
+    hypotheses: list[str]
+    references: str  # their digest
+    evaluation: EvaluationConfig
+
+
+class Result(NamedTuple):
+    """One metric of one system, and the tests of its difference from the baseline."""
+
+    metric: str
+    system: str
+    score: float
+    interval: float  # half the width of the bootstrap's 95 % interval
+    p_values: dict[str, float]  # test -> p; {} for the baseline
+
+    @property
+    def different(self) -> bool:
+        """Whether every test finds p < 0.05."""
+        return bool(self.p_values) and max(self.p_values.values()) < 0.05
+
+
+class Difference(NamedTuple):
+    """One sentence under two systems."""
+
+    line: int  # from 1
+    gain: float  # of the second over the first, in the metric's points; positive is better
+    reference: str
+    one: str
+    other: str
+
+
+def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
+    """Read eval/<split>.<checkpoint>.{hyp,json}; None takes the checkpoint eval.py does.
+
+    Raises:
+      UserError: if they are not there or do not belong together.
+    """
+    name = checkpoint or workdir.experiment().evaluation.checkpoint
+    average_count(name)  # refuses what is no checkpoint's name
+    stem = workdir.eval / f"{split}.{name.replace(':', '-')}"
+    files = Path(f"{stem}.hyp"), Path(f"{stem}.json")
+    command = f"python eval.py --workdir={workdir.path} --checkpoint={name} --split={split}"
+    try:
+        hypotheses = sources.read_lines(files[0])
+        told = json.loads(files[1].read_text(encoding="utf-8"))
+    except (UserError, OSError, ValueError):
+        raise UserError(f"{files[0]}: no such translations; make them with: {command}") from None
+    if "references" not in told or told["sentences"] != len(hypotheses):
+        raise UserError(f"{files[1]}: incomplete or older than this version; run again: {command}")
+    evaluation = parse(told["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
+    label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
+    return System(label, hypotheses, told["references"], evaluation)
+
+
+def check(systems: Sequence[System], references: Sequence[str]) -> None:
+    """Check that all systems were scored on these references and by one protocol.
+
+    Raises:
+      UserError: if not.
+    """
+    expected = digest(references)
+    first = systems[0].evaluation
+    for system in systems:
+        if system.references != expected:
+            raise UserError(
+                f"{system.name}: was scored on other references than {systems[0].name}; "
+                "score both on the same files"
+                if system.references != systems[0].references
+                else f"{system.name}: its references have changed since; run eval.py again, or "
+                "name the file with --reference"
+            )
+        for field in ("bleu_tokenize", "lowercase"):
+            one, other = getattr(first, field), getattr(system.evaluation, field)
+            if one != other:
+                raise UserError(
+                    f"{system.name}: was scored with evaluation.{field}={other!r}, "
+                    f"{systems[0].name} with {one!r}; score both by one protocol"
+                )
+
+
+def paired_tests(
+    systems: Sequence[System], references: Sequence[str], names: Sequence[str],
+    tests: Sequence[str] = tuple(TESTS), samples: int = 0,
+) -> list[Result]:  # fmt: skip
+    """Return the results of each metric and system; the first system is the baseline.
+
+    `samples` 0 takes sacrebleu's numbers: 1000 resamples, 10,000 trials.
+    """
+    config = systems[0].evaluation
+    metrics = {name: pick(METRICS, name, "--metric") for name in names}
+    found: dict[str, dict[str, list]] = {}
+    for test in dict.fromkeys(["bs", *tests]):  # the bootstrap gives the intervals too
+        fresh = {name: make(config) for name, make in metrics.items()}
+        paired = PairedTest(
+            [(system.name, system.hypotheses) for system in systems], fresh, [list(references)],
+            test_type=test, n_samples=samples,
+        )  # fmt: skip
+        _, scores = paired()
+        found[test] = dict(zip(names, list(scores.values())[1:], strict=True))
+    results = []
+    for name in names:
+        for i, system in enumerate(systems):
+            p_values = {test: float(found[test][name][i].p_value) for test in tests if i}
+            one = found["bs"][name][i]
+            results.append(Result(name, system.name, one.score, float(one.ci), p_values))
+    return results
+
+
+def differences(
+    one: System, other: System, references: Sequence[str], name: str
+) -> list[Difference]:
+    """Return every sentence with the gain of `other` over `one`, the greatest gain first."""
+    metric = pick(METRICS, name, "--metric")(one.evaluation)
+    if isinstance(metric, BLEU):
+        metric.effective_order = True  # a sentence may be shorter than four words
+    sign = -1 if name == "TER" else 1  # an error rate
+
+    def score(line: str, reference: str) -> float:
+        return metric.sentence_score(line, [reference]).score
+
+    rows = zip(references, one.hypotheses, other.hypotheses, strict=True)
+    found = [
+        Difference(i, sign * (score(b, reference) - score(a, reference)), reference, a, b)
+        for i, (reference, a, b) in enumerate(rows, 1)
+    ]
+    return sorted(found, key=lambda row: -row.gain)

@@ -1,0 +1,56 @@
+"""How long a point will take: from finished points of its sweep, else from this machine's speed."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.experiments.points import Point
+from transformer_jax.experiments.sweep import Record
+from transformer_jax.experiments.table import parameters, training_minutes
+
+# Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
+# order of magnitude until a point of the sweep is finished and tells.
+_EFFICIENCY = 0.4
+
+
+def minutes(points: Sequence[Point], directory: Path) -> list[float]:
+    """Return the minutes of training of each point: measured, where it is finished."""
+    record = Record(directory)
+    known = {point.name: training_minutes(point) for point in points if not record.due(point, None)}
+    rates = [operations(p) / known[p.name] for p in points if known.get(p.name)]
+    rate = statistics.median(rates) if rates else 60 * _EFFICIENCY * matrix_speed()
+    estimates = []
+    for point in points:
+        most = point.experiment.training.max_minutes or float("inf")
+        estimates.append(known.get(point.name) or min(operations(point) / rate, most))
+    return estimates
+
+
+def operations(point: Point) -> float:
+    """Return the floating-point operations of a run: 6 for each parameter and pair of positions.
+
+    A source position meets the encoder, a target position the decoder and the pre-softmax matrix:
+    together all parameters, once; 2 operations forwards, 4 backwards. Attention over positions is
+    left out.
+    """
+    experiment = point.experiment
+    positions = experiment.training.steps * experiment.data.tokens_per_batch
+    return 6.0 * parameters(point) * positions
+
+
+def matrix_speed() -> float:
+    """Return the floating-point operations a second of a large matrix product on one device."""
+    size = 1024
+    x = jnp.ones((size, size))
+    product = jax.jit(lambda x: x @ x)
+    product(x).block_until_ready()
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        product(x).block_until_ready()
+        times.append(time.perf_counter() - start)
+    return 2.0 * size**3 / min(times) * jax.device_count()

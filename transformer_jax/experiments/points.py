@@ -1,0 +1,120 @@
+"""The points of a sweep: each an experiment with a work directory of its own."""
+
+import fcntl
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import Experiment
+from transformer_jax.errors import UserError
+from transformer_jax.experiments.grid import Settings
+from transformer_jax.workdir import WorkDir, read_rows
+
+
+@dataclass(frozen=True)
+class Point:
+    """One experiment of a sweep, and where it runs."""
+
+    variant: str  # of the config file; "" where the sweep has none
+    settings: dict[str, Any]  # path of a swept field -> its value
+    experiment: Experiment
+    workdir: WorkDir
+    arguments: tuple[str, ...]  # of the training program
+
+    @property
+    def name(self) -> str:
+        return self.workdir.path.name
+
+    def train_command(self) -> list[str]:
+        """Return the command that trains it, or goes on training it."""
+        return [sys.executable, "-m", "transformer_jax.cli.train", *self.arguments]
+
+    def evaluate_command(self, split: str) -> list[str]:
+        """Return the command that scores it."""
+        program = [sys.executable, "-m", "transformer_jax.cli.evaluate"]
+        return [*program, f"--workdir={self.workdir.path}", f"--split={split}"]
+
+    def step(self) -> int:
+        """Return the last step that it is known to have done."""
+        return max((row["step"] for row in read_rows(self.workdir.timings)[-1:]), default=0)
+
+    def belongs(self) -> bool:
+        """Say whether its work directory holds exactly this experiment."""
+        return self.workdir.config.exists() and self.workdir.experiment() == self.experiment
+
+    def busy(self) -> bool:
+        """Say whether a trainer is at work in its directory."""
+        try:
+            with open(self.workdir.path / ".lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+
+def make_points(
+    spec: str,
+    variants: Sequence[str],
+    fixed: Sequence[tuple[str, str]],
+    grid: Sequence[Settings],
+    directory: Path,
+    load: Callable[[str, Sequence[tuple[str, str]]], Experiment],
+) -> list[Point]:
+    """Return the points: every setting of the grid in every variant of the config `spec`.
+
+    `fixed` are overrides that all points share; `load` makes an experiment of a config's name and
+    overrides.
+
+    Raises:
+      UserError: if one of them is no possible experiment, or its directory holds another.
+    """
+    swept = {path for settings in grid for path in settings}
+    for path, _ in fixed:
+        if path in swept:
+            raise UserError(f"config.{path}: is both fixed and swept; leave one out")
+    points: dict[str, Point] = {}
+    for variant in variants:
+        config = f"{spec}:{variant}" if variant else spec
+        for texts in grid:
+            overrides = [*fixed, *texts.items()]
+            experiment = load(config, overrides)
+            settings = {path: value_at(experiment, path) for path in texts}
+            name = _name(variant, settings)
+            if name in points:
+                raise UserError(f"two points of the sweep are the same: {name}")
+            workdir = WorkDir(directory / name)
+            arguments = [f"--config={config}", f"--workdir={workdir.path}"]
+            arguments += [f"--config.{path}={text}" for path, text in overrides]
+            points[name] = Point(variant, settings, experiment, workdir, tuple(arguments))
+    for point in points.values():
+        point.workdir.check(point.experiment)
+    return list(points.values())
+
+
+def value_at(experiment: Experiment, path: str) -> Any:
+    """Return the value of a field: `path` as in "model.d_model"."""
+    value: Any = experiment
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def shown(value: Any) -> str:
+    """Return a value as a table shows it."""
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _name(variant: str, settings: dict[str, Any]) -> str:
+    """Return the name of a point's directory: what is particular about it, safe in a path."""
+    parts = [variant] * bool(variant) + [f"{path}={shown(v)}" for path, v in settings.items()]
+    plain = ",".join(parts)
+    safe = re.sub(r"[^\w.=,+-]", "_", plain)[:120]
+    if safe == plain:
+        return safe
+    return f"{safe}-{hashlib.blake2b(plain.encode(), digest_size=4).hexdigest()}"

@@ -1,0 +1,183 @@
+"""Run the points of a sweep, each as a process of the training program, several at a time.
+
+How each ended is kept in sweep.jsonl, so that the same command goes on where it stopped: finished
+points are left alone, interrupted ones go on from their last checkpoint, failed ones start again.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from transformer_jax.experiments.points import Point
+from transformer_jax.workdir import append_row, read_rows
+
+FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program
+_TICK = 0.1  # seconds between looks at the processes
+
+Program = tuple[str, list[str]]  # its name in the record, its command
+
+
+class Watcher(Protocol):
+    """Who is told what happens."""
+
+    def started(self, point: Point, program: str) -> None: ...
+    def running(self, points: Sequence[Point]) -> None: ...
+    def ended(self, point: Point, code: int, last_line: str) -> None: ...
+
+
+class Record:
+    """What ran in a sweep's directory and how it ended; each point's output in logs/."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "sweep.jsonl"
+        self._logs = directory / "logs"
+
+    def code(self, point: Point) -> int | None:
+        """Return the exit code of the last program that ran for a point; None before the first."""
+        return self._rows(point)[-1]["code"] if self._rows(point) else None
+
+    def add(self, point: Point, program: str, code: int, seconds: float) -> None:
+        """Note that a program ended."""
+        row = {"point": point.name, "program": program, "code": code, "seconds": round(seconds, 2)}
+        append_row(self._path, row)
+
+    def log(self, point: Point) -> Path:
+        """Return the file of all that the point's programs print."""
+        self._logs.mkdir(exist_ok=True)
+        return self._logs / f"{point.name}.log"
+
+    def due(self, point: Point, split: str | None) -> list[Program]:
+        """Return the programs that a point still needs: to train, and to score `split`, if any."""
+        trained = [row["code"] for row in self._rows(point) if row["program"] == "train"][-1:]
+        score = [] if split is None else [("evaluate", point.evaluate_command(split))]
+        if not point.belongs() or trained not in ([FINISHED], [DIVERGED]):
+            return [("train", point.train_command()), *score]
+        return [] if trained == [DIVERGED] or split is None or is_scored(point, split) else score
+
+    def _rows(self, point: Point) -> list[dict[str, Any]]:
+        return [row for row in read_rows(self._path) if row["point"] == point.name]
+
+
+def score_file(point: Point, split: str) -> Path:
+    """Return where the scores of the checkpoint that eval.py takes by default lie."""
+    checkpoint = point.experiment.evaluation.checkpoint.replace(":", "-")
+    return point.workdir.eval / f"{split}.{checkpoint}.json"
+
+
+def is_scored(point: Point, split: str) -> bool:
+    """Say whether the scores are there and no older than the training."""
+    file, metrics = score_file(point, split), point.workdir.metrics
+    return file.exists() and file.stat().st_mtime >= metrics.stat().st_mtime
+
+
+class _Job:
+    """A point being worked on: its programs, one after the other."""
+
+    def __init__(
+        self, point: Point, programs: Sequence[Program], slot: int, record: Record, watcher: Watcher
+    ) -> None:
+        self.point, self.slot = point, slot
+        self._programs, self._record, self._watcher = deque(programs), record, watcher
+        self._process: subprocess.Popen | None = None
+
+    def send(self, number: int) -> None:
+        """Pass a signal on."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def poll(self, environment: dict[str, str], stopping: bool) -> int | None:
+        """Start what can start, note what ended; return the exit code when nothing is left."""
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return None
+            code = code if code >= 0 else 128 - code
+            self._process = None
+            name, _ = self._programs.popleft()
+            self._record.add(self.point, name, code, time.monotonic() - self._start)
+            if code != FINISHED or not self._programs:
+                return code
+        if stopping:
+            return INTERRUPTED
+        if not self.point.busy():  # a trainer that outlived a killed sweep ends first
+            self._launch(environment)
+        return None
+
+    def _launch(self, environment: dict[str, str]) -> None:
+        name, command = self._programs[0]
+        self._watcher.started(self.point, name)
+        self._start = time.monotonic()
+        with open(self._record.log(self.point), "ab") as log:
+            # In a session of its own, Ctrl-C reaches it once: through this process.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=environment, start_new_session=True,
+            )  # fmt: skip
+
+
+def run(
+    points: Sequence[Point], directory: Path, jobs: int, split: str | None, watcher: Watcher
+) -> int:
+    """Train every point, and score `split` with each if one is named.
+
+    Returns 0 when every point is finished, 75 after a signal, else the greatest exit code.
+    """
+    record = Record(directory)
+    waiting = deque((point, programs) for point in points if (programs := record.due(point, split)))
+    jobs_now: list[_Job] = []
+    slots, codes = deque(range(jobs)), []
+    with _stop_signals(jobs_now) as signals:
+        while jobs_now or (waiting and not signals):
+            while waiting and slots and not signals:
+                point, programs = waiting.popleft()
+                jobs_now.append(_Job(point, programs, slots.popleft(), record, watcher))
+            for job in list(jobs_now):
+                code = job.poll(_environment(job.slot, jobs), bool(signals))
+                if code is not None:
+                    jobs_now.remove(job)
+                    slots.append(job.slot)
+                    codes.append(code)
+                    watcher.ended(job.point, code, _last_line(record.log(job.point)))
+            watcher.running([job.point for job in jobs_now])
+            time.sleep(_TICK)
+    codes += [code for point in points if (code := record.code(point)) == DIVERGED]
+    return INTERRUPTED if signals or INTERRUPTED in codes else max(codes, default=0)
+
+
+def _environment(slot: int, jobs: int) -> dict[str, str]:
+    """Share the GPUs that CUDA_VISIBLE_DEVICES names out among the jobs."""
+    environment = dict(os.environ)
+    devices = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if 1 < jobs <= len(devices):
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices[slot::jobs])
+    return environment
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+@contextmanager
+def _stop_signals(jobs: list[_Job]) -> Iterator[list[int]]:
+    """Collect SIGTERM and SIGINT in a list, and pass them on to the running programs."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        for job in jobs:
+            job.send(number)
+
+    old = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield seen
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

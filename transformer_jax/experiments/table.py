@@ -1,0 +1,216 @@
+"""What a sweep found: a row for each setting, means over seeds; as text, CSV and Markdown."""
+
+import csv
+import io
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.experiments.points import Point, shown
+from transformer_jax.experiments.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
+from transformer_jax.models.build import formula
+from transformer_jax.workdir import read_rows, write_text
+
+Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
+_FORMATS = {"parameters": ",.0f", "minutes": ".1f"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting, and what was measured with each seed."""
+
+    settings: dict[str, str]  # swept field, or "variant" -> value; the seed left out
+    measured: dict[str, list[float]] = field(default_factory=dict)  # column -> a value a seed
+    published: dict[str, float] = field(default_factory=dict)  # column -> value
+    states: list[str] = field(default_factory=list)  # of the points that are not finished
+
+    def mean(self, column: str) -> float:
+        """Return the mean over seeds; NaN if nothing is known."""
+        values = self.measured.get(column, [])
+        return statistics.fmean(values) if values else math.nan
+
+    def spread(self, column: str) -> float | None:
+        """Return the standard deviation over seeds (of a sample); None with fewer than two."""
+        values = self.measured.get(column, [])
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+def tabulate(
+    points: Sequence[Point], directory: Path, split: str | None, published: Published | None = None
+) -> list[Row]:
+    """Return the rows, best validation score first; variants stay in the order given."""
+    rows: dict[tuple, Row] = {}
+    record = Record(directory)
+    for point in points:
+        settings = {"variant": point.variant} if point.variant else {}
+        settings |= {path: shown(v) for path, v in point.settings.items() if path != "seed"}
+        row = rows.setdefault(tuple(settings.items()), Row(settings))
+        row.published.update(
+            (f"published {name}", value)
+            for name, value in (published or {}).get(point.variant, {}).items()
+            if value is not None
+        )
+        for column, value in measure(point, split).items():
+            row.measured.setdefault(column, []).append(value)
+        state = state_of(point, record, split)
+        if state:
+            row.states.append(state)
+    if any(point.variant for point in points):
+        return list(rows.values())
+    by = points[0].experiment.checkpoint.best_by
+    column, sign = ("validation BLEU", -1) if by == "bleu" else ("validation perplexity", 1)
+
+    def rank(row: Row) -> float:
+        score = row.mean(column)
+        return sign * score if math.isfinite(score) else math.inf
+
+    return sorted(rows.values(), key=rank)
+
+
+def measure(point: Point, split: str | None) -> dict[str, float]:
+    """Return parameters, minutes of training and scores, as far as a point's directory tells."""
+    found: dict[str, float] = {"parameters": parameters(point)}
+    if not point.belongs():
+        return found
+    found["minutes"] = training_minutes(point)
+    best = best_validation(point)
+    if "bleu" in best:
+        found["validation BLEU"] = best["bleu"]
+    if "loss" in best:
+        found["validation perplexity"] = math.exp(min(best["loss"], 700.0))  # loss: nats a piece
+    if split is not None and is_scored(point, split):
+        scores = json.loads(score_file(point, split).read_text(encoding="utf-8"))["scores"]
+        found |= {f"{split} {metric}, beam": score["value"] for metric, score in scores.items()}
+    return found
+
+
+def parameters(point: Point) -> int:
+    """Return the number of parameters; before the tokenizer exists, with the vocabulary asked."""
+    experiment = point.experiment
+    sizes = (experiment.tokenizer.vocab_size,) * 2
+    joint = experiment.tokenizer.joint
+    if TokenizerPair.lies_in(point.workdir.path, joint):
+        tokenizers = TokenizerPair.load(point.workdir.path, joint)
+        sizes = tokenizers.src.size, tokenizers.tgt.size
+    return formula(experiment.model, *sizes)
+
+
+def best_validation(point: Point) -> dict[str, float]:
+    """Return the scores of the best validation so far; {} before the first."""
+    by = point.experiment.checkpoint.best_by
+    sign, prefix = 1 if by == "bleu" else -1, "validation_"
+    scores = [
+        {key.removeprefix(prefix): value for key, value in row.items() if key.startswith(prefix)}
+        for row in read_rows(point.workdir.metrics)
+    ]
+    known = [row for row in scores if row.get(by) is not None]
+    return max(known, key=lambda row: sign * row[by], default={})
+
+
+def training_minutes(point: Point) -> float:
+    """Return the minutes of training, without validation and saving, resumed parts included."""
+    seconds, before = 0.0, 0
+    for row in read_rows(point.workdir.timings):
+        seconds += (row["step"] - before) / max(row["steps_per_s"], 1e-4)
+        before = row["step"]
+    return seconds / 60
+
+
+def state_of(point: Point, record: Record, split: str | None) -> str:
+    """Return "" for a finished point, else how far it is or how it failed."""
+    code = record.code(point)
+    if code == DIVERGED:
+        return "diverged"
+    if not record.due(point, split):
+        return ""
+    step = f"step {point.step()} of {point.experiment.training.steps}"
+    return f"{step}, exit code {code}" if code not in (None, FINISHED) else step
+
+
+# --- three forms ----------------------------------------------------------------------------------
+
+
+def write(rows: Sequence[Row], directory: Path) -> None:
+    """Write table.txt, table.csv and table.md."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, form in (("txt", as_text), ("csv", as_csv), ("md", as_markdown)):
+        write_text(directory / f"table.{name}", form(rows))
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """Return aligned columns."""
+    cells = _cells(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    words = [i < len(rows[0].settings) or name == "state" for i, name in enumerate(cells[0])]
+
+    def line(row: list[str]) -> str:
+        padded = [
+            cell.ljust(width) if word else cell.rjust(width)
+            for cell, width, word in zip(row, widths, words, strict=True)
+        ]
+        return "  ".join(padded).rstrip() + "\n"
+
+    return "".join(map(line, cells))
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return a Markdown table."""
+    head, *body = _cells(rows)
+    marks = ["---" if i < len(rows[0].settings) else "---:" for i in range(len(head))]
+    escaped = [[cell.replace("|", r"\|") for cell in row] for row in (head, marks, *body)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in escaped)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Return plain numbers: a column for each mean, and one for its spread where there is one."""
+    settings, measured, published = _columns(rows)
+    spreads = {column: any(row.spread(column) is not None for row in rows) for column in measured}
+    head = [*settings]
+    for column in measured:
+        head += [column, f"{column} spread"] if spreads[column] else [column]
+    text = io.StringIO()
+    writer = csv.DictWriter(
+        text, [*head, *published, "seeds", "state"], restval="", lineterminator="\n"
+    )
+    writer.writeheader()
+    for row in rows:
+        values: dict[str, object] = {**row.settings, **row.published}
+        for column in row.measured:
+            values[column] = f"{row.mean(column):.10g}"
+            if row.spread(column) is not None:
+                values[f"{column} spread"] = f"{row.spread(column):.10g}"
+        seeds = max(map(len, row.measured.values()))
+        writer.writerow({k: v for k, v in values.items() if k in head or k in published}
+                        | {"seeds": seeds, "state": "; ".join(row.states)})  # fmt: skip
+    return text.getvalue()
+
+
+def _columns(rows: Sequence[Row]) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of settings, of what was measured and of what is published."""
+    measured = dict.fromkeys(column for row in rows for column in row.measured)
+    published = dict.fromkeys(column for row in rows for column in row.published)
+    return list(rows[0].settings), list(measured), list(published)
+
+
+def _cells(rows: Sequence[Row]) -> list[list[str]]:
+    settings, measured, published = _columns(rows)
+    state = any(row.states for row in rows)
+    cells = [[*settings, *measured, *published, *["state"] * state]]
+    for row in rows:
+        shown_values = [_shown(row, column) for column in measured]
+        known = [f"{row.published[c]:g}" if c in row.published else "" for c in published]
+        told = ["; ".join(dict.fromkeys(row.states))] if state else []
+        cells.append([*row.settings.values(), *shown_values, *known, *told])
+    return cells
+
+
+def _shown(row: Row, column: str) -> str:
+    if column not in row.measured:
+        return ""
+    form = _FORMATS.get(column, ".2f")
+    mean, spread = f"{row.mean(column):{form}}", row.spread(column)
+    return mean if not spread else f"{mean} ± {spread:{form}} ({len(row.measured[column])})"

@@ -1,0 +1,130 @@
+"""The picture of a sweep's table: scores against each swept field, or beside published figures."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.errors import UserError
+
+SUFFIXES = (".svg", ".pdf", ".png")
+_OURS, _THEIRS, _GRID = "#0b5fa5", "#c8500a", "#d9d9d9"
+
+
+def check_suffix(path: Path) -> None:
+    """Check that a picture can be written under this name.
+
+    Raises:
+      UserError: if its ending names no known format.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"--plot={path}: must end in {', '.join(SUFFIXES)}")
+
+
+def draw_rows(rows: Sequence[Any], path: Path) -> None:
+    """Draw the rows of `experiments.table`, and write the picture in the format of its ending."""
+    import matplotlib as mpl
+
+    figure = _beside(rows) if any(row.published for row in rows) else _against(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The same table is the same file: no date, and no random names in it.
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
+    with mpl.rc_context({"svg.hashsalt": "sweep", "svg.fonttype": "none"}):
+        figure.savefig(path, metadata=undated, dpi=160)
+
+
+def _score_column(rows: Sequence[Any], metric: str) -> str | None:
+    """Return the column of a metric: of the evaluated split if there is one, else validation."""
+    columns = list(dict.fromkeys(column for row in rows for column in row.measured))
+    of_metric = [column for column in columns if metric in column]
+    return of_metric[-1] if of_metric else None
+
+
+def _beside(rows: Sequence[Any]):
+    """A line for each variant: its difference from the first, ours and the published one."""
+    from matplotlib.figure import Figure
+
+    pairs = [
+        (name.removeprefix("published "), name, column)
+        for name in dict.fromkeys(name for row in rows for name in row.published)
+        if (column := _score_column(rows, name.removeprefix("published ")))
+    ]
+    if not pairs:
+        raise UserError("--plot: no point has a score yet")
+    figure = Figure(figsize=(2 + 4 * len(pairs), 1.4 + 0.27 * len(rows)), layout="constrained")
+    panels = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
+    names = [", ".join(row.settings.values()) for row in rows]
+    heights = range(len(rows))
+    for panel, (metric, name, column) in zip(panels, pairs, strict=True):
+        ours = _differences([row.mean(column) for row in rows], metric)
+        theirs = _differences([row.published.get(name, math.nan) for row in rows], metric)
+        panel.hlines(heights, ours, theirs, color=_GRID, linewidth=2, zorder=1)
+        panel.scatter(theirs, heights, marker="D", s=30, facecolors="white", edgecolors=_THEIRS,
+                      label="published", zorder=2)  # fmt: skip
+        panel.scatter(ours, heights, s=34, color=_OURS, label="measured", zorder=3)
+        panel.axvline(0, color="0.4", linewidth=0.8, zorder=0)
+        relative = metric == "perplexity"
+        panel.set_xlabel(
+            f"{metric}, {'% above' if relative else 'difference from'} {names[0]}"
+            + (" (less is better)" if relative else "")
+        )
+        panel.set_title(f"measured: {column}", fontsize="small", loc="left")
+        _tidy(panel, "y")
+    panels[0].set_yticks(list(heights), names)
+    panels[0].invert_yaxis()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2,
+                  frameon=False, fontsize="small")  # fmt: skip
+    return figure
+
+
+def _differences(values: Sequence[float], metric: str) -> list[float]:
+    """Return differences from the first value; of perplexities, which are ratios, per cent."""
+    first = values[0]
+    if metric == "perplexity":
+        return [100 * (value / first - 1) for value in values]
+    return [value - first for value in values]
+
+
+def _against(rows: Sequence[Any]):
+    """A panel for each swept field: the score of every row against its value."""
+    from matplotlib.figure import Figure
+
+    column = _score_column(rows, "BLEU") or _score_column(rows, "perplexity")
+    if column is None:
+        raise UserError("--plot: no point has a score yet")
+    fields = list(rows[0].settings) or ["seed"]
+    figure = Figure(figsize=(0.8 + 3.4 * len(fields), 3.2), layout="constrained")
+    panels = figure.subplots(1, len(fields), sharey=True, squeeze=False)[0]
+    scores = [row.mean(column) for row in rows]
+    spreads = [row.spread(column) or 0.0 for row in rows]
+    for panel, field in zip(panels, fields, strict=True):
+        texts = [row.settings.get(field, "all") for row in rows]
+        numbers = [_number(text) for text in texts]
+        if all(number is not None for number in numbers):
+            places: list[Any] = numbers
+            positive = [number for number in numbers if number]
+            if min(positive, default=0) > 0 and max(positive) / min(positive) > 20:
+                panel.set_xscale("log")
+        else:
+            names = list(dict.fromkeys(texts))
+            places = [names.index(text) for text in texts]
+            panel.set_xticks(range(len(names)), names, rotation=30 if len(names) > 3 else 0)
+            panel.margins(x=0.2)
+        panel.errorbar(places, scores, spreads, fmt="o", color=_OURS, ecolor=_GRID, alpha=0.8)
+        panel.set_xlabel(field)
+        _tidy(panel, "both")
+    panels[0].set_ylabel(column)
+    return figure
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _tidy(panel: Any, grid: Any) -> None:
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(axis=grid, color=_GRID, linewidth=0.5)
+    panel.set_axisbelow(True)
