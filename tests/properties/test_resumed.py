@@ -1,7 +1,6 @@
 """A run that was stopped and started again is the run that was not."""
 
 import dataclasses
-import json
 import os
 import signal
 
@@ -73,7 +72,7 @@ def saved(workdir: WorkDir):
     step = checkpoints.steps()[-1]
     place = workdir.checkpoints / str(step)
     arrays = {name: read_arrays(place / name) for name in ("params", "training")}
-    host = json.loads((place / "host" / "metadata").read_text())
+    host = dict(checkpoints.record(step)["host"])
     assert host.pop("seconds") > 0
     scores = checkpoints.scores(step)
     checkpoints.close()

@@ -75,11 +75,6 @@ class TokenizerPair(NamedTuple):
     def digest(self) -> str:
         return f"{self.src.digest}{self.tgt.digest}"
 
-    @staticmethod
-    def lies_in(directory: Path, joint: bool) -> bool:
-        """Say whether `save` has written all of a pair here."""
-        return all((directory / name).exists() for name in _file_names(joint))
-
     def save(self, directory: Path) -> None:
         """Write tokenizer.model, or tokenizer.src.model and tokenizer.tgt.model."""
         for name, tokenizer in zip(_file_names(self.src is self.tgt), self, strict=True):

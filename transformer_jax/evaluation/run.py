@@ -8,8 +8,8 @@ from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
+from transformer_jax.disk import write_text
 from transformer_jax.evaluation.metrics import exact_match, score
-from transformer_jax.workdir import write_text
 
 
 def evaluate(
