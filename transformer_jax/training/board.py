@@ -17,30 +17,31 @@ class Board:
     def __init__(self, directory: Path, start: int) -> None:
         self._directory, self._start = directory, start
         self._writer: Any = None
+        try:
+            from tensorboardX import event_file_writer, proto, summary
+        except ImportError:
+            self._library: Any = None  # a machine without it trains all the same
+        else:
+            self._library = event_file_writer, proto.event_pb2, summary
 
     def add(self, step: int, group: str, values: Mapping[str, Any]) -> None:
         """Write the values of a step as group/name."""
-        try:
-            from tensorboardX.proto.event_pb2 import Event, SessionLog
-            from tensorboardX.summary import scalar
-        except ImportError:
-            return  # a machine without it trains all the same
+        if self._library is None:
+            return
+        files, events, summary = self._library
         try:
             if self._writer is None:
-                self._writer = self._open()
-                log = SessionLog(status=SessionLog.START)  # hides what a killed run wrote later on
-                self._write(Event(session_log=log), self._start + 1)
+                self._directory.mkdir(exist_ok=True)
+                name = str(self._directory / "events")
+                self._writer = files.EventsWriter(name, f".{time.time_ns()}")
+                # It hides what a killed run wrote beyond its last checkpoint.
+                log = events.SessionLog(status=events.SessionLog.START)
+                self._write(events.Event(session_log=log), self._start + 1)
             for name, value in values.items():
-                self._write(Event(summary=scalar(f"{group}/{name}", value)), step)
+                self._write(events.Event(summary=summary.scalar(f"{group}/{name}", value)), step)
             self._writer.flush()
         except OSError:
             self.close()  # the next ones go into a new file
-
-    def _open(self) -> Any:
-        from tensorboardX.event_file_writer import EventsWriter
-
-        self._directory.mkdir(exist_ok=True)
-        return EventsWriter(str(self._directory / "events"), f".{time.time_ns()}")
 
     def _write(self, event: Any, step: int) -> None:
         event.step, event.wall_time = step, time.time()
