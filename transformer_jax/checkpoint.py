@@ -173,8 +173,8 @@ class Checkpoints:
         except jax.errors.JaxRuntimeError:
             raise  # the devices', not the disk's
         except Exception as error:  # Orbax and TensorStore raise many kinds
-            reason = f"cannot be read ({' '.join(str(error).split())[:200]})"
-            raise DamagedCheckpoint(f"{place}: damaged: {reason}") from None
+            reason = " ".join(str(error).split()).partition(". ")[0][:200]
+            raise DamagedCheckpoint(f"{place}: damaged: cannot be read ({reason})") from None
         found = {name: restored[name] for name in like}
         wrong = [name for name, line in checksums(found).items() if stored[name] != line]
         if wrong:

@@ -2,18 +2,12 @@
 
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from trainer import CACHE, assert_same_run, finish, read_steps, start, stop, write_corpus
+from trainer import CACHE, SMALL, assert_same_run, finish, read_steps, start, stop, write_corpus
 
 from transformer_jax.workdir import WorkDir, read_rows
-
-
-def until(seconds: float):
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end
 
 
 class Killed:
@@ -24,27 +18,36 @@ class Killed:
         self.workdir = WorkDir(home / "killed")
         self.codes: list[int] = []
 
-    def saving(self) -> bool:
-        return any(self.workdir.checkpoints.glob("*.orbax-checkpoint-tmp*"))
+    def newest(self) -> int:
+        """Return the newest step without touching more than names."""
+        names = [path.name for path in self.workdir.checkpoints.glob("*")]
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    def saving(self, least: int) -> bool:
+        """Say whether a checkpoint later than `least` is being written right now."""
+        partial = self.workdir.checkpoints.glob("*.orbax-checkpoint-tmp*")
+        return any(int(path.name.partition(".")[0]) > least for path in partial)
 
     def building(self) -> bool:
         return any((self.cache / "tokens").glob("*.partial"))
 
-    def stop(self, number: signal.Signals, kind: str, delay: float) -> None:
+    def stop(self, number: signal.Signals, kind: str, delay: float, saves: int = 0) -> None:
         """Start, and stop at a moment of a kind; what was saved before stays readable."""
-        before = set(read_steps(self.workdir))
+        before = self.newest()
+        for left in self.workdir.checkpoints.glob("*.orbax-checkpoint-tmp*"):
+            left.rename(left.with_name("0.deleted"))  # else it looks like a save of this start
+        least = before + saves * int(SMALL["checkpoint.every_steps"])
+        moments = {
+            "building": self.building,
+            "saving": lambda: self.saving(least),
+            "training": lambda: self.newest() > least,
+            "anywhere": lambda: True,
+        }
         process = start(self.home, "killed", cache=self.cache, **self.changes)
-        moment = {"saving": self.saving, "building": self.building}.get(kind) or until(delay)
-        if kind == "saving":  # what the last one left is no sign of this one
-            for left in self.workdir.checkpoints.glob("*.orbax-checkpoint-tmp*"):
-                left.rename(left.with_name("0.deleted"))
-        if kind == "anywhere":
-            delay = 0.0
-        code = stop(process, number, moment, delay)
+        code = stop(process, number, moments[kind], delay)
         assert code is not None, "it ended before the moment came: give it more steps"
         self.codes.append(code)
-        after = set(read_steps(self.workdir))
-        assert max(after, default=0) >= max(before, default=0)
+        assert max(read_steps(self.workdir), default=0) == self.newest() >= before
 
     def compare(self) -> None:
         assert finish(self.home, "killed", cache=self.cache, **self.changes) == 0
@@ -67,16 +70,16 @@ def test_killed_in_a_save(tmp_path):
 @pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_stopped_at_random_moments(tmp_path, number):
-    """20 moments: 3 while the cache is being built, 8 while saving, 9 anywhere."""
+    """20 moments: 3 while the cache is being built, 7 in saves, 5 in training, 5 anywhere."""
     write_corpus(tmp_path / "corpus", 20_000)
     generator = random.Random(int(number))
     run = Killed(tmp_path, tmp_path / "cache", **{"training.steps": 2000})
-    kinds = ["saving"] * 8 + ["anywhere"] * 9
+    kinds = ["saving"] * 7 + ["training"] * 5 + ["anywhere"] * 5
     generator.shuffle(kinds)
     for kind in ["building"] * 3 + kinds:
-        longest = {"saving": 0.15, "building": 0.3, "anywhere": 15.0}[kind]
-        run.stop(number, kind, generator.uniform(0, longest))
-        print(kind, run.codes[-1], max(read_steps(run.workdir), default=0), flush=True)
+        longest = {"building": 0.3, "saving": 0.2, "training": 3.0, "anywhere": 15.0}[kind]
+        run.stop(number, kind, generator.uniform(0, longest), generator.randrange(20))
+        print(kind, run.codes[-1], run.newest(), flush=True)
     if number == signal.SIGTERM:
         assert set(run.codes) <= {75, -signal.SIGTERM}  # saved, or before training began
         assert run.codes.count(75) >= 8
