@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment
 from transformer_jax.data.batching import BatchSource, Plan, lines_of
+from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
@@ -39,7 +40,8 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     _check_identity(checkpoints, prepared)
     use_compilation_cache()
     with workdir.claim(experiment):
-        prepared.tokenizers.save(workdir.path)
+        with writing(f"the tokenizer of {workdir.path}", workdir.path):
+            prepared.tokenizers.save(workdir.path)
         log_to(workdir.log)
         for line in changed:
             log.info("changed since the last start: %s", line)
