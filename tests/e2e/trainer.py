@@ -65,7 +65,7 @@ def start(home: Path, name: str, devices: int = 1, cache: Path = CACHE, **change
 
 def finish(home: Path, name: str, **options) -> int:
     """Run to its end, and return the exit code."""
-    return start(home, name, **options).wait(timeout=600)
+    return start(home, name, **options).wait(timeout=3600)
 
 
 def stop(
@@ -78,7 +78,7 @@ def stop(
 
     None if the process ended before that.
     """
-    end = time.monotonic() + 300
+    end = time.monotonic() + 1200
     while not moment():
         assert time.monotonic() < end, "the moment never came"
         if process.poll() is not None:
