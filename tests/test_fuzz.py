@@ -140,6 +140,7 @@ def test_text(raw):
     try:
         lines = read_lines(path)
         assert not any("\n" in line for line in lines)
+        raw = raw.removeprefix("\ufeff".encode())
         assert len(lines) == raw.count(b"\n") + (raw[-1:] not in (b"", b"\n"))
     except UserError as error:
         one_line(error, path)

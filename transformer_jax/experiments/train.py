@@ -98,7 +98,7 @@ def _train(
     lines = partial(lines_of, prepared.plan)
     with Report(workdir, config, schedule, lines, start.host, start.scored) as report:
         outcome = train(run, start, report)
-    _say_goodbye(outcome, workdir, checkpoints, experiment, report.step)
+    _say_goodbye(outcome, workdir, checkpoints, report)
     checkpoints.close()
     return outcome
 
@@ -145,20 +145,20 @@ def _devices(mesh) -> str:
 
 
 def _say_goodbye(
-    outcome: Outcome, workdir: WorkDir, checkpoints: Checkpoints, experiment: Experiment, step: int
+    outcome: Outcome, workdir: WorkDir, checkpoints: Checkpoints, report: Report
 ) -> None:
     if outcome == Outcome.DIVERGED:
         log.info(
             "stopped at step %d: %d updates in a row were not finite, on the lines told above; "
             "lower optimizer.learning_rate or set optimizer.clip_norm; checkpoints up to %s are "
             "kept",
-            step, experiment.training.max_bad_steps, checkpoints.steps()[-1:],
+            report.step, report.bad_steps, checkpoints.steps()[-1:],
         )  # fmt: skip
         return
     if outcome == Outcome.UNSAVED:
         log.info(
             "stopped at step %d, which is not saved; make room and run the same command again to "
-            "go on from step %d", step, max(checkpoints.steps(), default=0),
+            "go on from step %d", report.step, max(checkpoints.steps(), default=0),
         )  # fmt: skip
         return
     if outcome == Outcome.INTERRUPTED:
