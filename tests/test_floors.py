@@ -15,7 +15,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # The floor of each room; imports go down only, and rooms of one floor do not see each other.
 FLOORS = {
-    "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "choices": 0,
+    "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "choices": 0, "disk": 0,
+    "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
     "models": 2, "checkpoint": 2,
     "training": 3, "decoding": 3,
@@ -25,8 +26,9 @@ FLOORS = {
 }  # fmt: skip
 # On the ground floor a file may use those named before it; experiments use evaluation.
 NEIGHBOURS = {("config", "errors"), ("config", "choices"), ("choices", "errors"),
+              ("disk", "errors"),
               ("experiments", "evaluation")}  # fmt: skip
-NO_JAX = ("data", "errors", "vocabulary", "config", "choices", "workdir")
+NO_JAX = ("data", "errors", "vocabulary", "config", "choices", "workdir", "disk", "retention")
 
 
 def room_of(path: Path) -> str:
@@ -121,6 +123,7 @@ BRANCHES = {
     "normalization": "sentencepiece",
     "smoothing": "training.loss.smoothing_weights",
     "best_by": "the keys of validation scores",
+    "on_failed_save": "training.loop.train",
     "bleu_tokenize": "sacrebleu",
     "stop": "decoding.beam",
 }

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import Experiment, from_json, to_json
+from transformer_jax.disk import write_text
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import (
     WorkDir,
@@ -18,7 +20,6 @@ from transformer_jax.workdir import (
     cut_rows,
     default_workdir,
     read_rows,
-    write_text,
 )
 
 
@@ -246,7 +247,7 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path):
     for cut in range(1, len(whole) // 3 - 1):
         path.write_bytes(whole[: -1 - cut])
         assert [row["step"] for row in read_rows(path)] == [1, 2]
-    cut_rows(path, 9)
+    cut_rows(path, lambda row: row["step"] <= 9)
     append_row(path, {"step": 3})
     assert [row["step"] for row in read_rows(path)] == [1, 2, 3]
 
@@ -256,14 +257,14 @@ def test_rows_after_a_step_are_cut(tmp_path):
     for step in (1, 2, 2, 3, 4):
         append_row(path, {"step": step, "loss": 0.1})
     lines = path.read_text().splitlines(keepends=True)
-    cut_rows(path, 2)
+    cut_rows(path, lambda row: row["step"] <= 2)
     assert path.read_text() == "".join(lines[:3])
-    cut_rows(path, 0)
+    cut_rows(path, lambda row: False)
     assert read_rows(path) == []
 
 
 def test_rows_of_no_file(tmp_path):
-    cut_rows(tmp_path / "none", 3)
+    cut_rows(tmp_path / "none", bool)
     assert read_rows(tmp_path / "none") == []
     assert list(tmp_path.iterdir()) == []
 
@@ -292,13 +293,18 @@ def test_cache_dir(monkeypatch):
     assert cache_dir() == Path("/home/somebody/.cache/transformer_jax")
 
 
+def fail(*_) -> None:
+    raise OSError(28, "full")
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "config.json"
     write_text(path, "old")
-    monkeypatch.setattr(Path, "write_text", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="full"):
         write_text(path, "new")
     monkeypatch.undo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["config.json"]
     assert path.read_text() == "old"
     write_text(path, to_json(Experiment()))
     assert [entry.name for entry in tmp_path.iterdir()] == ["config.json"]

@@ -60,7 +60,8 @@ def save_average(workdir: WorkDir, count: int, output: WorkDir) -> list[int]:
     with output.claim(dataclasses.replace(experiment, evaluation=evaluation)):
         mean.tokenizers.save(output.path)
         checkpoints = Checkpoints(output.checkpoints, experiment.checkpoint)
-        host = {"step": mean.steps[-1], "average_of": mean.steps}
+        digest = mean.tokenizers.digest
+        host = {"step": mean.steps[-1], "average_of": mean.steps, "tokenizer": digest}
         checkpoints.save(mean.steps[-1], mean.params, {}, host, None)
         checkpoints.close()
     return mean.steps
@@ -87,5 +88,11 @@ def load(workdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
     name = checkpoint or experiment.evaluation.checkpoint
     params = checkpoints.load_params(name, like)
     steps = checkpoints.choose(name)
+    digest = checkpoints.record(steps[-1])["host"].get("tokenizer", tokenizers.digest)
+    if digest != tokenizers.digest:
+        raise UserError(
+            f"{place.path}: its tokenizer is not the one that checkpoint {steps[-1]} was trained "
+            "with; put that one back"
+        )
     checkpoints.close()
     return TrainedModel(experiment, model, params, tokenizers, steps)

@@ -1,54 +1,53 @@
-"""Orbax behind one door: save, restore, choose, average."""
+"""Orbax behind one door: save, restore, verify, choose, average.
 
-import math
+A checkpoint is a directory <step>/ with the items params, training and record. The record is JSON:
+values of the host, validation scores, a checksum of every array, and a hash of itself.
+"""
+
+import functools
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint import checkpoint_managers as policies
 
-from transformer_jax.config import CheckpointConfig, average_count
+from transformer_jax.config import CheckpointConfig
+from transformer_jax.disk import DiskError, quiet, write_text, writing
 from transformer_jax.errors import UserError
+from transformer_jax.integrity import checksums, mismatch, seal, unseal
+from transformer_jax.retention import Record, best, choose, kept
+
+_RECORD = "record/metadata"  # in the directory of a step; where Orbax puts JSON
+
+
+class DamagedCheckpoint(UserError):
+    """What was read is not what was saved."""
 
 
 class Checkpoints:
-    """The checkpoints of one run: parameters, optimizer and a JSON of host values, by step.
+    """The checkpoints of one run, by step.
 
-    Kept are the last `keep_last` and the best by a validation score, which is given when saving.
+    Kept are the newest, the last `keep_last` and the best by a validation score.
     """
 
     def __init__(self, directory: Path, config: CheckpointConfig) -> None:
-        self._directory = directory.absolute()
-        sign = 1 if config.best_by == "bleu" else -1
-
-        def value(scores: dict[str, float]) -> float:
-            score = sign * scores[config.best_by]
-            return score if math.isfinite(score) else -math.inf  # NaN has no place in an order
-
-        best = policies.BestN(
-            get_metric_fn=value, reverse=False, n=1, keep_checkpoints_without_metrics=False
-        )
-        # Without LatestN, keeping the best would delete the newest (and lose the progress).
-        policy = policies.AnyPreservationPolicy([policies.LatestN(config.keep_last), best])
-        # best_fn makes Orbax store scores at all; which steps stay is the policy's to say.
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=policy,
-            best_fn=value,
-            create=False,
-            enable_async_checkpointing=False,
-        )
-        self._value = value
-        self._options = options
+        self._directory, self._config = directory.absolute(), config
+        self._records: dict[int, Record] = {}
         self._open_manager: ocp.CheckpointManager | None = None
 
     @property
     def _manager(self) -> ocp.CheckpointManager:
         if self._open_manager is None:
-            names = ("params", "training", "host")
+            # Orbax keeps all: which of them stay is for `_prune` to say, for it reads the records.
+            options = ocp.CheckpointManagerOptions(create=False, enable_async_checkpointing=False)
+            names = ("params", "training", "record")
             self._open_manager = ocp.CheckpointManager(
-                self._directory, item_names=names, options=self._options
+                self._directory, item_names=names, options=options
             )
         return self._open_manager
 
@@ -56,56 +55,158 @@ class Checkpoints:
         """Return the steps that are saved, ascending."""
         return sorted(self._manager.all_steps()) if self._directory.is_dir() else []
 
-    def save(
-        self, step: int, params: Any, training: Any, host: dict, scores: dict[str, float] | None
-    ) -> None:
-        """Save a step; scores is {"bleu": ..., "loss": ...} where validation ran.
+    # --- saving ---------------------------------------------------------------------------------
 
-        `training` is {} for parameters that nobody goes on training.
+    def save(
+        self,
+        step: int,
+        params: Any,
+        training: Any,
+        host: dict[str, Any],
+        scores: dict[str, float] | None = None,
+        passing: bool = False,
+    ) -> None:
+        """Save a step, whole or not at all.
+
+        `training` is {} for parameters that nobody goes on training; scores are {"bleu": ...,
+        "loss": ...}, or None as long as validation did not run.
+
+        Raises:
+          DiskError: if the disk does not take it; says what was needed and what room there is.
         """
-        self._directory.mkdir(parents=True, exist_ok=True)
-        items = {"params": ocp.args.StandardSave(params), "host": ocp.args.JsonSave(host)}
-        if training:  # Orbax saves no empty tree
-            items["training"] = ocp.args.StandardSave(training)
         if step in self.steps():
             return  # a resumed run reached its own last save
-        composite = ocp.args.Composite(**items)
-        saved = self._manager.save(step, args=composite, metrics=scores, force=True)
-        assert saved, f"checkpoint {step} was not saved"
+        tree = {"params": params} | ({"training": training} if training else {})  # no empty trees
+        record = Record(host=host, scores=scores, passing=passing, arrays=checksums(tree))
+        items = {name: ocp.args.StandardSave(part) for name, part in tree.items()}
+        composite = ocp.args.Composite(**items, record=ocp.args.JsonSave(seal({**record})))
+        with self._writing(f"checkpoint {step}", tree):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            saved = self._manager.save(step, args=composite, force=True)
+            assert saved, f"checkpoint {step} was not saved"
+            self._records[step] = record
+            self._prune()
 
-    def restore(self, step: int, params: Any, training: Any) -> tuple[Any, Any, dict]:
+    def amend(self, step: int, **changes: Any) -> None:
+        """Change host, scores or passing of a saved step.
+
+        Raises:
+          DiskError: if the disk does not take it; the step is as it was.
+        """
+        record = cast(Record, {**self.record(step), **changes})
+        with self._writing(f"the record of checkpoint {step}"):
+            write_text(self._directory / str(step) / _RECORD, json.dumps(seal({**record})))
+            self._records[step] = record
+            self._prune()
+
+    @contextmanager
+    def _writing(self, what: str, tree: Any = ()) -> Iterator[None]:
+        need = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+        try:
+            with quiet(), writing(what, self._directory, need):
+                yield
+        except DiskError:
+            self._open_manager = None  # it remembers the failure
+            self.clean()  # what is half-written only takes room
+            raise
+
+    def _prune(self) -> None:
+        records = {}
+        for step in self.steps():
+            try:
+                records[step] = self.record(step)
+            except DamagedCheckpoint:  # without scores it ages out like the others
+                records[step] = Record(host={}, scores=None, passing=False, arrays={})
+        for step in records.keys() - kept(records, self._config):
+            # Renamed first: what is half-deleted must not look like a checkpoint.
+            shutil.rmtree(self.set_aside(step, "deleted"), ignore_errors=True)
+
+    def set_aside(self, step: int, ending: str = "damaged") -> Path:
+        """Rename a step to <step>.<ending>, so that it is counted and chosen no more."""
+        place = self._directory / f"{step}.{ending}"
+        shutil.rmtree(place, ignore_errors=True)
+        (self._directory / str(step)).rename(place)
+        self._records.pop(step, None)
+        self._manager.reload()
+        return place
+
+    def clean(self) -> list[str]:
+        """Delete what a killed or failed save or deletion left, and return the names of it."""
+        endings = ("*.orbax-checkpoint-tmp*", "*.deleted")
+        left = [path for ending in endings for path in self._directory.glob(ending)]
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        return [path.name for path in left]
+
+    # --- restoring ------------------------------------------------------------------------------
+
+    def restore(self, step: int, params: Any, training: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Return (params, training, host) of a step, laid out like the given abstract trees.
 
         Raises:
-          UserError: if the step was saved without `training`.
+          UserError: if the step was saved without `training`, or for another model.
+          DamagedCheckpoint: if it is not what was saved.
         """
-        if not (self._directory / str(step) / "training").exists():
-            raise UserError(
-                f"{self._directory / str(step)}: parameters alone, as `average` writes them, "
-                "cannot be trained on; go on in the work directory that they come from"
-            )
-        items = ocp.args.Composite(
-            params=ocp.args.StandardRestore(params),
-            training=ocp.args.StandardRestore(training),
-            host=ocp.args.JsonRestore(),
-        )
-        restored = self._manager.restore(step, args=items)
-        return restored["params"], restored["training"], restored["host"]
+        found = self._read(step, {"params": params, "training": training})
+        return found["params"], found["training"], self.record(step)["host"]
 
     def restore_params(self, step: int, params: Any) -> Any:
-        """Return the parameters of a step alone."""
-        items = ocp.args.Composite(params=ocp.args.StandardRestore(params))
-        return self._manager.restore(step, args=items)["params"]
+        """Return the parameters of a step alone; raises like `restore`."""
+        return self._read(step, {"params": params})["params"]
+
+    def _read(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
+        place = self._directory / str(step)
+        stored = self.record(step)["arrays"]
+        stored = {name: line for name, line in stored.items() if name.split("/")[0] in like}
+        if "training" in like and not any(name.startswith("training/") for name in stored):
+            raise UserError(
+                f"{place}: parameters alone, as `average` writes them, "
+                "cannot be trained on; go on in the work directory that they come from"
+            )
+        difference = mismatch(like, stored)
+        if difference is not None:
+            raise UserError(f"{place}: {difference}: not a checkpoint of the model of config.json")
+        items = {name: ocp.args.StandardRestore(part) for name, part in like.items()}
+        try:
+            with quiet():
+                restored = self._manager.restore(step, args=ocp.args.Composite(**items))
+        except jax.errors.JaxRuntimeError:
+            raise  # the devices', not the disk's
+        except Exception as error:  # Orbax and TensorStore raise many kinds
+            reason = " ".join(str(error).split()).partition(". ")[0][:200]
+            raise DamagedCheckpoint(f"{place}: damaged: cannot be read ({reason})") from None
+        found = {name: restored[name] for name in like}
+        wrong = [name for name, line in checksums(found).items() if stored[name] != line]
+        if wrong:
+            names = ", ".join(wrong[:3]) + ", ..." * (len(wrong) > 3)
+            raise DamagedCheckpoint(f"{place}: damaged: the checksum differs of {names}")
+        return found
+
+    def record(self, step: int) -> Record:
+        """Return the record of a step.
+
+        Raises:
+          DamagedCheckpoint: if it is not what was saved.
+        """
+        if step not in self._records:
+            path = self._directory / str(step) / _RECORD
+            try:
+                self._records[step] = cast(Record, unseal(path.read_bytes()))
+            except (OSError, ValueError, RecursionError) as error:
+                raise DamagedCheckpoint(f"{path.parents[1]}: damaged: {path}: {error}") from None
+        return self._records[step]
 
     def scores(self, step: int) -> dict[str, float] | None:
-        """Return the validation scores saved with a step, or None if validation did not run."""
-        return self._manager.metrics(step) or None
+        """Return the validation scores of a step, or None if validation did not run."""
+        return self.record(step)["scores"]
+
+    # --- choosing -------------------------------------------------------------------------------
 
     def best(self) -> int:
         """Return the step with the best score, or the last step if none has a score."""
-        scored = [(step, self.scores(step)) for step in self._require()]
-        ranked = [(self._value(scores), step) for step, scores in scored if scores]
-        return max(ranked)[1] if ranked else self.steps()[-1]
+        records = {step: self.record(step) for step in self._require()}
+        chosen = best(records, self._config.best_by)
+        return max(records) if chosen is None else chosen
 
     def _require(self) -> list[int]:
         steps = self.steps()
@@ -119,15 +220,7 @@ class Checkpoints:
         Raises:
           UserError: if there are none such.
         """
-        count, steps = average_count(name), self._require()
-        if count is not None:
-            if len(steps) < count:
-                raise UserError(f"checkpoint={name}: only {len(steps)} are saved, {steps}")
-            return steps[-count:]
-        step = self.best() if name == "best" else steps[-1] if name == "last" else int(name)
-        if step not in steps:
-            raise UserError(f"checkpoint={name}: not saved; there are {steps}")
-        return [step]
+        return choose(name, self._require(), self.best)
 
     def load_params(self, name: str, params: Any) -> Any:
         """Return the parameters that best, last, STEP or average:N stand for.
@@ -137,12 +230,9 @@ class Checkpoints:
         steps = self.choose(name)
         if len(steps) == 1:
             return self.restore_params(steps[0], params)
-        total = None
-        for step in steps:
-            one = jax.tree.map(
-                lambda x: np.asarray(x, np.float64), self.restore_params(step, params)
-            )
-            total = one if total is None else jax.tree.map(np.add, total, one)
+        read = (self.restore_params(step, params) for step in steps)
+        exact = (jax.tree.map(lambda x: np.asarray(x, np.float64), one) for one in read)
+        total = functools.reduce(lambda one, other: jax.tree.map(np.add, one, other), exact)
         return jax.tree.map(
             lambda x, like: jax.device_put((x / len(steps)).astype(like.dtype), like.sharding),
             total,

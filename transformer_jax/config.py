@@ -217,12 +217,19 @@ class TrainingConfig:
     early_stopping: int | None = None  # stop after so many evaluations without a better best
     log_every: int = 50  # steps between rows of metrics.jsonl
     max_bad_steps: int = 10  # stop (code 70) after so many non-finite updates in a row
+    # Report a step whose loss per token is above this many times the running mean of the steps
+    # before it (decay 0.9); None: never.
+    loss_spike: float | None = 2.0
 
     def __post_init__(self) -> None:
         _at_least(1, steps=self.steps, accumulation_steps=self.accumulation_steps)
         _at_least(1, log_every=self.log_every, max_bad_steps=self.max_bad_steps)
         _at_least(1, early_stopping=self.early_stopping)
         _rate("label_smoothing", self.label_smoothing)
+        _check(
+            self.loss_spike is None or self.loss_spike > 1,
+            f"loss_spike={self.loss_spike}: must be above 1, or None for no reports",
+        )
         _check(
             self.max_minutes is None or self.max_minutes > 0,
             f"max_minutes={self.max_minutes}: must be above 0, or None for no limit",
@@ -236,6 +243,9 @@ class CheckpointConfig:
     every_steps: int = 1000  # steps between saves
     keep_last: int = 5
     best_by: Literal["bleu", "loss"] = "bleu"  # of the validation split
+    # When a save fails, for a full disk for example: "continue" and try again at the next one, or
+    # "stop" (code 74). What was saved before stays in either case.
+    on_failed_save: Literal["continue", "stop"] = "continue"
 
     def __post_init__(self) -> None:
         _at_least(1, every_steps=self.every_steps, keep_last=self.keep_last)

@@ -3,3 +3,6 @@
 
 class UserError(ValueError):
     """A mistake in the input: its message names the place, the value and the remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))  # values may hold line ends

@@ -8,18 +8,20 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment, differences, from_json, to_json
+from transformer_jax.disk import append_text, write_text, writing
 from transformer_jax.errors import UserError
 
 # Fields that a continued run may change: they alter what is watched, not what is learned so far.
 _MAY_CHANGE = (
     "training.steps", "training.max_minutes", "training.early_stopping", "training.log_every",
-    "training.max_bad_steps", "checkpoint.", "evaluation.", "decoding.", "mesh.",
+    "training.max_bad_steps", "training.loss_spike",
+    "checkpoint.", "evaluation.", "decoding.", "mesh.",
     "data.directory", "data.how_to_get", "data.validation", "data.test",
 )  # fmt: skip
 
@@ -83,7 +85,7 @@ class WorkDir:
         """Create the directory, keep other trainers out, and write config.json.
 
         Raises:
-          UserError: if another trainer is at work here.
+          UserError: if another trainer is at work here, or nothing can be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -94,44 +96,43 @@ class WorkDir:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
             except OSError:
                 raise UserError(f"{self.path}: another trainer is at work here") from None
-            write_text(self.config, to_json(experiment))
+            with writing(str(self.config), self.path):
+                write_text(self.config, to_json(experiment))
             yield
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
 def append_row(path: Path, row: dict[str, Any]) -> None:
-    """Append one JSON line; NaN and infinity become null, for JSON has neither."""
+    """Append one JSON line or, if the disk fails, nothing; NaN and infinity become null."""
     clean = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in row.items()
     }
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(clean) + "\n")
+    append_text(path, json.dumps(clean) + "\n")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a JSON-lines file; a last line cut short by a crash is left out."""
-    if not path.exists():
-        return []
+    """Read the rows of a JSON-lines file; a last line cut short by a crash is left out.
+
+    Raises:
+      UserError: if another line is no row.
+    """
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    for number, line in enumerate(lines[:-1], 1):
         try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
+            row = json.loads(line)
+            if type(row["step"]) is not int:
+                raise ValueError
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise UserError(f"{path}:{number}: damaged; mend or delete this line") from None
+        rows.append(row)
     return rows
 
 
-def cut_rows(path: Path, step: int) -> None:
-    """Drop the rows after a step, before a run continues from there."""
+def cut_rows(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Drop the rows that are not to be kept, before a run continues."""
     if path.exists():
-        rows = [row for row in read_rows(path) if row["step"] <= step]
+        rows = [row for row in read_rows(path) if keep(row)]
         write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -27,7 +27,7 @@ def same(one, other) -> bool:
 
 
 def stores(cache) -> set[str]:
-    return {path.name for path in (cache / "tokens").iterdir()}
+    return {path.name for path in (cache / "tokens").iterdir() if path.is_dir()}
 
 
 def test_it_holds_what_the_tokenizers_say(numbers, tokenizers, tmp_path):
@@ -54,16 +54,19 @@ def test_chunks_do_not_show(numbers, tokenizers, tmp_path, monkeypatch):
     assert same(open_store(numbers, tokenizers, tmp_path / "chunks"), whole)
 
 
-@pytest.mark.parametrize("name", ["src.ids", "tgt.ids", "src.offsets", "tgt.offsets", "sizes.json"])
-@pytest.mark.parametrize("damage", ["cut", "odd", "empty", "gone"])
+@pytest.mark.parametrize("name", ["src.ids", "tgt.ids", "src.offsets", "tgt.offsets", "sums.json"])
+@pytest.mark.parametrize("damage", ["cut", "odd", "empty", "gone", "flipped"])
 def test_a_damaged_store_is_made_anew(numbers, tokenizers, tmp_path, name, damage):
     first = open_store(numbers, tokenizers, tmp_path)
     first = type(first)(*(type(side)(*map(np.array, side)) for side in first))  # off the disk
     path = tmp_path / "tokens" / stores(tmp_path).pop() / name
     raw = path.read_bytes()
+    flipped = raw[:9] + bytes([raw[9] ^ 1]) + raw[10:]
     path.unlink()
     if damage != "gone":
-        path.write_bytes({"cut": raw[:-8], "odd": raw[:-1], "empty": b""}[damage])
+        path.write_bytes(
+            {"cut": raw[:-8], "odd": raw[:-1], "empty": b"", "flipped": flipped}[damage]
+        )
     assert same(open_store(numbers, tokenizers, tmp_path), first)
     assert path.read_bytes() == raw
 

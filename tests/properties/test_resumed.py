@@ -1,16 +1,19 @@
 """A run that was stopped and started again is the run that was not."""
 
 import dataclasses
-import json
 import os
+import re
+import shutil
 import signal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from tiny import MODEL
 
+from transformer_jax.api import load
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import (
     CheckpointConfig,
@@ -21,9 +24,14 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
+from transformer_jax.data import sources
+from transformer_jax.data.batching import BatchSource
+from transformer_jax.data.sources import Corpus
+from transformer_jax.data.tokenizer import train_pair
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
 from transformer_jax.training import loop
+from transformer_jax.training import step as step_module
 from transformer_jax.training.loop import Outcome
 from transformer_jax.workdir import WorkDir, append_row, read_rows
 
@@ -73,7 +81,7 @@ def saved(workdir: WorkDir):
     step = checkpoints.steps()[-1]
     place = workdir.checkpoints / str(step)
     arrays = {name: read_arrays(place / name) for name in ("params", "training")}
-    host = json.loads((place / "host" / "metadata").read_text())
+    host = dict(checkpoints.record(step)["host"])
     assert host.pop("seconds") > 0
     scores = checkpoints.scores(step)
     checkpoints.close()
@@ -88,7 +96,17 @@ def read_arrays(place):
         return reader.restore(place, restore_args=kinds)
 
 
+def rows_of_a_batch(log: str) -> int:
+    """Return the size of all batches but an epoch's last, from what a run tells."""
+    return int(re.findall(r"shapes (\d+)x", log)[0])
+
+
+def names(workdir: WorkDir) -> list[str]:
+    return sorted(path.name for path in workdir.checkpoints.iterdir())
+
+
 def assert_same_run(one: WorkDir, other: WorkDir) -> None:
+    assert names(one) == names(other)
     (step, arrays, *rest), (other_step, other_arrays, *other_rest) = saved(one), saved(other)
     assert step == other_step == 6
     jax.tree.map(np.testing.assert_array_equal, arrays, other_arrays)
@@ -114,7 +132,56 @@ def test_continued_is_uninterrupted(start, whole):
     assert start("continued", SIX)[1] == Outcome.FINISHED
     assert_same_run(workdir, whole)
     assert [row["step"] for row in read_rows(workdir.timings)] == [2, 4, 6]
-    assert "resuming at step 3" in workdir.log.read_text()
+    log = workdir.log.read_text()
+    assert "changed since the last start: training.steps: 3 -> 6" in log
+    assert f"resuming at step 3, epoch 0, pair {3 * rows_of_a_batch(log)}\n" in log
+    assert "learning rate" not in log  # a constant one does not depend on the number of steps
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5])
+def test_continued_from_any_end_is_uninterrupted(start, whole, steps):
+    """The validation and the checkpoint of an end that is one no more leave nothing behind."""
+    training = dataclasses.replace(SIX.training, steps=steps)
+    name = f"continued from {steps}"
+    workdir, outcome = start(name, dataclasses.replace(SIX, training=training))
+    assert outcome == Outcome.FINISHED
+    assert read_rows(workdir.metrics)[-1].keys() == {"step", "validation_loss"}
+    assert str(steps) in names(workdir)
+    assert start(name, SIX)[1] == Outcome.FINISHED
+    assert_same_run(workdir, whole)
+    assert f"step {steps} is the end no more" in workdir.log.read_text()
+
+
+def test_a_longer_run_tells_the_new_learning_rate(start):
+    optimizer = dataclasses.replace(SIX.optimizer, schedule="linear")
+    three = dataclasses.replace(THREE, optimizer=optimizer)
+    start("linear", three)
+    workdir, _ = start("linear", dataclasses.replace(SIX, optimizer=optimizer))
+    log = workdir.log.read_text()
+    # After warm-up in 2 steps, step 4 of 3 would have 0; of 6 it has 1 - 2/5.
+    assert "learning rate of the next update changes with it: 0 -> 0.0006\n" in log
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_stopped_in_validation(start, whole, monkeypatch, number):
+    """A crash in a validation costs the validation, which the next start makes up for."""
+    real, calls = loop._validate, []
+
+    def validate(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_validate", validate)
+        name = f"stopped in validation {number}"
+        with pytest.raises(KeyboardInterrupt):
+            start(name, SIX)
+        workdir, outcome = start(name, SIX)
+    assert outcome == Outcome.FINISHED
+    assert [arguments[1] for arguments in calls] == [3, 3, 6]
+    assert_same_run(workdir, whole)
 
 
 def test_interrupted_is_uninterrupted(start, whole, monkeypatch):
@@ -162,7 +229,7 @@ def test_diverged(start, monkeypatch):
     (row,) = read_rows(workdir.metrics)
     assert (row["step"], row["loss"], row["skipped"]) == (2, None, 2)
     assert not workdir.checkpoints.exists()
-    assert "2 updates in a row were not finite" in workdir.log.read_text()
+    assert "stopped at step 3: 3 updates in a row were not finite" in workdir.log.read_text()
 
 
 def test_refused_before_it_starts(start):
@@ -171,3 +238,171 @@ def test_refused_before_it_starts(start):
     data = dataclasses.replace(SIX.data, max_length=12)
     with pytest.raises(UserError, match="max_positions"):
         start("refused", dataclasses.replace(SIX, model=model, data=data))
+
+
+# --- what is noticed ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(start, whole, tmp_path):
+    """A copy of the finished run, to be damaged."""
+    shutil.copytree(whole.path, tmp_path / "copy")
+    return WorkDir(tmp_path / "copy")
+
+
+def damage(workdir: WorkDir, step: int) -> None:
+    place = workdir.checkpoints / str(step) / "params"
+    files = [path for path in place.rglob("*") if path.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:50])
+
+
+def test_training_goes_back_to_the_newest_good_checkpoint(copy, whole):
+    """The damaged one is named and set aside; what follows is as if nothing had been."""
+    damage(copy, 6)
+    assert runs.run_experiment(SIX, copy) == Outcome.FINISHED
+    told = copy.log.read_text()
+    assert f"{copy.checkpoints}/6: damaged: cannot be read (" in told
+    assert f"set aside as {copy.checkpoints}/6.damaged" in told
+    assert "resuming at step 3," in told
+    shutil.rmtree(copy.checkpoints / "6.damaged")
+    assert_same_run(copy, whole)
+
+
+def test_training_never_starts_again_silently(copy):
+    for step in (3, 6):
+        damage(copy, step)
+    with pytest.raises(
+        UserError, match=r"/6: damaged: .*/3: damaged: .*no checkpoint here is good"
+    ):
+        runs.run_experiment(SIX, copy)
+    assert names(copy) == ["3", "6"]
+
+
+def test_evaluation_refuses_what_is_damaged(copy):
+    damage(copy, 6)
+    with pytest.raises(UserError, match=r"/6: damaged: cannot be read"):
+        load(copy.path, "last")
+    with pytest.raises(UserError, match=r"/6: damaged: cannot be read"):
+        load(copy.path, "average:2")
+    assert load(copy.path, "3").steps == [3]
+
+
+def test_another_tokenizer_is_refused(copy):
+    config = dataclasses.replace(SIX.tokenizer, algorithm="unigram")
+    corpus = sources.load(SIX.data, "train")
+    train_pair(config, corpus.src, corpus.tgt).save(copy.path)
+    with pytest.raises(UserError, match=r"its tokenizer is not the one that checkpoint 6"):
+        load(copy.path, "last")
+    with pytest.raises(UserError, match=r"^tokenizer: not what checkpoint 6 was trained with"):
+        runs.run_experiment(SIX, copy)
+
+
+def test_other_training_text_is_refused(copy, monkeypatch):
+    """And nothing is written."""
+    real = sources.load
+
+    def load_changed(data, split):
+        corpus = real(data, split)
+        changed = [*corpus.src[:-1], corpus.src[-1] + "!"]
+        return Corpus(changed, corpus.tgt, "changed") if split == "train" else corpus
+
+    monkeypatch.setattr(sources, "load", load_changed)
+    before = {path: path.read_bytes() for path in copy.path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"^training text: not what checkpoint 6 was trained with"):
+        runs.run_experiment(SIX, copy)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+# --- numbers that are none ----------------------------------------------------------------------
+
+
+def poison_params(monkeypatch, steps) -> None:
+    """After the restore, so that every step is bad."""
+    real = loop.train
+
+    def train(run, begin, report):
+        params = jax.tree.map(lambda x: x * np.nan, begin.state.params)
+        return real(run, begin._replace(state=begin.state.replace(params=params)), report)
+
+    monkeypatch.setattr(runs, "train", train)
+
+
+def poison_gradients(monkeypatch, steps) -> None:
+    real = step_module._accumulate
+
+    def accumulate(gradient, params, batch, key, slices):
+        grads, sums = real(gradient, params, batch, key, slices)
+        return jax.tree.map(lambda g: jnp.where(is_marked(batch), jnp.nan, g), grads), sums
+
+    monkeypatch.setattr(step_module, "_accumulate", accumulate)
+    mark_batches(monkeypatch, steps)
+
+
+def poison_batches(monkeypatch, steps) -> None:
+    """Batches are whole numbers and cannot be NaN; what is computed from some of them is."""
+    real = step_module.batch_sums
+
+    def batch_sums(model, config, params, batch, key):
+        sums = real(model, config, params, batch, key)
+        return sums._replace(loss=jnp.where(is_marked(batch), jnp.nan, sums.loss))
+
+    monkeypatch.setattr(step_module, "batch_sums", batch_sums)
+    mark_batches(monkeypatch, steps)
+
+
+def is_marked(batch):
+    return batch.src_pos[0, 0] == 1
+
+
+def mark_batches(monkeypatch, steps) -> None:
+    real = BatchSource.__getitem__
+
+    def item(self, index):
+        batch = real(self, index)
+        if index + 1 in steps:
+            batch.src_pos[0, 0] = 1
+        return batch
+
+    monkeypatch.setattr(BatchSource, "__getitem__", item)
+
+
+@pytest.mark.parametrize("poison", [poison_gradients, poison_batches])
+def test_bad_updates_are_skipped_and_counted(start, whole, monkeypatch, poison):
+    """The run goes on, and says which lines of the training text were in the batch."""
+    poison(monkeypatch, {2, 5})
+    workdir, outcome = start(f"skips {poison.__name__}", SIX)
+    assert outcome == Outcome.FINISHED
+    rows = [row for row in read_rows(workdir.metrics) if "loss" in row]
+    assert [(row["step"], row["skipped"]) for row in rows] == [(2, 1), (4, 1), (6, 2)]
+    assert all(row["loss"] > 0 and row["grad_norm"] > 0 for row in rows)
+    assert rows[0]["loss"] != next(iter(read_rows(whole.metrics)))["loss"]
+    params = saved(workdir)[1]["params"]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
+    log = workdir.log.read_text()
+    assert log.count("loss or gradient not finite; update skipped; its batch: lines ") == 2
+    (told,) = re.findall(r"step 5: all lines of its batch: (.*)\n", log)
+    lines = [int(number) for number in told.split(", ")]
+    assert len(lines) == rows_of_a_batch(log)
+    assert lines == sorted(set(lines))
+    assert 1 <= lines[0] <= lines[-1] <= 200
+
+
+@pytest.mark.parametrize("poison", [poison_params, poison_gradients, poison_batches])
+def test_too_many_bad_updates_end_the_run(start, monkeypatch, poison):
+    """With the step and the lines; what was saved before is good, and no worse one is saved."""
+    training = dataclasses.replace(SIX.training, max_bad_steps=2)
+    experiment = dataclasses.replace(SIX, training=training)
+    name = f"ends {poison.__name__}"
+    start(name, dataclasses.replace(experiment, training=dataclasses.replace(training, steps=3)))
+    poison(monkeypatch, {4, 5, 6})
+    workdir, outcome = start(name, experiment)
+    assert outcome == Outcome.DIVERGED == 70
+    assert names(workdir) == ["3"]
+    log = workdir.log.read_text()
+    # The metrics of a step are read while the next one runs, or all of them where a save is due.
+    assert "stopped at step 6: 3 updates in a row were not finite" in log
+    for step in (4, 5, 6):
+        assert f"step {step}: all lines of its batch: " in log
+    monkeypatch.undo()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(saved(workdir)[1]))

@@ -1,6 +1,7 @@
 """The loop by itself: a step that only counts, validations that are given, a clock that obeys."""
 
 import dataclasses
+import functools
 import math
 import os
 import signal
@@ -21,7 +22,7 @@ from transformer_jax.config import (
     MeshConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batching import BatchSource, BucketPlan
+from transformer_jax.data.batching import BatchSource, BucketPlan, lines_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training import loop
 from transformer_jax.training.loop import Outcome, Progress, Run, train
@@ -33,7 +34,8 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 STORE = random_store([(3, 3)] * 40)
 DATA = DataConfig(max_length=4, tokens_per_batch=32, num_buckets=1)
-SOURCE = BatchSource(STORE, BucketPlan(STORE, np.arange(40), DATA, seed=0))
+PLAN = BucketPlan(STORE, np.arange(40), DATA, seed=0)
+SOURCE = BatchSource(STORE, PLAN)
 
 
 class Clock:
@@ -64,7 +66,7 @@ class Scene:
         )
         self.checkpoints = Checkpoints(self.workdir.checkpoints, experiment.checkpoint)
         mesh = make_mesh(MeshConfig())
-        self.run = Run(experiment, self.step, SOURCE, mesh, self.checkpoints, self.validate)
+        self.run = Run(experiment, self.step, SOURCE, mesh, self.checkpoints, self.validate, {})
 
     def step(self, state, batch):
         self.clock.now += 10
@@ -81,10 +83,13 @@ class Scene:
         zero = jnp.zeros((), jnp.int32)
         fresh = TrainState(zero, zero, {"updates": jnp.zeros(())}, {"unused": jnp.zeros(())})
         fresh = jax.device_put(fresh, NamedSharding(self.run.mesh, PartitionSpec()))
-        state, host = loop.restore(self.run, fresh)
-        self.progress = Progress(**{key: host[key] for key in vars(Progress()) if key in host})
-        with Report(self.workdir, 2, self.config.steps, jnp.float32, host) as report:
-            return train(self.run, state, self.progress, report)
+        start = loop.restore(self.run, fresh)
+        self.progress = start.progress
+        lines = functools.partial(lines_of, PLAN)
+        with Report(
+            self.workdir, self.config, jnp.float32, lines, start.host, start.scored
+        ) as report:
+            return train(self.run, start, report)
 
     def last(self) -> int:
         return self.checkpoints.steps()[-1]
@@ -153,7 +158,7 @@ def test_divergence(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals(tmp_path, monkeypatch, number):
-    """A signal ends the run after the step, saved; in the last step there is nothing to resume."""
+    """A signal ends the run after the step, saved; validation is made up for at the next start."""
     scene = Scene(tmp_path, steps=4)
     count = scene.run.step
 
@@ -165,9 +170,13 @@ def test_signals(tmp_path, monkeypatch, number):
     scene.run.step = step_with_a_signal
     before = signal.getsignal(number)
     assert scene.train(monkeypatch) == Outcome.INTERRUPTED
-    assert scene.last() == 2
+    assert (scene.last(), scene.validated) == (2, [1])
+    assert scene.train(monkeypatch) == Outcome.INTERRUPTED
+    assert (scene.last(), scene.validated) == (4, [1, 2, 3])
     assert scene.train(monkeypatch) == Outcome.FINISHED
-    assert scene.last() == 4
+    assert (scene.last(), scene.validated) == (4, [1, 2, 3, 4])
+    rows = read_rows(scene.workdir.metrics)
+    assert [row["step"] for row in rows if "validation_loss" in row] == [1, 2, 3, 4]
     assert signal.getsignal(number) is before
 
 

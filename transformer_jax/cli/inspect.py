@@ -21,14 +21,17 @@ def main(argv: Sequence[str]) -> int:
         print(f"  {field} = {value!r}")
 
     from transformer_jax.api import load
-    from transformer_jax.checkpoint import Checkpoints
+    from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
     print("checkpoints:")
     for step in checkpoints.steps():
-        scores = checkpoints.scores(step) or {}
-        told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
-        print(f"  {step}{'  best' if step == checkpoints.best() else ''}  {told}")
+        try:
+            scores = checkpoints.scores(step) or {}
+            told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
+            print(f"  {step}{'  best' if step == checkpoints.best() else ''}  {told}")
+        except DamagedCheckpoint as error:
+            print(f"  {step}  {error}")
     rows = [row for row in read_rows(workdir.metrics) if "loss" in row]
     if rows:
         print(f"last row of metrics.jsonl: {json.dumps(rows[-1])}")

@@ -187,6 +187,11 @@ class BatchSource:
         )
 
 
+def lines_of(plan: Plan, index: int) -> list[int]:
+    """Return which lines of the training text batch `index` is made of, counted from 1."""
+    return sorted((plan.batch(index)[1].pairs + 1).tolist())
+
+
 def padding_share(store: TokenStore, plan: Plan) -> float:
     """Return the share of target positions that are padding, over the first epoch."""
     positions = tokens = 0

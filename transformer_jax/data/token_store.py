@@ -1,10 +1,11 @@
 """Text tokenised once, into memory-mapped arrays that every later run and process shares."""
 
+import fcntl
 import hashlib
 import json
-import os
 import shutil
-import tempfile
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,10 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
+from transformer_jax.disk import write_text, writing
 
 _CHUNK = 100_000  # lines tokenised at a time: bounds memory
-_FORMAT = 1  # part of the key: raise it when the layout below changes
+_FORMAT = 2  # part of the key: raise it when the layout below changes
 
 
 class TokenStore(NamedTuple):
@@ -30,39 +32,49 @@ class TokenStore(NamedTuple):
 
 
 def open_store(corpus: Corpus, tokenizers: TokenizerPair, cache: Path) -> TokenStore:
-    """Return the tokenised corpus, from the cache if its content is there already."""
+    """Return the tokenised corpus, from the cache if its content is there already and intact.
+
+    Raises:
+      DiskError: if the cache cannot be written.
+    """
     key = f"{_FORMAT} {corpus.fingerprint} {tokenizers.digest}".encode()
     directory = cache / "tokens" / hashlib.blake2b(key, digest_size=16).hexdigest()
     store = _read(directory)
     if store is None:
-        _write(corpus, tokenizers, directory)
-        store = _read(directory)
+        with writing(f"tokenised text in the cache {cache}", cache, _need(corpus)):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            with open(directory.with_suffix(".lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process
+                store = _read(directory)  # another process may have written it meanwhile
+                if store is None:
+                    _write(corpus, tokenizers, directory)
+                    store = _read(directory)
         assert store is not None, f"{directory} is unreadable just after it was written"
     return store
 
 
+def _need(corpus: Corpus) -> int:
+    """Return a bound of the bytes that a store takes: a piece is at least a byte, EOS one more."""
+    return sum(4 * len(line.encode()) + 16 for side in (corpus.src, corpus.tgt) for line in side)
+
+
 def _write(corpus: Corpus, tokenizers: TokenizerPair, directory: Path) -> None:
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
+    partial = directory.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a killed process
+    partial.mkdir()
     try:
-        sizes = {}
-        for name, lines, tokenizer in (
-            ("src", corpus.src, tokenizers.src),
-            ("tgt", corpus.tgt, tokenizers.tgt),
-        ):
-            sizes[name] = _write_side(partial, name, lines, tokenizer)
-        (partial / "sizes.json").write_text(json.dumps(sizes))
+        sides = (("src", corpus.src, tokenizers.src), ("tgt", corpus.tgt, tokenizers.tgt))
+        for name, lines, tokenizer in sides:
+            _write_side(partial, name, lines, tokenizer)
+        sums = {path.name: _sum(path) for path in partial.iterdir()}
+        write_text(partial / "sums.json", json.dumps(sums))
         shutil.rmtree(directory, ignore_errors=True)
-        try:
-            os.replace(partial, directory)
-        except OSError:  # another process finished the same store first
-            if not directory.exists():
-                raise
+        partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_side(directory: Path, name: str, lines, tokenizer: Tokenizer) -> list[int]:
+def _write_side(directory: Path, name: str, lines: Sequence[str], tokenizer: Tokenizer) -> None:
     offsets = [np.zeros(1, np.int64)]
     total = 0
     with open(directory / f"{name}.ids", "wb") as file:
@@ -72,22 +84,31 @@ def _write_side(directory: Path, name: str, lines, tokenizer: Tokenizer) -> list
             offsets.append(part.offsets[1:] + total)
             total += len(part.ids)
     (directory / f"{name}.offsets").write_bytes(np.concatenate(offsets).tobytes())
-    return [total, len(lines) + 1]
+
+
+def _sum(path: Path) -> list[int]:
+    """Return size and CRC-32 of a file."""
+    crc = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            crc = zlib.crc32(chunk, crc)
+    return [path.stat().st_size, crc]
 
 
 def _read(directory: Path) -> TokenStore | None:
-    """Return the store, or None if there is none or it was cut short."""
+    """Return the store, or None if there is none or it is not what was written."""
     try:
-        sizes = json.loads((directory / "sizes.json").read_text())
+        sums = json.loads((directory / "sums.json").read_bytes())
         sides = []
         for name in ("src", "tgt"):
-            ids = np.memmap(directory / f"{name}.ids", np.int32, "r")
-            offsets = np.fromfile(directory / f"{name}.offsets", np.int64)
-            if [len(ids), len(offsets)] != sizes[name] or offsets[-1] != len(ids):
+            files = directory / f"{name}.ids", directory / f"{name}.offsets"
+            if any(_sum(path) != sums[path.name] for path in files):
                 return None
-            sides.append(Ragged(ids, offsets))
+            sides.append(
+                Ragged(np.memmap(files[0], np.int32, "r"), np.fromfile(files[1], np.int64))
+            )
         return TokenStore(*sides)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

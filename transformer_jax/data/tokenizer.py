@@ -10,6 +10,7 @@ from typing import NamedTuple
 import sentencepiece as spm
 
 from transformer_jax.config import TokenizerConfig
+from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
@@ -86,17 +87,10 @@ class TokenizerPair(NamedTuple):
     def digest(self) -> str:
         return f"{self.src.digest}{self.tgt.digest}"
 
-    @staticmethod
-    def lies_in(directory: Path, joint: bool) -> bool:
-        """Say whether `save` has written all of a pair here."""
-        return all((directory / name).exists() for name in _file_names(joint))
-
     def save(self, directory: Path) -> None:
         """Write tokenizer.model, or tokenizer.src.model and tokenizer.tgt.model."""
         for name, tokenizer in zip(_file_names(self.src is self.tgt), self, strict=True):
-            partial = directory / f"{name}.partial"
-            partial.write_bytes(tokenizer.model)
-            partial.replace(directory / name)
+            write_bytes(directory / name, tokenizer.model)
 
     @classmethod
     def load(cls, directory: Path, joint: bool) -> "TokenizerPair":

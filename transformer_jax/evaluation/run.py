@@ -9,8 +9,8 @@ from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
+from transformer_jax.disk import write_text
 from transformer_jax.evaluation.metrics import Score, exact_match, score
-from transformer_jax.workdir import write_text
 
 _RESAMPLES = 1000  # sacrebleu's own number
 _MOST_RESAMPLED = 10_000  # sentences

@@ -24,6 +24,7 @@ class Prepared(NamedTuple):
     plan: Plan
     validation: Corpus
     validation_store: TokenStore
+    identity: dict[str, str]  # digests: a run goes on with these or not at all
 
 
 def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
@@ -36,7 +37,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     train = sources.load(data, "train")
     validation = sources.load(data, "validation")
     joint = experiment.tokenizer.joint
-    if TokenizerPair.lies_in(workdir.path, joint) or workdir.checkpoints.exists():
+    if workdir.checkpoints.exists():  # else nothing depends on a tokenizer that lies there
         tokenizers = TokenizerPair.load(workdir.path, joint)
     else:
         tokenizers = train_pair(experiment.tokenizer, train.src, train.tgt)
@@ -57,7 +58,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
             f"config.model.max_positions={model.max_positions}: the validation split has a "
             f"sentence of {longest} pieces; raise it to that"
         )
-    return Prepared(tokenizers, store, selection, plan, validation, validation_store)
+    identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
+    return Prepared(tokenizers, store, selection, plan, validation, validation_store, identity)
 
 
 def describe(prepared: Prepared) -> list[str]:

@@ -1,5 +1,6 @@
 """What a sweep found: a row for each setting, means over seeds; as text, CSV and Markdown."""
 
+import contextlib
 import csv
 import io
 import json
@@ -10,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.disk import write_text
+from transformer_jax.errors import UserError
 from transformer_jax.experiments.points import Point, shown
 from transformer_jax.experiments.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
 from transformer_jax.models.build import formula
-from transformer_jax.workdir import read_rows, write_text
+from transformer_jax.workdir import read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
 _FORMATS = {"parameters": ",.0f", "minutes": ".1f"}
@@ -93,7 +96,7 @@ def parameters(point: Point) -> int:
     experiment = point.experiment
     sizes = (experiment.tokenizer.vocab_size,) * 2
     joint = experiment.tokenizer.joint
-    if TokenizerPair.lies_in(point.workdir.path, joint):
+    with contextlib.suppress(UserError):  # there is none yet
         tokenizers = TokenizerPair.load(point.workdir.path, joint)
         sizes = tokenizers.src.size, tokenizers.tgt.size
     return formula(experiment.model, *sizes)

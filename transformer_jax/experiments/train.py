@@ -3,20 +3,25 @@
 import functools
 import platform
 from collections import defaultdict
+from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import BatchSource
+from transformer_jax.data.batching import BatchSource, Plan, lines_of
+from transformer_jax.disk import writing
+from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import make_mesh
-from transformer_jax.training.loop import Outcome, Progress, Run, restore, train
+from transformer_jax.training.loop import Outcome, Run, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.report import Report, log, log_to
 from transformer_jax.training.schedule import make_schedule, schedule_of
@@ -31,22 +36,49 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     Raises:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
     """
+    before = workdir.experiment() if workdir.config.exists() else experiment
     changed = workdir.check(experiment)
     mesh = make_mesh(experiment.mesh, experiment.data.rows_divisible_by)
     prepared = prepare(experiment, workdir)
+    checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
+    _check_identity(checkpoints, prepared)
     use_compilation_cache()
     with workdir.claim(experiment):
-        prepared.tokenizers.save(workdir.path)
+        with writing(f"the tokenizer of {workdir.path}", workdir.path):
+            prepared.tokenizers.save(workdir.path)
         log_to(workdir.log)
         for line in changed:
             log.info("changed since the last start: %s", line)
-        return _train(experiment, workdir, prepared, mesh)
+        return _train(experiment, workdir, prepared, checkpoints, mesh, before)
 
 
-def _train(experiment: Experiment, workdir: WorkDir, prepared: Prepared, mesh) -> Outcome:
+def _check_identity(checkpoints: Checkpoints, prepared: Prepared) -> None:
+    """Refuse to go on with other data or another tokenizer than a run began with."""
+    for step in reversed(checkpoints.steps()):
+        try:
+            host = checkpoints.record(step)["host"]
+        except DamagedCheckpoint:
+            continue  # an older one will do; all of them are restored or set aside later
+        for what, digest in prepared.identity.items():
+            if host.get(what, digest) != digest:
+                raise UserError(
+                    f"{what.replace('_', ' ')}: not what checkpoint {step} was trained with; "
+                    "restore it, or train in another --workdir"
+                )
+        return
+
+
+def _train(
+    experiment: Experiment,
+    workdir: WorkDir,
+    prepared: Prepared,
+    checkpoints: Checkpoints,
+    mesh: Mesh,
+    before: Experiment,
+) -> Outcome:
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
-    schedule = make_schedule(experiment.optimizer, experiment.model.d_model, config.steps)
+    schedule = _schedule(experiment)
     tx = make_optimizer(experiment.optimizer, schedule)
     source = BatchSource(prepared.train, prepared.plan, jax.process_index(), jax.process_count())
     validate = make_validation(
@@ -55,23 +87,23 @@ def _train(experiment: Experiment, workdir: WorkDir, prepared: Prepared, mesh) -
     )  # fmt: skip
     state = init_state(model, tx, experiment.seed, mesh)
     step = _compiled_step(experiment, model, state)
-    checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
-    run = Run(experiment, step, source, mesh, checkpoints, validate)
+    run = Run(experiment, step, source, mesh, checkpoints, validate, prepared.identity)
 
-    state, host = restore(run, state)
+    start = restore(run, state)
+    state, progress, _ = start
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
-    progress = Progress(**{key: host[key] for key in vars(Progress()) if key in host})
-    if host:
-        epoch, batch = divmod(int(state.step), len(prepared.plan))
-        log.info("resuming at step %d, epoch %d, batch %d", state.step, epoch, batch)
+    if start.record is not None:
+        log.info(_position(int(state.step), prepared.plan))
+        _tell_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
     reason = progress.why_finished(config, int(state.step))
-    if reason is not None:
+    if reason is not None and not validation_due(run, start):
         log.info("already finished at step %d: %s", state.step, reason)
         return Outcome.FINISHED
-    with Report(workdir, config.log_every, config.steps, schedule, host) as report:
-        outcome = train(run, state, progress, report)
-    _say_goodbye(outcome, workdir, checkpoints, experiment)
+    lines = partial(lines_of, prepared.plan)
+    with Report(workdir, config, schedule, lines, start.host, start.scored) as report:
+        outcome = train(run, start, report)
+    _say_goodbye(outcome, workdir, checkpoints, report)
     checkpoints.close()
     return outcome
 
@@ -94,6 +126,22 @@ def _compiled_step(
     shardings = jax.tree.map(lambda x: x.sharding, like)
     compiled = jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
     return functools.partial(compiled, seed=np.uint32(experiment.seed), numbers=numbers)
+
+
+def _schedule(experiment: Experiment) -> Any:
+    return make_schedule(experiment.optimizer, experiment.model.d_model, experiment.training.steps)
+
+
+def _position(step: int, plan: Plan) -> str:
+    epoch, batch = divmod(step, len(plan))
+    pair = sum(len(plan.batch(step - batch + i)[1].pairs) for i in range(batch))
+    return f"resuming at step {step}, epoch {epoch}, pair {pair}"
+
+
+def _tell_new_rate(updates: int, before: Any, now: Any) -> None:
+    old, new = float(before(updates)), float(now(updates))
+    if old != new:
+        log.info("the learning rate of the next update changes with it: %.6g -> %.6g", old, new)
 
 
 def use_compilation_cache() -> None:
@@ -121,12 +169,21 @@ def _devices(mesh) -> str:
     )
 
 
-def _say_goodbye(outcome: Outcome, workdir: WorkDir, checkpoints: Checkpoints, experiment) -> None:
+def _say_goodbye(
+    outcome: Outcome, workdir: WorkDir, checkpoints: Checkpoints, report: Report
+) -> None:
     if outcome == Outcome.DIVERGED:
         log.info(
-            "stopped: %d updates in a row were not finite; lower optimizer.learning_rate or set "
-            "optimizer.clip_norm; checkpoints up to %s are kept",
-            experiment.training.max_bad_steps, checkpoints.steps()[-1:],
+            "stopped at step %d: %d updates in a row were not finite, on the lines told above; "
+            "lower optimizer.learning_rate or set optimizer.clip_norm; checkpoints up to %s are "
+            "kept",
+            report.step, report.bad_steps, checkpoints.steps()[-1:],
+        )  # fmt: skip
+        return
+    if outcome == Outcome.UNSAVED:
+        log.info(
+            "stopped at step %d, which is not saved; make room and run the same command again to "
+            "go on from step %d", report.step, max(checkpoints.steps(), default=0),
         )  # fmt: skip
         return
     if outcome == Outcome.INTERRUPTED:

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment, TrainingConfig
 from transformer_jax.data.batching import BatchSource
+from transformer_jax.disk import DiskError
+from transformer_jax.errors import UserError
+from transformer_jax.retention import Record
 from transformer_jax.training.feed import feed
 from transformer_jax.training.report import Report, log
 from transformer_jax.training.state import TrainState, abstract
@@ -28,6 +31,7 @@ class Outcome(enum.IntEnum):
 
     FINISHED = 0
     DIVERGED = 70
+    UNSAVED = 74  # the disk did not take the last checkpoint: make room and run again
     INTERRUPTED = 75  # saved after a signal: run again to go on
 
 
@@ -61,24 +65,88 @@ class Run:
     mesh: Mesh
     checkpoints: Checkpoints
     validate: Callable[[Any], Scores]  # of parameters
+    identity: dict[str, str]  # digests that go into checkpoints
+
+    @property
+    def save_every(self) -> int:
+        return self.experiment.checkpoint.every_steps
+
+    @property
+    def validate_every(self) -> int:
+        return self.experiment.evaluation.every_steps
 
 
-def restore(run: Run, state: TrainState) -> tuple[TrainState, dict]:
-    """Return the newest checkpoint's state and host values, or the given state and {}."""
-    steps = run.checkpoints.steps()
-    if not steps:
-        return state, {}
-    like = abstract(state)
-    params, training, host = run.checkpoints.restore(steps[-1], like.params, _training(like))
-    return replace(state, params=params, **training), host
+class Start(NamedTuple):
+    """Where a run begins or goes on."""
+
+    state: TrainState
+    progress: Progress
+    record: Record | None  # of the checkpoint; None at step 0
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return self.record["host"] if self.record else {}
+
+    @property
+    def scored(self) -> bool:
+        return self.record is not None and self.record["scores"] is not None
 
 
-def train(run: Run, state: TrainState, progress: Progress, report: Report) -> Outcome:
+def restore(run: Run, state: TrainState) -> Start:
+    """Return the newest good checkpoint, or the given state if there are none at all.
+
+    Damaged ones are named, and set aside once a good one is found.
+
+    Raises:
+      UserError: if there are checkpoints and none is good.
+    """
+    for name in run.checkpoints.clean():
+        log.info("deleted %s, which was left half-written or half-deleted", name)
+    like, start = abstract(state), None
+    damaged: dict[int, DamagedCheckpoint] = {}
+    for step in reversed(run.checkpoints.steps()):
+        try:
+            record = run.checkpoints.record(step)  # of older ones too: it tells which is the best
+            if start is None:
+                params, training, host = run.checkpoints.restore(step, like.params, _training(like))
+                progress = Progress(**{key: host[key] for key in vars(Progress())})
+                start = Start(replace(state, params=params, **training), progress, record)
+        except DamagedCheckpoint as error:
+            damaged[step] = error
+    if damaged and start is None:
+        told = "; ".join(map(str, damaged.values()))
+        raise UserError(f"{told}: no checkpoint here is good; delete them to start again")
+    for step, reason in damaged.items():
+        log.warning("%s; set aside as %s", reason, run.checkpoints.set_aside(step))
+    return Start(state, Progress(), None) if start is None else _go_past(run, start)
+
+
+def _go_past(run: Run, start: Start) -> Start:
+    """Make of a checkpoint at an end or interruption what it is in a run that goes on."""
+    step, config = int(start.state.step), run.experiment.training
+    if not (start.record and start.record["passing"]) or start.progress.why_finished(config, step):
+        return start
+    if start.scored:
+        log.info("step %d is the end no more; the validation there is left out", step)
+    run.checkpoints.amend(step, scores=None, passing=step % run.save_every != 0)
+    return start._replace(record=run.checkpoints.record(step))
+
+
+def validation_due(run: Run, start: Start) -> bool:
+    """Say whether a run was stopped before the validation of its last step."""
+    step, config = int(start.state.step), run.experiment.training
+    over = start.progress.why_finished(config, step) is not None
+    return step > 0 and not start.scored and (over or step % run.validate_every == 0)
+
+
+def train(run: Run, start: Start, report: Report) -> Outcome:
     """Train until the steps, the time or the patience are used up, a signal or divergence."""
-    config, every = run.experiment.training, run.experiment.evaluation.every_steps
-    step = int(state.step)
-    batches = feed(run.source, run.mesh, step)
+    config, (state, progress, _) = run.experiment.training, start
+    step, saved, validated = int(state.step), True, True
     with jax.set_mesh(run.mesh), stop_signals() as signals:
+        if validation_due(run, start):
+            validated = _validate(run, step, state, progress, report)
+        batches = feed(run.source, run.mesh, step)
         clock = time.monotonic() - progress.seconds
         while progress.why_finished(config, step) is None:
             state, metrics = run.step(state, next(batches))
@@ -86,25 +154,29 @@ def train(run: Run, state: TrainState, progress: Progress, report: Report) -> Ou
             report.push(step, metrics)  # reads the step before, while this one runs
             progress.seconds = time.monotonic() - clock
             last = progress.why_finished(config, step) is not None
-            validation_due = last or step % every == 0  # after a signal too: it is part of the run
-            if validation_due or signals or step % run.experiment.checkpoint.every_steps == 0:
+            due = last or step % run.validate_every == 0
+            if due or signals or step % run.save_every == 0:
                 report.flush()
-                progress.seconds = time.monotonic() - clock
+                trained = time.monotonic()
                 if report.bad_steps < config.max_bad_steps:
-                    scores = (
-                        _validate(run, step, state, progress, report) if validation_due else None
+                    saved = _save(run, step, state, progress, report, last)
+                    # After a signal there may be no time for it: the next start makes up for it.
+                    validated = not due or (
+                        not signals and _validate(run, step, state, progress, report)
                     )
-                    _save(run, step, state, progress, report, scores)
-                clock = time.monotonic() - progress.seconds  # neither of them is training time
+                clock += time.monotonic() - trained  # neither of them is training time
                 report.restart_clock()
             if report.bad_steps >= config.max_bad_steps:
                 return Outcome.DIVERGED
-            if signals and not last:
+            if not saved and (signals or run.experiment.checkpoint.on_failed_save == "stop"):
+                return Outcome.UNSAVED
+            if signals and not (last and validated):
                 return Outcome.INTERRUPTED
-    return Outcome.FINISHED
+    return Outcome.FINISHED if saved and validated else Outcome.UNSAVED
 
 
-def _validate(run: Run, step: int, state: TrainState, progress: Progress, report: Report) -> Scores:
+def _validate(run: Run, step: int, state: TrainState, progress: Progress, report: Report) -> bool:
+    """Validate a step, and say whether its checkpoint, where it has one, now holds the scores."""
     scores = run.validate(state.params)
     report.validation(step, scores)
     by = run.experiment.checkpoint.best_by
@@ -113,7 +185,14 @@ def _validate(run: Run, step: int, state: TrainState, progress: Progress, report
         progress.best, progress.evaluations_since_best = score, 0
     else:
         progress.evaluations_since_best += 1
-    return scores
+    if step not in run.checkpoints.steps():
+        return True
+    host = run.checkpoints.record(step)["host"]
+    if step % run.validate_every == 0:  # else it is the last step's, and none of a longer run
+        host = host | vars(progress)
+    return _try_to_write(
+        step, report, lambda: run.checkpoints.amend(step, scores=scores, host=host)
+    )
 
 
 def _training(state: TrainState) -> dict[str, Any]:
@@ -121,27 +200,41 @@ def _training(state: TrainState) -> dict[str, Any]:
 
 
 def _save(
-    run: Run, step: int, state: TrainState, progress: Progress, report: Report, scores: Any
-) -> None:
-    if scores is not None and not all(map(math.isfinite, scores.values())):
-        scores = None  # a checkpoint without a score can be the last, but never the best
-    host = {"step": step, **vars(progress), **report.state()}
-    run.checkpoints.save(step, state.params, _training(state), host, scores)
+    run: Run, step: int, state: TrainState, progress: Progress, report: Report, last: bool
+) -> bool:
+    """Save a step, before its validation: what happens there costs no training."""
+    passing = step % run.save_every != 0 or (last and step % run.validate_every != 0)
+    host = {"step": step, **vars(progress), **report.state(), **run.identity}
+    return _try_to_write(
+        step,
+        report,
+        lambda: run.checkpoints.save(step, state.params, _training(state), host, passing=passing),
+    )
+
+
+def _try_to_write(step: int, report: Report, write: Callable[[], None]) -> bool:
+    try:
+        report.write_out()  # a checkpoint never is ahead of the rows
+        write()
+    except DiskError as error:
+        log.warning("step %d: %s; what was saved before is intact", step, error)
+        return False
+    return True
 
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT in a list; a second one ends the process (code 128 + n)."""
+    """Collect SIGTERM or SIGINT in a list; a second one ends the process (code 128 + n)."""
     seen: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
 
     def note(number: int, frame: FrameType | None) -> None:
-        if seen:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)  # so the second is not held up inside a library
         seen.append(number)
         log.info("%s: saving after this step (again to quit now)", signal.Signals(number).name)
 
-    old = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    old = {number: signal.signal(number, note) for number in numbers}
     try:
         yield seen
     finally:

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from transformer_jax.config import TrainingConfig
+from transformer_jax.disk import DiskError, writing
+from transformer_jax.training.board import Board
 from transformer_jax.training.loss import Sums
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.workdir import WorkDir, append_row, cut_rows
@@ -27,10 +31,15 @@ def log_to(path: Path | None) -> None:
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     handlers[0].setFormatter(logging.Formatter("%(message)s"))
     if path is not None:
-        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        handlers.append(_FileHandler(path, encoding="utf-8"))
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     for handler in handlers:
         log.addHandler(handler)
+
+
+class _FileHandler(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Go on without a line that a full disk does not take; the terminal has it."""
 
 
 class Report:
@@ -41,26 +50,41 @@ class Report:
     """
 
     def __init__(
-        self, workdir: WorkDir, log_every: int, total_steps: int, schedule: Any, state: dict
+        self,
+        workdir: WorkDir,
+        config: TrainingConfig,
+        schedule: Any,
+        lines_of: Callable[[int], list[int]],  # of training text, in the batch of a step
+        state: dict[str, Any],
+        validated: bool = True,
     ) -> None:
-        self._workdir, self._log_every, self._schedule = workdir, log_every, schedule
+        """Go on from a state, dropping the rows after its step and, unless `validated`, the
+        validation at its step."""
+        self._workdir, self._config, self._schedule = workdir, config, schedule
+        self._lines_of = lines_of
         self._window = dict(state.get("window") or _EMPTY)
+        self._usual_loss: float | None = state.get("usual_loss")  # running mean, per token
         self.tokens = int(state.get("tokens", 0))
         self.skipped = int(state.get("skipped", 0))
         self.bad_steps = 0  # updates skipped in a row
         self._pending: tuple[int, StepMetrics] | None = None
         start = int(state.get("step", 0))
+
+        def keep(row: dict[str, Any]) -> bool:
+            return row["step"] < start + (validated or "validation_loss" not in row)
+
         for path in (workdir.metrics, workdir.timings):
-            cut_rows(path, start)
-        self._board = _board(workdir.tensorboard, start)
-        self._step = start
+            cut_rows(path, keep)
+        self._waiting: list[tuple[Path, dict[str, Any]]] = []  # rows not on the disk yet
+        self._board = Board(workdir.tensorboard, start)
+        self.step = start
         self.restart_clock()
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"), BarColumn(None),
             TextColumn("{task.fields[told]}"), TimeElapsedColumn(), TextColumn("left"),
             TimeRemainingColumn(), console=Console(stderr=True), disable=not sys.stderr.isatty(),
         )  # fmt: skip
-        self._task = self._bar.add_task("", total=total_steps, completed=start, told="compiling")
+        self._task = self._bar.add_task("", total=config.steps, completed=start, told="compiling")
 
     def __enter__(self) -> "Report":
         self._bar.start()
@@ -68,12 +92,16 @@ class Report:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-        if self._board is not None:
-            self._board.close()
+        self._board.close()
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold."""
-        return {"window": self._window, "tokens": self.tokens, "skipped": self.skipped}
+        return {
+            "window": dict(self._window),
+            "usual_loss": self._usual_loss,
+            "tokens": self.tokens,
+            "skipped": self.skipped,
+        }
 
     def push(self, step: int, metrics: StepMetrics) -> None:
         """Take in the metrics of a step just dispatched; read those of the step before."""
@@ -89,22 +117,35 @@ class Report:
 
     def _take(self, step: int, metrics: StepMetrics) -> None:
         sums = [float(x) for x in metrics.sums]
-        self._step = step
+        self.step = step
         self.tokens += int(sums[Sums._fields.index("tokens")])
         self.bad_steps = int(metrics.bad_steps)
         if metrics.skipped:
             self.skipped += 1
-            log.warning("step %d: loss or gradient not finite; update skipped", step)
+            self._tell_lines(step, "loss or gradient not finite; update skipped")
         else:
+            self._watch(step, sums, float(metrics.grad_norm))
             window = self._window
             for key, value in zip(Sums._fields, sums, strict=True):
                 window[key] += value
             window["grad_norm"] += float(metrics.grad_norm)
             window["steps"] += 1
-        if step % self._log_every == 0:
+        if step % self._config.log_every == 0:
             self._write(step)
         else:
             self._bar.update(self._task, completed=step)
+
+    def _watch(self, step: int, sums: list[float], norm: float) -> None:
+        """Report a loss that is far above those before it."""
+        loss, usual, bound = sums[0] / max(sums[3], 1), self._usual_loss, self._config.loss_spike
+        if usual is not None and bound is not None and loss > bound * usual:
+            told = f"loss {loss:.4g} is above {bound:g} x {usual:.4g}, the running mean"
+            self._tell_lines(step, f"{told}; gradient norm {norm:.4g}")
+        self._usual_loss = loss if usual is None else 0.9 * usual + 0.1 * loss
+
+    def _tell_lines(self, step: int, what: str) -> None:
+        lines = ", ".join(map(str, self._lines_of(step)))
+        log.warning("step %d: %s; its batch is of lines %s", step, what, lines)
 
     def _write(self, step: int) -> None:
         w, self._window = self._window, dict(_EMPTY)
@@ -120,8 +161,8 @@ class Report:
             "target_tokens": self.tokens,
             "skipped": self.skipped,
         }
-        append_row(self._workdir.metrics, row)
-        self._to_board(step, "train", row)
+        self._append(self._workdir.metrics, row)
+        self._board.add(step, "train", {key: row[key] for key in row if key != "step"})
         now = time.monotonic()
         seconds = max(now - self._clock, 1e-9)
         rate = (self.tokens - self._clock_tokens) / seconds
@@ -130,8 +171,8 @@ class Report:
             "steps_per_s": round((step - self._clock_step) / seconds, 4),
         }
         self.restart_clock()
-        append_row(self._workdir.timings, {"step": step, "time": time.time(), **rates})
-        self._to_board(step, "rate", rates)
+        self._append(self._workdir.timings, {"step": step, "time": time.time(), **rates})
+        self._board.add(step, "rate", rates)
         told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
         self._bar.update(self._task, completed=step, told=told)
         if self._bar.disable:
@@ -140,29 +181,34 @@ class Report:
     def validation(self, step: int, scores: dict[str, float]) -> None:
         """Write the scores of a validation."""
         row = {f"validation_{key}": value for key, value in scores.items()}
-        append_row(self._workdir.metrics, {"step": step, **row})
-        self._to_board(step, "validation", scores)
+        self._append(self._workdir.metrics, {"step": step, **row})
+        self._board.add(step, "validation", scores)
         told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
         log.info("step %d  validation  %s", step, told)
 
     def restart_clock(self) -> None:
         """Leave what happened since the last row, a validation or a save, out of the rates."""
         self._clock, self._clock_tokens = time.monotonic(), self.tokens
-        self._clock_step = self._step
+        self._clock_step = self.step
 
-    def _to_board(self, step: int, group: str, values: dict[str, Any]) -> None:
-        if self._board is not None:
-            for key, value in values.items():
-                if key != "step":
-                    self._board.add_scalar(f"{group}/{key}", value, step)
+    def _append(self, path: Path, row: dict[str, Any]) -> None:
+        self._waiting.append((path, row))
+        try:
+            self.write_out()
+        except DiskError as error:
+            log.warning("%s; %d rows wait in memory", error, len(self._waiting))
+
+    def write_out(self) -> None:
+        """Write the rows that wait for room on the disk.
+
+        Raises:
+          DiskError: if there still is none.
+        """
+        while self._waiting:
+            path, row = self._waiting[0]
+            with writing(str(path), path.parent):
+                append_row(path, row)
+            self._waiting.pop(0)
 
 
 _EMPTY = {"loss": 0.0, "nll": 0.0, "correct": 0.0, "tokens": 0.0, "grad_norm": 0.0, "steps": 0}
-
-
-def _board(path: Path, start: int):
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        return None  # a machine without it trains all the same; metrics.jsonl holds everything
-    return SummaryWriter(str(path), purge_step=start + 1)

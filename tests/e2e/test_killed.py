@@ -1,0 +1,88 @@
+"""A run that is killed again and again ends as one that nothing ever stopped."""
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from trainer import CACHE, SMALL, assert_same_run, finish, read_steps, start, stop, write_corpus
+
+from transformer_jax.workdir import WorkDir, read_rows
+
+
+class Killed:
+    """A run that is stopped at moments of several kinds."""
+
+    def __init__(self, home: Path, cache: Path = CACHE, **changes) -> None:
+        self.home, self.cache, self.changes = home, cache, changes
+        self.workdir = WorkDir(home / "killed")
+        self.codes: list[int] = []
+
+    def newest(self) -> int:
+        """Return the newest step without touching more than names."""
+        names = [path.name for path in self.workdir.checkpoints.glob("*")]
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    def saving(self, least: int) -> bool:
+        """Say whether a checkpoint later than `least` is being written right now."""
+        partial = self.workdir.checkpoints.glob("*.orbax-checkpoint-tmp*")
+        return any(int(path.name.partition(".")[0]) > least for path in partial)
+
+    def building(self) -> bool:
+        return any((self.cache / "tokens").glob("*.partial"))
+
+    def stop(self, number: signal.Signals, kind: str, delay: float, saves: int = 0) -> None:
+        """Start, and stop at a moment of a kind; what was saved before stays readable."""
+        before = self.newest()
+        for left in self.workdir.checkpoints.glob("*.orbax-checkpoint-tmp*"):
+            left.rename(left.with_name("0.deleted"))  # else it looks like a save of this start
+        least = before + saves * int(SMALL["checkpoint.every_steps"])
+        moments = {
+            "building": self.building,
+            "saving": lambda: self.saving(least),
+            "training": lambda: self.newest() > least,
+            "anywhere": lambda: True,
+        }
+        process = start(self.home, "killed", cache=self.cache, **self.changes)
+        code = stop(process, number, moments[kind], delay)
+        assert code is not None, "it ended before the moment came: give it more steps"
+        self.codes.append(code)
+        assert max(read_steps(self.workdir), default=0) == self.newest() >= before
+
+    def compare(self) -> None:
+        assert finish(self.home, "killed", cache=self.cache, **self.changes) == 0
+        assert finish(self.home, "whole", **self.changes) == 0
+        assert_same_run(self.workdir, WorkDir(self.home / "whole"))
+        rows = read_rows(self.workdir.metrics)
+        assert rows[-1]["step"] == self.changes["training.steps"]
+        assert not any(self.workdir.checkpoints.glob("*.damaged"))
+
+
+def test_killed_in_a_save(tmp_path):
+    """The short case: SIGKILL in the middle of a save."""
+    write_corpus(tmp_path / "corpus", 300)
+    run = Killed(tmp_path, **{"training.steps": 16})
+    run.stop(signal.SIGKILL, "saving", 0.02)
+    assert run.codes == [-signal.SIGKILL]
+    run.compare()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_stopped_at_random_moments(tmp_path, number):
+    """20 moments: 3 while the cache is being built, 7 in saves, 5 in training, 5 anywhere."""
+    write_corpus(tmp_path / "corpus", 20_000)
+    generator = random.Random(int(number))
+    run = Killed(tmp_path, tmp_path / "cache", **{"training.steps": 1000})
+    kinds = ["saving"] * 7 + ["training"] * 5 + ["anywhere"] * 5
+    generator.shuffle(kinds)
+    for kind in ["building"] * 3 + kinds:
+        longest = {"building": 0.3, "saving": 0.2, "training": 3.0, "anywhere": 15.0}[kind]
+        run.stop(number, kind, generator.uniform(0, longest), generator.randrange(20))
+        print(kind, run.codes[-1], run.newest(), flush=True)
+    if number == signal.SIGTERM:
+        assert set(run.codes) <= {75, -signal.SIGTERM}  # saved, or before training began
+        assert run.codes.count(75) >= 8
+    else:
+        assert set(run.codes) == {-signal.SIGKILL}
+    run.compare()

@@ -1,0 +1,231 @@
+"""What is loaded from outside is read, or refused with one clear line: never a traceback.
+
+A short run here; the long one (e2e) gives every loader its share of 100,000 inputs.
+"""
+
+import gzip
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.config import CheckpointConfig, Experiment, door, override, parse, to_json
+from transformer_jax.data import token_store
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.sources import read_lines
+from transformer_jax.errors import UserError
+from transformer_jax.integrity import seal
+from transformer_jax.workdir import WorkDir, read_rows
+
+SHORT, LONG = 60, 17_000
+FIELDS = [
+    f"{group}.{name}" if isinstance(value, dict) else group
+    for group, value in json.loads(to_json(Experiment())).items()
+    for name in (value if isinstance(value, dict) else [""])
+]
+PLACE = Path(tempfile.mkdtemp(prefix="fuzz"))  # one for all inputs: hypothesis has no tmp_path
+
+
+def counted(strategy):
+    """Make a test of many inputs: a short one, and a long one that is marked e2e."""
+
+    def wrap(check):
+        def run(count: int) -> None:
+            quiet = settings(
+                max_examples=count, deadline=None, database=None, derandomize=True,
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            seen = []
+
+            def once(value):
+                seen.append(1)
+                check(value)
+
+            quiet(given(strategy)(once))()
+            print(f"{check.__name__}: {len(seen)} inputs")
+
+        run.__doc__ = check.__doc__
+        counts = [SHORT, pytest.param(LONG, marks=pytest.mark.e2e)]
+        return pytest.mark.parametrize("count", counts)(run)
+
+    return wrap
+
+
+def one_line(error: UserError, start: object = "") -> None:
+    assert str(error)
+    assert "\n" not in str(error)
+    assert str(error).startswith(str(start))
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+json_values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def damaged(good: bytes):
+    """Return a strategy of bytes: any, or good ones that are cut, changed or have some put in."""
+    place = st.integers(0, len(good) - 1)
+    return st.one_of(
+        st.binary(max_size=60),
+        place.map(lambda at: good[:at]),
+        st.tuples(place, st.integers(0, 255)).map(
+            lambda change: good[: change[0]] + bytes([change[1]]) + good[change[0] + 1 :]
+        ),
+        st.tuples(place, st.binary(max_size=6)).map(
+            lambda change: good[: change[0]] + change[1] + good[change[0] :]
+        ),
+    )
+
+
+ODD = ["None", "True", "1e999", "-1", "0", "nan", "()", "(1,", "9" * 5000, "١", "1_0"]
+
+
+@counted(
+    st.tuples(
+        st.sampled_from(FIELDS) | st.text(max_size=20),
+        st.text(max_size=20) | st.sampled_from(ODD) | st.integers().map(str) | st.floats().map(str),
+    )
+)
+def test_overrides(change):
+    path, text = change
+    config = door(Experiment())
+    try:
+        override(config, path, text)
+        assert isinstance(parse(config), Experiment)
+    except UserError as error:
+        one_line(error)
+
+
+def _config(change) -> bytes:
+    path, value, cut = change
+    values = json.loads(to_json(Experiment()))
+    group, _, name = path.partition(".")
+    if name and isinstance(values.get(group), dict):
+        values[group][name] = value
+    else:
+        values[path] = value
+    return json.dumps(values).encode()[: None if cut else -1]
+
+
+@counted(
+    st.tuples(st.sampled_from(FIELDS) | st.text(max_size=9), json_values, st.booleans()).map(
+        _config
+    )
+    | json_values.map(lambda values: json.dumps(values).encode())
+    | damaged(to_json(Experiment()).encode())
+)
+def test_config_json(raw):
+    workdir = WorkDir(PLACE)
+    workdir.config.write_bytes(raw)
+    try:
+        assert isinstance(workdir.experiment(), Experiment)
+    except UserError as error:
+        one_line(error)
+
+
+@counted(damaged("ein Wort\r\nzwei\u2028Wörter\n\n\x85drei\n".encode()))
+def test_text(raw):
+    path = PLACE / "text.de"
+    path.write_bytes(raw)
+    try:
+        lines = read_lines(path)
+        assert not any("\n" in line for line in lines)
+        raw = raw.removeprefix("\ufeff".encode())
+        assert len(lines) == raw.count(b"\n") + (raw[-1:] not in (b"", b"\n"))
+    except UserError as error:
+        one_line(error, path)
+
+
+@counted(damaged(gzip.compress("ein Wort\nzwei Wörter\n".encode(), mtime=0)))
+def test_gz(raw):
+    path = PLACE / "text.de.gz"
+    path.write_bytes(raw)
+    try:
+        assert isinstance(read_lines(path), list)
+    except UserError as error:
+        one_line(error)
+
+
+def _store() -> dict[str, bytes]:
+    side = Ragged.from_lists([[5, 6, 2], [7, 2]])
+    files = {
+        f"{name}.{part}": getattr(side, part).tobytes()
+        for name in ("src", "tgt") for part in ("ids", "offsets")
+    }  # fmt: skip
+    place = PLACE / "good"
+    place.mkdir()
+    sums = {}
+    for name, raw in files.items():
+        (place / name).write_bytes(raw)
+        sums[name] = token_store._sum(place / name)
+    return {**files, "sums.json": json.dumps(sums).encode()}
+
+
+STORE = _store()
+
+
+@counted(
+    st.sampled_from(sorted(STORE)).flatmap(
+        lambda name: st.tuples(st.just(name), damaged(STORE[name]))
+    )
+    | json_values.map(lambda values: ("sums.json", json.dumps(values).encode()))
+)
+def test_token_store(change):
+    """It is whole and right, or made anew."""
+    place = PLACE / "store"
+    place.mkdir(exist_ok=True)
+    for name, raw in (STORE | dict([change])).items():
+        (place / name).write_bytes(raw)
+    store = token_store._read(place)
+    if store is not None:
+        for side in store:
+            np.testing.assert_array_equal(side.ids, [5, 6, 2, 7, 2])
+            np.testing.assert_array_equal(side.offsets, [0, 3, 5])
+
+
+RECORD = {"host": {"step": 3}, "scores": {"loss": 2.5}, "passing": False, "arrays": {"a": "b c"}}
+
+
+@counted(
+    damaged(json.dumps(seal(RECORD)).encode())
+    | json_values.map(lambda values: json.dumps(values).encode())
+)
+def test_checkpoint_record(raw):
+    place = PLACE / "checkpoints/3/record"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "metadata").write_bytes(raw)
+    try:
+        assert Checkpoints(PLACE / "checkpoints", CheckpointConfig()).record(3) == RECORD
+    except DamagedCheckpoint as error:
+        one_line(error)
+
+
+@counted(damaged(b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": null}\n'))
+def test_rows(raw):
+    path = PLACE / "rows.jsonl"
+    path.write_bytes(raw)
+    try:
+        assert all(type(row["step"]) is int for row in read_rows(path))
+    except UserError as error:
+        one_line(error, path)
+
+
+def test_nothing_that_is_loaded_can_run_code():
+    """No pickle, no eval; a config file of Python is run for `train --config` alone."""
+    sources = {
+        path: path.read_text() for path in Path(token_store.__file__).parents[1].rglob("*.py")
+    }
+    for path, text in sources.items():
+        for word in ("pickle", "eval(", "exec(", "marshal", "shelve", "dill", "np.load(", "yaml"):
+            assert word not in text.replace(".eval(", ""), (path, word)
+        assert ("runpy" in text) == (path.name == "arguments.py")

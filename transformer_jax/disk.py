@@ -1,0 +1,80 @@
+"""Files written whole or not at all, and what to say of a disk that does not take them."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from absl import logging as absl_logging
+
+from transformer_jax.errors import UserError
+
+
+class DiskError(UserError):
+    """The disk is full or fails; the message is one line that says for what, and what room is."""
+
+
+@contextmanager
+def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
+    """Turn errors of the disk into a DiskError that names `what` and the room at `place`.
+
+    `need` is how many bytes `what` takes, where that is known.
+    """
+    try:
+        yield
+    except DiskError:
+        raise
+    except (OSError, ValueError) as error:
+        told = re.search(r"([^:]*) \[os_error_code=", str(error))  # TensorStore's ValueErrors
+        if not isinstance(error, OSError) and told is None:
+            raise
+        reason = told[1].strip() if told else error.strerror if isinstance(error, OSError) else ""
+        existing = next(path for path in (place, *place.parents) if path.is_dir())
+        room = f"{shutil.disk_usage(existing).free / 1e6:,.1f} MB free in {existing}"
+        needed = f"at most {need / 1e6:,.1f} MB needed, " if need else ""
+        raise DiskError(f"{what} cannot be written: {reason or error} ({needed}{room})") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep absl, through which Orbax logs, from printing tracebacks of what is raised as well."""
+    before = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    try:
+        yield
+    finally:
+        absl_logging.set_verbosity(before)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a file all of the text or nothing."""
+    with open(path, "ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        rest = text.encode()
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            file.truncate(size)
+            raise

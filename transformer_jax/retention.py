@@ -1,0 +1,53 @@
+"""Which checkpoint is the best, which are kept, and which ones a name stands for."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from transformer_jax.config import CheckpointConfig, average_count
+from transformer_jax.errors import UserError
+
+
+class Record(TypedDict):
+    """What a checkpoint holds beside its arrays."""
+
+    host: dict[str, Any]  # values of the host, to go on from
+    scores: dict[str, float] | None  # of validation; None as long as it did not run
+    passing: bool  # a run that goes on past this step would not have it, or not its scores
+    arrays: dict[str, str]  # a checksum of each
+
+
+def best(records: Mapping[int, Record], by: str) -> int | None:
+    """Return the step with the greatest BLEU or the least loss, or None if none has a score."""
+    sign = 1 if by == "bleu" else -1
+    values = {step: sign * it["scores"][by] for step, it in records.items() if it["scores"]}
+    ranked = [(value, step) for step, value in values.items() if math.isfinite(value)]
+    return max(ranked)[1] if ranked else None
+
+
+def kept(records: Mapping[int, Record], config: CheckpointConfig) -> set[int]:
+    """Return the newest step, the last `keep_last` and the best; passing ones only as the newest.
+
+    So what is kept, and what `average:N` is the mean of, does not depend on interruptions.
+    """
+    newest = max(records)
+    lasting = {step: record for step, record in records.items() if not record["passing"]}
+    chosen = best(lasting | {newest: records[newest]}, config.best_by)
+    return {newest, *sorted(lasting)[-config.keep_last :], newest if chosen is None else chosen}
+
+
+def choose(name: str, steps: Sequence[int], best_step: Callable[[], int]) -> list[int]:
+    """Return those of the saved steps that best, last, STEP or average:N stand for.
+
+    Raises:
+      UserError: if there are none such.
+    """
+    count = average_count(name)
+    if count is not None:
+        if len(steps) < count:
+            raise UserError(f"checkpoint={name}: only {len(steps)} are saved, {steps}")
+        return list(steps[-count:])
+    step = best_step() if name == "best" else steps[-1] if name == "last" else int(name)
+    if step not in steps:
+        raise UserError(f"checkpoint={name}: not saved; there are {steps}")
+    return [step]

@@ -1,0 +1,55 @@
+"""Curves for TensorBoard."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+class Board:
+    """Event files, written at once.
+
+    tensorboardX's own SummaryWriter hands events to a thread, which a full disk ends; from then on
+    the trainer would wait for it. Here what cannot be written is left out: metrics.jsonl has it.
+    """
+
+    def __init__(self, directory: Path, start: int) -> None:
+        self._directory, self._start = directory, start
+        self._writer: Any = None
+        try:
+            from tensorboardX import event_file_writer, proto, summary
+        except ImportError:
+            self._library: Any = None  # a machine without it trains all the same
+        else:
+            self._library = event_file_writer, proto.event_pb2, summary
+
+    def add(self, step: int, group: str, values: Mapping[str, Any]) -> None:
+        """Write the values of a step as group/name."""
+        if self._library is None:
+            return
+        files, events, summary = self._library
+        try:
+            if self._writer is None:
+                self._directory.mkdir(exist_ok=True)
+                name = str(self._directory / "events")
+                self._writer = files.EventsWriter(name, f".{time.time_ns()}")
+                # It hides what a killed run wrote beyond its last checkpoint.
+                log = events.SessionLog(status=events.SessionLog.START)
+                self._write(events.Event(session_log=log), self._start + 1)
+            for name, value in values.items():
+                self._write(events.Event(summary=summary.scalar(f"{group}/{name}", value)), step)
+            self._writer.flush()
+        except OSError:
+            self.close()  # the next ones go into a new file
+
+    def _write(self, event: Any, step: int) -> None:
+        event.step, event.wall_time = step, time.time()
+        self._writer.write_event(event)
+
+    def close(self) -> None:
+        """Close the file."""
+        writer, self._writer = self._writer, None
+        with suppress(OSError):
+            if writer is not None:
+                writer.close()
