@@ -110,8 +110,10 @@ def append_row(path: Path, row: dict[str, Any]) -> None:
     append_text(path, json.dumps(clean) + "\n")
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path, key: str = "step") -> list[dict[str, Any]]:
     """Read the rows of a JSON-lines file; a last line cut short by a crash is left out.
+
+    Each row has an integer under `key`.
 
     Raises:
       UserError: if another line is no row.
@@ -121,7 +123,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines[:-1], 1):
         try:
             row = json.loads(line)
-            if type(row["step"]) is not int:
+            if type(row[key]) is not int:
                 raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError):
             raise UserError(f"{path}:{number}: damaged; mend or delete this line") from None

@@ -62,7 +62,7 @@ class Record:
         return [] if trained == [DIVERGED] or split is None or is_scored(point, split) else score
 
     def _rows(self, point: Point) -> list[dict[str, Any]]:
-        return [row for row in read_rows(self._path) if row["point"] == point.name]
+        return [row for row in read_rows(self._path, "code") if row["point"] == point.name]
 
 
 def score_file(point: Point, split: str) -> Path:
