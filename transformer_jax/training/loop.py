@@ -155,22 +155,23 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
             progress.seconds = time.monotonic() - clock
             last = progress.why_finished(config, step) is not None
             due = last or step % run.validate_every == 0
-            if due or signals or step % run.save_every == 0:
+            stopping = bool(signals)  # asked once: a signal from here on is for the next step
+            if due or stopping or step % run.save_every == 0:
                 report.flush()
                 trained = time.monotonic()
                 if report.bad_steps < config.max_bad_steps:
                     saved = _save(run, step, state, progress, report, last)
                     # After a signal there may be no time for it: the next start makes up for it.
                     validated = not due or (
-                        not signals and _validate(run, step, state, progress, report)
+                        not stopping and _validate(run, step, state, progress, report)
                     )
                 clock += time.monotonic() - trained  # neither of them is training time
                 report.restart_clock()
             if report.bad_steps >= config.max_bad_steps:
                 return Outcome.DIVERGED
-            if not saved and (signals or run.experiment.checkpoint.on_failed_save == "stop"):
+            if not saved and (stopping or run.experiment.checkpoint.on_failed_save == "stop"):
                 return Outcome.UNSAVED
-            if signals and not (last and validated):
+            if stopping:
                 return Outcome.INTERRUPTED
     return Outcome.FINISHED if saved and validated else Outcome.UNSAVED
 
