@@ -1,23 +1,28 @@
 """One training run, from a config to an exit code."""
 
+import logging
 import platform
 from collections import defaultdict
+from contextlib import nullcontext
 
 import jax
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
 from transformer_jax.data.batching import BatchSource
+from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
-from transformer_jax.sharding.mesh import make_mesh
+from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
+from transformer_jax.sharding.processes import together
 from transformer_jax.training.loop import Outcome, Progress, Run, restore, train
 from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.profiling import Times, traced
 from transformer_jax.training.report import Report, log, log_to
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import init_state
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.step import jit_train_step, make_train_step
 from transformer_jax.workdir import WorkDir, cache_dir
 
 
@@ -28,12 +33,22 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
     """
     changed = workdir.check(experiment)
-    mesh = make_mesh(experiment.mesh, experiment.data.rows_divisible_by)
+    mesh = make_mesh(experiment.mesh)
+    check_mesh(mesh, experiment)
+    first = jax.process_index() == 0
+    if not first:
+        together("prepare")  # the first process makes what all of them read
+        if not workdir.config.exists():
+            raise UserError(f"--workdir={workdir.path}: must be one that all processes share")
     prepared = prepare(experiment, workdir)
     use_compilation_cache()
-    with workdir.claim(experiment):
-        prepared.tokenizers.save(workdir.path)
-        log_to(workdir.log)
+    with workdir.claim(experiment) if first else nullcontext():
+        log_to(workdir.log if first else None)
+        if first:
+            prepared.tokenizers.save(workdir.path)
+            together("prepare")
+        else:
+            log.setLevel(logging.WARNING)
         for line in changed:
             log.info("changed since the last start: %s", line)
         return _train(experiment, workdir, prepared, mesh)
@@ -44,16 +59,18 @@ def _train(experiment: Experiment, workdir: WorkDir, prepared: Prepared, mesh) -
     model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
     schedule = make_schedule(experiment.optimizer, experiment.model.d_model, config.steps)
     tx = make_optimizer(experiment.optimizer, schedule)
-    source = BatchSource(prepared.train, prepared.plan, jax.process_index(), jax.process_count())
+    source = BatchSource(prepared.train, prepared.plan, *row_share(mesh))
     validate = make_validation(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    step = jax.jit(make_train_step(model, tx, config, experiment.seed), donate_argnums=0)
+    state = init_state(model, tx, experiment.seed, mesh)
+    step = jit_train_step(make_train_step(model, tx, config, experiment.seed), state, mesh)
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
     run = Run(experiment, step, source, mesh, checkpoints, validate)
 
-    state, host = restore(run, init_state(model, tx, experiment.seed, mesh))
+    state, host = restore(run, state)
+    run.step = traced(step, int(state.step), experiment.profile.steps, workdir.path / "profile")
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
     progress = Progress(**{key: host[key] for key in vars(Progress()) if key in host})
@@ -64,8 +81,10 @@ def _train(experiment: Experiment, workdir: WorkDir, prepared: Prepared, mesh) -
     if reason is not None:
         log.info("already finished at step %d: %s", state.step, reason)
         return Outcome.FINISHED
+    run.times = Times()
     with Report(workdir, config.log_every, config.steps, schedule, host) as report:
         outcome = train(run, state, progress, report)
+    log.info(run.times.told())
     _say_goodbye(outcome, workdir, checkpoints, experiment)
     checkpoints.close()
     return outcome

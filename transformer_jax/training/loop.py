@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -16,7 +16,9 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, TrainingConfig
 from transformer_jax.data.batching import BatchSource
+from transformer_jax.sharding.processes import Agreement
 from transformer_jax.training.feed import feed
+from transformer_jax.training.profiling import Times
 from transformer_jax.training.report import Report, log
 from transformer_jax.training.state import TrainState, abstract
 
@@ -61,6 +63,7 @@ class Run:
     mesh: Mesh
     checkpoints: Checkpoints
     validate: Callable[[Any], Scores]  # of parameters
+    times: Times = field(default_factory=Times)
 
 
 def restore(run: Run, state: TrainState) -> tuple[TrainState, dict]:
@@ -78,34 +81,38 @@ def train(run: Run, state: TrainState, progress: Progress, report: Report) -> Ou
     config, every = run.experiment.training, run.experiment.evaluation.every_steps
     step = int(state.step)
     batches = feed(run.source, run.mesh, step)
+    agree = Agreement(run.mesh)  # one process's signal or clock stops all of them after one step
     with jax.set_mesh(run.mesh), stop_signals() as signals:
         clock = time.monotonic() - progress.seconds
         while progress.why_finished(config, step) is None:
-            state, metrics = run.step(state, next(batches))
+            with run.times.on("input"):
+                batch = next(batches)
+            state, metrics = run.step(state, batch)
             step += 1
             report.push(step, metrics)  # reads the step before, while this one runs
-            progress.seconds = time.monotonic() - clock
+            progress.seconds, stopping = agree(time.monotonic() - clock, len(signals))
             last = progress.why_finished(config, step) is not None
             validation_due = last or step % every == 0  # after a signal too: it is part of the run
-            if validation_due or signals or step % run.experiment.checkpoint.every_steps == 0:
+            if validation_due or stopping or step % run.experiment.checkpoint.every_steps == 0:
                 report.flush()
-                progress.seconds = time.monotonic() - clock
+                paused = time.monotonic()
                 if report.bad_steps < config.max_bad_steps:
                     scores = (
                         _validate(run, step, state, progress, report) if validation_due else None
                     )
                     _save(run, step, state, progress, report, scores)
-                clock = time.monotonic() - progress.seconds  # neither of them is training time
+                clock += time.monotonic() - paused  # neither of them is training time
                 report.restart_clock()
             if report.bad_steps >= config.max_bad_steps:
                 return Outcome.DIVERGED
-            if signals and not last:
+            if stopping and not last:
                 return Outcome.INTERRUPTED
     return Outcome.FINISHED
 
 
 def _validate(run: Run, step: int, state: TrainState, progress: Progress, report: Report) -> Scores:
-    scores = run.validate(state.params)
+    with run.times.on("evaluation"):
+        scores = run.validate(state.params)
     report.validation(step, scores)
     by = run.experiment.checkpoint.best_by
     score = scores[by] if by == "bleu" else -scores[by]
@@ -126,7 +133,8 @@ def _save(
     if scores is not None and not all(map(math.isfinite, scores.values())):
         scores = None  # a checkpoint without a score can be the last, but never the best
     host = {"step": step, **vars(progress), **report.state()}
-    run.checkpoints.save(step, state.params, _training(state), host, scores)
+    with run.times.on("checkpoint"):
+        run.checkpoints.save(step, state.params, _training(state), host, scores)
 
 
 @contextmanager

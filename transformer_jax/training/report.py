@@ -43,6 +43,7 @@ class Report:
     def __init__(
         self, workdir: WorkDir, log_every: int, total_steps: int, schedule: Any, state: dict
     ) -> None:
+        self._writes = jax.process_index() == 0  # the others only keep the sums
         self._workdir, self._log_every, self._schedule = workdir, log_every, schedule
         self._window = dict(state.get("window") or _EMPTY)
         self.tokens = int(state.get("tokens", 0))
@@ -50,15 +51,17 @@ class Report:
         self.bad_steps = 0  # updates skipped in a row
         self._pending: tuple[int, StepMetrics] | None = None
         start = int(state.get("step", 0))
-        for path in (workdir.metrics, workdir.timings):
-            cut_rows(path, start)
-        self._board = _board(workdir.tensorboard, start)
+        if self._writes:
+            for path in (workdir.metrics, workdir.timings):
+                cut_rows(path, start)
+        self._board = _board(workdir.tensorboard, start) if self._writes else None
         self._step = start
         self.restart_clock()
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"), BarColumn(None),
             TextColumn("{task.fields[told]}"), TimeElapsedColumn(), TextColumn("left"),
-            TimeRemainingColumn(), console=Console(stderr=True), disable=not sys.stderr.isatty(),
+            TimeRemainingColumn(), console=Console(stderr=True),
+            disable=not (sys.stderr.isatty() and self._writes),
         )  # fmt: skip
         self._task = self._bar.add_task("", total=total_steps, completed=start, told="compiling")
 
@@ -120,7 +123,7 @@ class Report:
             "target_tokens": self.tokens,
             "skipped": self.skipped,
         }
-        append_row(self._workdir.metrics, row)
+        self._append(self._workdir.metrics, row)
         self._to_board(step, "train", row)
         now = time.monotonic()
         seconds = max(now - self._clock, 1e-9)
@@ -130,7 +133,7 @@ class Report:
             "steps_per_s": round((step - self._clock_step) / seconds, 4),
         }
         self.restart_clock()
-        append_row(self._workdir.timings, {"step": step, "time": time.time(), **rates})
+        self._append(self._workdir.timings, {"step": step, "time": time.time(), **rates})
         self._to_board(step, "rate", rates)
         told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
         self._bar.update(self._task, completed=step, told=told)
@@ -140,7 +143,7 @@ class Report:
     def validation(self, step: int, scores: dict[str, float]) -> None:
         """Write the scores of a validation."""
         row = {f"validation_{key}": value for key, value in scores.items()}
-        append_row(self._workdir.metrics, {"step": step, **row})
+        self._append(self._workdir.metrics, {"step": step, **row})
         self._to_board(step, "validation", scores)
         told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
         log.info("step %d  validation  %s", step, told)
@@ -149,6 +152,10 @@ class Report:
         """Leave what happened since the last row, a validation or a save, out of the rates."""
         self._clock, self._clock_tokens = time.monotonic(), self.tokens
         self._clock_step = self._step
+
+    def _append(self, path: Path, row: dict[str, Any]) -> None:
+        if self._writes:
+            append_row(path, row)
 
     def _to_board(self, step: int, group: str, values: dict[str, Any]) -> None:
         if self._board is not None:
