@@ -97,6 +97,8 @@ TABLES = {
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
     (config.ModelConfig, "attention"): "nn.attention.heads.MECHANISMS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
+    (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",
+    (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
