@@ -10,6 +10,7 @@ COMMANDS = {
     "average": "save the mean of the last checkpoints",
     "export": "write a trained model for another engine",
     "inspect": "show what a work directory holds",
+    "plan": "tell what a run would take, without training",
     "score": "print log-probabilities of given translations",
     "translate": "translate standard input line by line",
 }
