@@ -22,8 +22,8 @@ from transformer_jax.sharding.mesh import AXES, on_every_device
 
 log = logging.getLogger("transformer_jax")
 
-SILENCE = 30.0  # seconds without a sign of life after which a process counts as gone
-_PERIOD = 2.0  # seconds between signs of life
+SILENCE = 20.0  # seconds without a sign of life after which a process counts as gone
+_PERIOD = 1.0  # seconds between signs of life
 GONE = 75  # the exit code of those that remain: the same command again goes on
 
 
@@ -46,7 +46,8 @@ def joined(
         return
     _connect(coordinator, num_processes, process_id)
     over = threading.Event()
-    threading.Thread(target=_watch, args=(over,), daemon=True).start()
+    watch = threading.Thread(target=_watch, args=(over,), daemon=True)
+    watch.start()
     try:
         yield
         together("the end")  # nobody leaves while another needs it
@@ -54,6 +55,7 @@ def joined(
         _fail(error)
         raise
     over.set()
+    watch.join()  # a thread that waits in the store would not survive the end of the interpreter
 
 
 def _connect(coordinator: str, num_processes: int | None, process_id: int | None) -> None:
@@ -118,7 +120,9 @@ def _store() -> Any:
 def _watch(over: threading.Event) -> None:
     """Give signs of life, and look for those of the others, until the program is over."""
     store, me = _store(), distributed.global_state.process_id
-    heard: dict[str, tuple[str, float]] = {}  # by process: its last sign, and when it came
+    # By process, its last sign and how often it was the same. Looks are counted and not seconds, so
+    # that after a computer slept nobody takes the others for dead.
+    heard: dict[str, tuple[str, int]] = {}
     count = 0
     while not over.is_set():
         try:
@@ -126,10 +130,9 @@ def _watch(over: threading.Event) -> None:
             sign = f"{count} {socket.gethostname()}"
             store.key_value_set(f"alive/{me}", sign, allow_overwrite=True)
             for key, sign in store.key_value_dir_get("alive/"):
-                old, since = heard.get(key, ("", 0.0))
-                if old != sign:
-                    heard[key] = sign, time.monotonic()
-                elif time.monotonic() - since > SILENCE:
+                old, missed = heard.get(key, ("", 0))
+                heard[key] = sign, missed + 1 if sign == old else 0
+                if missed * _PERIOD >= SILENCE:
                     name = f"process {key.rpartition('/')[2]} ({sign.partition(' ')[2]})"
                     _say_goodbye(GONE, f"{name} has given no sign of life for {SILENCE:.0f} s")
             code, _, told = store.blocking_key_value_get("gone", int(_PERIOD * 1000)).partition(" ")
