@@ -29,7 +29,8 @@ def main(argv: Sequence[str]) -> int:
 
     # Without an accelerator, a mesh of any size is compiled for simulated devices.
     wanted = math.prod(size for size in astuple(experiment.mesh) if size != -1)
-    jax.config.update("jax_num_cpu_devices", wanted)
+    if wanted > 1:
+        jax.config.update("jax_num_cpu_devices", wanted)
 
     from transformer_jax.experiments.plan import report
 
