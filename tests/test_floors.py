@@ -99,10 +99,14 @@ TABLES = {
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
     (config.ModelConfig, "attention"): "nn.attention.heads.MECHANISMS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
+    (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",
+    (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
     (config.DecodingConfig, "length_penalty"): "decoding.penalty.PENALTIES",
+    (config.DecodingConfig, "rerank"): "decoding.risk.RISKS",
+    (config.DecodingConfig, "ensemble"): "decoding.stepper.ENSEMBLES",
 }
 
 
@@ -126,6 +130,7 @@ BRANCHES = {
     "on_failed_save": "training.loop.train",
     "bleu_tokenize": "sacrebleu",
     "stop": "decoding.beam",
+    "search": "decoding.translate",
 }
 
 

@@ -14,6 +14,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Ragged, collate, one_per_row
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.models.build import abstract_params, build
+from transformer_jax.models.stack import LOOPS, REMATS
 from transformer_jax.nn.attention.heads import MECHANISMS
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.norm import NORMS
@@ -35,6 +36,8 @@ TABLES = {
     "norm": NORMS,
     "activation": ACTIVATIONS,
     "attention": MECHANISMS,
+    "layer_loop": LOOPS,
+    "remat": REMATS,
 }
 
 

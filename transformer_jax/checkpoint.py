@@ -19,14 +19,11 @@ import orbax.checkpoint as ocp
 from transformer_jax.config import CheckpointConfig
 from transformer_jax.disk import DiskError, quiet, write_text, writing
 from transformer_jax.errors import UserError
-from transformer_jax.integrity import checksums, mismatch, seal, unseal
+from transformer_jax.integrity import DamagedCheckpoint, checksums, mismatch, seal, unseal
 from transformer_jax.retention import Record, best, choose, kept
+from transformer_jax.sharding.processes import together
 
 _RECORD = "record/metadata"  # in the directory of a step; where Orbax puts JSON
-
-
-class DamagedCheckpoint(UserError):
-    """What was read is not what was saved."""
 
 
 class Checkpoints:
@@ -38,6 +35,7 @@ class Checkpoints:
     def __init__(self, directory: Path, config: CheckpointConfig) -> None:
         self._directory, self._config = directory.absolute(), config
         self._records: dict[int, Record] = {}
+        self._writes = jax.process_index() == 0  # of several processes; Orbax divides its own work
         self._open_manager: ocp.CheckpointManager | None = None
 
     @property
@@ -54,8 +52,6 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Return the steps that are saved, ascending."""
         return sorted(self._manager.all_steps()) if self._directory.is_dir() else []
-
-    # --- saving ---------------------------------------------------------------------------------
 
     def save(
         self,
@@ -95,7 +91,9 @@ class Checkpoints:
         """
         record = cast(Record, {**self.record(step), **changes})
         with self._writing(f"the record of checkpoint {step}"):
-            write_text(self._directory / str(step) / _RECORD, json.dumps(seal({**record})))
+            if self._writes:
+                write_text(self._directory / str(step) / _RECORD, json.dumps(seal({**record})))
+            together(f"record {step}")
             self._records[step] = record
             self._prune()
 
@@ -117,15 +115,20 @@ class Checkpoints:
                 records[step] = self.record(step)
             except DamagedCheckpoint:  # without scores it ages out like the others
                 records[step] = Record(host={}, scores=None, passing=False, arrays={})
-        for step in records.keys() - kept(records, self._config):
+        for step in sorted(records.keys() - kept(records, self._config)):
             # Renamed first: what is half-deleted must not look like a checkpoint.
-            shutil.rmtree(self.set_aside(step, "deleted"), ignore_errors=True)
+            place = self.set_aside(step, "deleted")
+            if self._writes:
+                shutil.rmtree(place, ignore_errors=True)
 
     def set_aside(self, step: int, ending: str = "damaged") -> Path:
         """Rename a step to <step>.<ending>, so that it is counted and chosen no more."""
         place = self._directory / f"{step}.{ending}"
-        shutil.rmtree(place, ignore_errors=True)
-        (self._directory / str(step)).rename(place)
+        together(f"to set {step} aside")  # every process has read what it wants of it
+        if self._writes:
+            shutil.rmtree(place, ignore_errors=True)
+            (self._directory / str(step)).rename(place)
+        together(f"{step} is set aside")
         self._records.pop(step, None)
         self._manager.reload()
         return place
@@ -134,11 +137,12 @@ class Checkpoints:
         """Delete what a killed or failed save or deletion left, and return the names of it."""
         endings = ("*.orbax-checkpoint-tmp*", "*.deleted")
         left = [path for ending in endings for path in self._directory.glob(ending)]
-        for path in left:
-            shutil.rmtree(path, ignore_errors=True)
+        together("to clean")
+        if self._writes:
+            for path in left:
+                shutil.rmtree(path, ignore_errors=True)
+        together("cleaned")
         return [path.name for path in left]
-
-    # --- restoring ------------------------------------------------------------------------------
 
     def restore(self, step: int, params: Any, training: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Return (params, training, host) of a step, laid out like the given abstract trees.
@@ -200,8 +204,6 @@ class Checkpoints:
         """Return the validation scores of a step, or None if validation did not run."""
         return self.record(step)["scores"]
 
-    # --- choosing -------------------------------------------------------------------------------
-
     def best(self) -> int:
         """Return the step with the best score, or the last step if none has a score."""
         records = {step: self.record(step) for step in self._require()}
@@ -240,6 +242,6 @@ class Checkpoints:
         )
 
     def close(self) -> None:
-        """Finish what is being written."""
+        """Let go of what Orbax holds."""
         if self._open_manager is not None:
             self._open_manager.close()

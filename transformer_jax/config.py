@@ -61,13 +61,20 @@ class ModelConfig:
     norm: Literal["layer_norm"] = "layer_norm"
     norm_epsilon: float = 1e-6  # added to the variance; tensor2tensor's value
     activation: Literal["relu"] = "relu"
-    attention: Literal["dense"] = "dense"
+    # "dense": all pairs as written in the paper. "fused": jax.nn.dot_product_attention, which never
+    # stores them; by cuDNN on a GPU in bfloat16, by XLA elsewhere, with a warning that says why.
+    attention: Literal["dense", "fused"] = "dense"
     positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned"] = "sinusoidal"
     max_positions: int = 512  # rows of a learned position table; sinusoids have no limit
     # Which tables are one: "all" both embeddings and the pre-softmax matrix (paper 3.4),
     # "decoder" target embedding and pre-softmax, "none" three tables.
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
     compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products; params: float32
+    # Speed and memory alone; parameters, checkpoints and results are the same.
+    layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: compiles one layer, runs slower
+    # What the way back computes again, to save memory: "none"; "dots": all of a layer but its
+    # products with parameters; "full": all of a layer from its input.
+    remat: Literal["none", "dots", "full"] = "none"
 
     def __post_init__(self) -> None:
         _at_least(1, d_model=self.d_model, d_ff=self.d_ff, num_heads=self.num_heads)
@@ -87,6 +94,17 @@ class ModelConfig:
             f"d_model={self.d_model} is odd, which positions={self.positions!r} cannot be: "
             "choose an even d_model or positions='learned'",
         )
+        if self.attention == "fused":
+            _check(
+                self.attention_dropout_rate == 0,
+                f"attention_dropout_rate={self.attention_dropout_rate}: attention='fused' has no "
+                "dropout on its weights; set it to 0 or choose 'dense'",
+            )
+            _check(
+                self.key_size == self.value_size,
+                f"v_head_dim={self.value_size}: attention='fused' needs that of head_dim="
+                f"{self.key_size}; make them equal or choose 'dense'",
+            )
 
     @property
     def key_size(self) -> int:
@@ -333,12 +351,36 @@ class DecodingConfig:
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each axis of the mesh; -1: all that remain."""
+    """Devices along each axis of the mesh; -1 on one of them: all that remain.
+
+    The sizes that an axis divides must be multiples of it.
+    """
 
     data: int = -1  # copies of the model, each on its share of the batch
+    fsdp: int = 1  # shares of the batch too; d_model of parameters and optimizer state is divided
+    tensor: int = 1  # num_heads, d_ff and the vocabulary are divided, in parameters and products
 
     def __post_init__(self) -> None:
-        _check(self.data == -1 or self.data >= 1, f"data={self.data}: must be positive, or -1")
+        sizes = dataclasses.asdict(self)
+        for name, size in sizes.items():
+            _check(size == -1 or size >= 1, f"{name}={size}: must be positive, or -1")
+        _check(
+            list(sizes.values()).count(-1) <= 1,
+            f"data={self.data}, fsdp={self.fsdp}, tensor={self.tensor}: only one may be -1",
+        )
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """Traces, for TensorBoard's profile plugin and https://ui.perfetto.dev."""
+
+    steps: tuple[int, ...] = ()  # (first, last) step to trace, into profile/ of the work directory
+
+    def __post_init__(self) -> None:
+        _check(
+            not self.steps or (len(self.steps) == 2 and 1 <= self.steps[0] <= self.steps[1]),
+            f"steps={self.steps}: must be the first and the last step to trace, as in 10,15",
+        )
 
 
 @dataclass(frozen=True)
@@ -355,6 +397,7 @@ class Experiment:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
 
     def __post_init__(self) -> None:
         model, data, training = self.model, self.data, self.training

@@ -7,6 +7,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
+
+from transformer_jax.errors import UserError
+
+
+class DamagedCheckpoint(UserError):
+    """What was read is not what was saved."""
 
 
 def kinds(tree: Any) -> dict[str, str]:
@@ -45,6 +52,8 @@ def _kind(leaf: Any) -> str:
 
 
 def _bytes(leaf: Any) -> memoryview:
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        leaf = multihost_utils.process_allgather(leaf, tiled=True)
     return np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data
 
 

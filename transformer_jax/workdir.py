@@ -21,7 +21,8 @@ from transformer_jax.errors import UserError
 _MAY_CHANGE = (
     "training.steps", "training.max_minutes", "training.early_stopping", "training.log_every",
     "training.max_bad_steps", "training.loss_spike",
-    "checkpoint.", "evaluation.", "decoding.", "mesh.",
+    "checkpoint.", "evaluation.", "decoding.", "mesh.", "profile.",
+    "model.layer_loop", "model.remat", "model.attention",  # the same mathematics
     "data.directory", "data.how_to_get", "data.validation", "data.test",
 )  # fmt: skip
 
@@ -72,7 +73,7 @@ class WorkDir:
             return []
         changed = differences(self.experiment(), experiment)
         lines = {path: f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items()}
-        refused = [line for path, line in lines.items() if not path.startswith(_MAY_CHANGE)]
+        refused = [line for path, line in lines.items() if not _may_change(path)]
         if refused:
             raise UserError(
                 f"{self.path}: holds another experiment; use another --workdir, or undo: "
@@ -99,6 +100,10 @@ class WorkDir:
             with writing(str(self.config), self.path):
                 write_text(self.config, to_json(experiment))
             yield
+
+
+def _may_change(path: str) -> bool:
+    return path in _MAY_CHANGE or path.startswith(tuple(f for f in _MAY_CHANGE if f[-1] == "."))
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ COMMANDS = {
     "compare": "test whether one run translates better than another",
     "export": "write a trained model for another engine",
     "inspect": "show what a work directory holds",
+    "plan": "tell what a run would take, without training",
     "score": "print log-probabilities of given translations",
     "sweep": "train every combination of some settings, and table the scores",
     "translate": "translate standard input line by line",

@@ -14,13 +14,22 @@ def main(argv: Sequence[str]) -> int:
         "--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT"
     )
     parser.add_argument("--workdir", help="default: runs/NAME or runs/NAME-VARIANT")
+    group = parser.add_argument_group("several processes, each given the same command but its id")
+    group.add_argument(
+        "--coordinator",
+        help="HOST:PORT of process 0, or auto: JAX finds all three (SLURM, Open MPI, TPU pods ...)",
+    )
+    group.add_argument("--num_processes", type=int)
+    group.add_argument("--process_id", type=int, help="from 0")
     arguments, overrides = parser.read(argv)
     experiment = parse(load_config(arguments.config, overrides))
     workdir = WorkDir(arguments.workdir or default_workdir(arguments.config))
 
     from transformer_jax.experiments.train import run_experiment  # starts jax: after the checks
+    from transformer_jax.sharding.processes import joined
 
-    return int(run_experiment(experiment, workdir))
+    with joined(arguments.coordinator, arguments.num_processes, arguments.process_id):
+        return int(run_experiment(experiment, workdir))
 
 
 entry = program(main)

@@ -17,7 +17,7 @@ from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.models.encoder_decoder import EncoderDecoder
-from transformer_jax.sharding.mesh import place_batch
+from transformer_jax.sharding.mesh import on_every_device, place_whole
 from transformer_jax.training.step import make_validation_step
 
 Scores = dict[str, float]
@@ -35,7 +35,9 @@ def make_validation(
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}."""
     greedy = dataclasses.replace(experiment.decoding, beam_size=1, tokens_per_batch=2048)
     translator = Translator(model, tokenizers, greedy)
-    sums = jax.jit(make_validation_step(model, experiment.training))
+    everywhere = on_every_device(mesh)
+    sums = jax.jit(make_validation_step(model, experiment.training), out_shardings=everywhere)
+    gather = jax.jit(lambda params: params, out_shardings=everywhere)
     count = min(experiment.evaluation.bleu_sentences, len(corpus))
     # The lengths of training, so that what is longer than any of them costs one more shape.
     longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
@@ -46,12 +48,13 @@ def make_validation(
     def validate(params: Any) -> Scores:
         totals = []
         for shape, placement in batches:
-            batch = place_batch(collate(store.src, store.tgt, placement, *shape), mesh)
+            batch = place_whole(collate(store.src, store.tgt, placement, *shape), mesh)
             totals.append(sums(params, batch))
         total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         scores = {"loss": total.nll / total.tokens}
         if count:
-            found = translator.translate(params, corpus.src[:count])
+            # Whole on every device: a search on divided parameters would gather them each step.
+            found = translator.translate(gather(params), corpus.src[:count])
             texts = [item.text for item in found]
             scores["bleu"] = score(texts, corpus.tgt[:count], experiment.evaluation)[0].value
         return scores

@@ -1,8 +1,10 @@
 """One training run, from a config to an exit code."""
 
 import functools
+import logging
 import platform
 from collections import defaultdict
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,13 +22,15 @@ from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
-from transformer_jax.sharding.mesh import make_mesh
+from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
+from transformer_jax.sharding.processes import together
 from transformer_jax.training.loop import Outcome, Run, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.profiling import Times, traced
 from transformer_jax.training.report import Report, log, log_to
 from transformer_jax.training.schedule import make_schedule, schedule_of
 from transformer_jax.training.state import TrainState, init_state
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.step import jit_train_step, make_train_step
 from transformer_jax.workdir import WorkDir, cache_dir
 
 
@@ -38,15 +42,25 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     """
     before = workdir.experiment() if workdir.config.exists() else experiment
     changed = workdir.check(experiment)
-    mesh = make_mesh(experiment.mesh, experiment.data.rows_divisible_by)
+    mesh = make_mesh(experiment.mesh)
+    check_mesh(mesh, experiment)
+    first = jax.process_index() == 0
+    if not first:
+        together("prepare")  # the first process makes what all of them read
+        if not workdir.config.exists():
+            raise UserError(f"--workdir={workdir.path}: must be one that all processes share")
     prepared = prepare(experiment, workdir)
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
     _check_identity(checkpoints, prepared)
     use_compilation_cache()
-    with workdir.claim(experiment):
-        with writing(f"the tokenizer of {workdir.path}", workdir.path):
-            prepared.tokenizers.save(workdir.path)
-        log_to(workdir.log)
+    with workdir.claim(experiment) if first else nullcontext():
+        log_to(workdir.log if first else None)
+        if first:
+            with writing(f"the tokenizer of {workdir.path}", workdir.path):
+                prepared.tokenizers.save(workdir.path)
+            together("prepare")
+        else:
+            log.setLevel(logging.WARNING)
         for line in changed:
             log.info("changed since the last start: %s", line)
         return _train(experiment, workdir, prepared, checkpoints, mesh, before)
@@ -80,17 +94,18 @@ def _train(
     model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
     tx = make_optimizer(experiment.optimizer, schedule)
-    source = BatchSource(prepared.train, prepared.plan, jax.process_index(), jax.process_count())
+    source = BatchSource(prepared.train, prepared.plan, *row_share(mesh))
     validate = make_validation(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
     state = init_state(model, tx, experiment.seed, mesh)
-    step = _compiled_step(experiment, model, state)
+    step = _compiled_step(experiment, model, state, mesh)
     run = Run(experiment, step, source, mesh, checkpoints, validate, prepared.identity)
 
     start = restore(run, state)
     state, progress, _ = start
+    run.step = traced(step, int(state.step), experiment.profile.steps, workdir.path / "profile")
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
     if start.record is not None:
@@ -100,16 +115,18 @@ def _train(
     if reason is not None and not validation_due(run, start):
         log.info("already finished at step %d: %s", state.step, reason)
         return Outcome.FINISHED
+    run.times = Times()
     lines = partial(lines_of, prepared.plan)
     with Report(workdir, config, schedule, lines, start.host, start.scored) as report:
         outcome = train(run, start, report)
+    log.info(run.times.told())
     _say_goodbye(outcome, workdir, checkpoints, report)
     checkpoints.close()
     return outcome
 
 
 def _compiled_step(
-    experiment: Experiment, model: EncoderDecoder, like: TrainState
+    experiment: Experiment, model: EncoderDecoder, like: TrainState, mesh: Mesh
 ) -> functools.partial:
     """Return the step. The seed and the numbers of the schedule are arguments of the compiled
     program, not constants in it: runs that differ in them alone share it.
@@ -122,9 +139,7 @@ def _compiled_step(
         return make_train_step(model, tx, training, seed)(state, batch)
 
     numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
-    # Shardings that a step gives back as it got them: else its second call compiles once more.
-    shardings = jax.tree.map(lambda x: x.sharding, like)
-    compiled = jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
+    compiled = jit_train_step(step, like, mesh)
     return functools.partial(compiled, seed=np.uint32(experiment.seed), numbers=numbers)
 
 

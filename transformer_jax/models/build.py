@@ -57,3 +57,23 @@ def formula(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> in
     }[c.tied_embeddings]
     learned = 2 * c.max_positions if c.positions == "learned" else 0
     return (tables + learned) * d + encoder + decoder
+
+
+def operations(
+    config: ModelConfig, tgt_vocab_size: int, rows: int, src_length: int, tgt_length: int
+) -> int:
+    """Return the floating-point operations of the matrix products of one training step.
+
+    A multiplication and an addition each; the way back has twice those of the way forward. On all
+    positions, padding included, and all pairs of positions, whether or not a mask hides them:
+    per layer, n d^2 and n^2 d as in the paper's Table 1.
+    """
+    c = config
+    heads = c.num_heads * (c.key_size + c.value_size)
+    source, target = rows * src_length, rows * tgt_length
+    attention, feed_forward = 2 * c.d_model * heads, 2 * c.d_model * c.d_ff
+    encoder = source * (attention + feed_forward) + source * src_length * heads
+    decoder = target * (attention + feed_forward) + target * tgt_length * heads
+    across = (source + target) * c.d_model * heads + target * src_length * heads
+    layers = c.num_encoder_layers * encoder + c.num_decoder_layers * (decoder + across)
+    return 6 * (layers + target * c.d_model * tgt_vocab_size)

@@ -64,14 +64,13 @@ class EncoderDecoder(nn.Module):
         """Return the decoder's output, before the pre-softmax product."""
         memory = self.encode(src_ids, src_pos, src_seg, train)
         x = self.embed_target(tgt_in, tgt_pos, tgt_in.shape[1], train)
-        x, _, _ = self.decoder(
+        return self.decoder(
             x,
-            self.decoder.memory_keys_values(memory),
+            memory,
             self_view(tgt_pos, tgt_seg, causal=True),
             cross_view(tgt_pos, tgt_seg, src_pos, src_seg),
             train,
         )
-        return x
 
     def hidden_and_table(self, *batch: Any, train: bool) -> tuple[Array, Array]:
         """Return `hidden` [B T D] and the pre-softmax matrix [V D], for a loss that fuses them."""
@@ -113,7 +112,7 @@ class EncoderDecoder(nn.Module):
         where = jnp.minimum(view.q_pos, lanes.length - 1)
         x = self.embed_target(ids.reshape(batch, width * new), where, lanes.length, train=False)
         cross = cross_view(view.q_pos, seg, src_pos, state.src_seg)
-        x, caches, weights = self.decoder(x, state.memory, view, cross, False, state.caches, slots)
+        x, caches, weights = self.decoder.step(x, state.memory, view, cross, state.caches, slots)
         logits = self.logits(x).reshape(batch, width, new, -1)
         return logits, weights, replace(state, caches=caches, lanes=lanes)
 

@@ -20,7 +20,8 @@ class Embed(nn.Module):
         self.table = self.param("table", init, (self.vocab_size, self.d_model))
 
     def __call__(self, ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        return self.table[ids].astype(self.dtype) * jnp.asarray(self.d_model**0.5, self.dtype)
+        x = self.table[ids].astype(self.dtype) * jnp.asarray(self.d_model**0.5, self.dtype)
+        return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Return x times the transposed table, at least in float32; there is no bias."""

@@ -1,50 +1,85 @@
-"""The mesh of devices, and the table that maps logical axes to it."""
+"""The mesh of devices, and arrays laid out on it."""
 
+import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import MeshConfig
+from transformer_jax.config import Experiment, MeshConfig
 from transformer_jax.errors import UserError
+from transformer_jax.sharding.rules import check_sizes
 
 AXES = ("data", "fsdp", "tensor")
 
-# Logical axis of a parameter or activation -> mesh axes. Only `data` is longer than 1 so far.
-RULES = (
-    ("batch", ("data", "fsdp")),
-    ("vocab", "tensor"),
-    ("embed", "fsdp"),
-    ("heads", "tensor"),
-    ("kv_heads", "tensor"),
-    ("head_dim", None),
-    ("mlp", "tensor"),
-    ("layers", None),
-    ("length", None),
-    ("act_embed", None),
-    ("act_heads", "tensor"),
-    ("act_mlp", "tensor"),
-    ("act_vocab", "tensor"),
-)
 
-
-def make_mesh(config: MeshConfig, rows_divisible_by: int | None = None) -> Mesh:
-    """Return the mesh data x fsdp x tensor over all devices.
+def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
+    """Return the mesh data x fsdp x tensor over the given devices, else all.
 
     Raises:
-      UserError: if the axes do not use up the devices, or batches cannot be divided among them.
+      UserError: if the axes do not use up the devices.
     """
-    devices = jax.device_count()
-    data = devices if config.data == -1 else config.data
-    if data != devices:
-        raise UserError(f"config.mesh.data={data}: there are {devices} devices; use -1 for all")
-    if rows_divisible_by is not None and rows_divisible_by % data:
+    count = jax.device_count() if devices is None else len(devices)
+    sizes = dataclasses.asdict(config)
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    sizes = {name: count // fixed if size == -1 else size for name, size in sizes.items()}
+    if math.prod(sizes.values()) != count:
+        told = ", ".join(f"{name}={size}" for name, size in dataclasses.asdict(config).items())
         raise UserError(
-            f"config.data.rows_divisible_by={rows_divisible_by} is no multiple of the {data} "
-            f"devices of config.mesh.data; set it to {-(-rows_divisible_by // data) * data}"
+            f"config.mesh.{told}: there are {count} devices, which the axes must use up; "
+            "-1 on one of them takes all that remain"
         )
-    return jax.make_mesh((data, 1, 1), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    kinds = (AxisType.Auto,) * len(AXES)
+    return jax.make_mesh(tuple(sizes[name] for name in AXES), AXES, kinds, devices=devices)
+
+
+def check_mesh(mesh: Mesh, experiment: Experiment) -> None:
+    """Check what an experiment asks of a mesh: that it divides the batches and the model.
+
+    Raises:
+      UserError: if it does not; names both numbers.
+    """
+    data, slices = experiment.data, experiment.training.accumulation_steps
+    parts = _row_parts(mesh) * slices
+    if data.rows_divisible_by % parts:
+        raise UserError(
+            f"config.data.rows_divisible_by={data.rows_divisible_by} is no multiple of {parts}, "
+            f"the {_row_parts(mesh)} devices of config.mesh.data x fsdp times "
+            f"config.training.accumulation_steps={slices}; "
+            f"set it to {-(-data.rows_divisible_by // parts) * parts}"
+        )
+    model = experiment.model
+    check_sizes(mesh, {
+        "vocab": experiment.tokenizer.vocab_size, "embed": model.d_model,
+        "heads": model.num_heads, "mlp": model.d_ff,
+    })  # fmt: skip
+
+
+def _row_parts(mesh: Mesh) -> int:
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def row_share(mesh: Mesh) -> tuple[int, int]:
+    """Return (index, count): a batch has `count` equal shares of rows, this process reads `index`.
+
+    Processes whose devices differ only along `tensor` read the same rows.
+
+    Raises:
+      UserError: if the rows of this process are no share of that kind.
+    """
+    parts = _row_parts(mesh)
+    places = rows_over_data(mesh).addressable_devices_indices_map((parts,)).values()
+    mine = sorted({range(parts)[index[0]][0] for index in places if index is not None})
+    index, rest = divmod(mine[0], len(mine))
+    if rest or parts % len(mine) or mine != list(range(mine[0], mine[0] + len(mine))):
+        raise UserError(
+            f"config.mesh: process {jax.process_index()} would read parts {mine} of {parts} of "
+            "each batch; choose a mesh that gives it consecutive ones, such as data=-1"
+        )
+    return index, parts // len(mine)
 
 
 def rows_over_data(mesh: Mesh) -> NamedSharding:
@@ -58,11 +93,20 @@ def place_batch(batch: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)
 
 
+def place_whole(batch: Any, mesh: Mesh) -> Any:
+    """Make one global array of rows that every process holds all of."""
+    sharding = rows_over_data(mesh)
+    return jax.tree.map(
+        lambda x: jax.make_array_from_callback(x.shape, sharding, lambda part: np.asarray(x)[part]),
+        batch,
+    )
+
+
+def on_every_device(mesh: Mesh) -> NamedSharding:
+    """Return the sharding that keeps an array whole on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
 def replicated(tree: Any, mesh: Mesh) -> Any:
     """Return a tree of shardings that keep every leaf whole on every device."""
-    return jax.tree.map(lambda _: NamedSharding(mesh, PartitionSpec()), tree)
-
-
-def param_shardings(boxed: Any, mesh: Mesh) -> Any:
-    """Return the shardings of parameters from the logical axes in their boxes."""
-    return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, list(RULES))
+    return jax.tree.map(lambda _: on_every_device(mesh), tree)

@@ -1,5 +1,6 @@
 """From batch numbers to arrays on devices, ahead of the step that needs them."""
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -14,15 +15,22 @@ _AHEAD = 2  # batches placed on the devices before they are needed
 
 def feed(source: BatchSource, mesh: Mesh, start: int) -> Iterator[Any]:
     """Yield placed batches from number `start` on, without end; a thread prepares the next ones."""
-    import grain
-
-    batches = grain.MapDataset.source(source).to_iter_dataset(
-        grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
-    )
-    iterator = iter(batches)
-    iterator.set_state({"next_index": start})
+    iterator = _prefetched(source, start)
     placed: deque[Any] = deque()
     while True:
         while len(placed) < _AHEAD:
             placed.append(place_batch(next(iterator), mesh))
         yield placed.popleft()
+
+
+def _prefetched(source: BatchSource, start: int) -> Iterator[Any]:
+    try:
+        import grain
+    except ImportError:  # a machine without it trains all the same: batches are quick to make
+        return map(source.__getitem__, itertools.count(start))
+    batches = grain.MapDataset.source(source).to_iter_dataset(
+        grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
+    )
+    iterator = iter(batches)
+    iterator.set_state({"next_index": start})
+    return iterator

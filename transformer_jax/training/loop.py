@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -19,7 +19,9 @@ from transformer_jax.data.batching import BatchSource
 from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 from transformer_jax.retention import Record
+from transformer_jax.sharding.processes import Agreement
 from transformer_jax.training.feed import feed
+from transformer_jax.training.profiling import Times
 from transformer_jax.training.report import Report, log
 from transformer_jax.training.state import TrainState, abstract
 
@@ -66,6 +68,7 @@ class Run:
     checkpoints: Checkpoints
     validate: Callable[[Any], Scores]  # of parameters
     identity: dict[str, str]  # digests that go into checkpoints
+    times: Times = field(default_factory=Times)
 
     @property
     def save_every(self) -> int:
@@ -143,19 +146,21 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
     """Train until the steps, the time or the patience are used up, a signal or divergence."""
     config, (state, progress, _) = run.experiment.training, start
     step, saved, validated = int(state.step), True, True
+    agree = Agreement(run.mesh)  # one process's signal or clock stops all of them after one step
     with jax.set_mesh(run.mesh), stop_signals() as signals:
         if validation_due(run, start):
             validated = _validate(run, step, state, progress, report)
         batches = feed(run.source, run.mesh, step)
         clock = time.monotonic() - progress.seconds
         while progress.why_finished(config, step) is None:
-            state, metrics = run.step(state, next(batches))
+            with run.times.on("input"):
+                batch = next(batches)
+            state, metrics = run.step(state, batch)
             step += 1
             report.push(step, metrics)  # reads the step before, while this one runs
-            progress.seconds = time.monotonic() - clock
+            progress.seconds, stopping = agree(time.monotonic() - clock, len(signals))
             last = progress.why_finished(config, step) is not None
             due = last or step % run.validate_every == 0
-            stopping = bool(signals)  # asked once: a signal from here on is for the next step
             if due or stopping or step % run.save_every == 0:
                 report.flush()
                 trained = time.monotonic()
@@ -178,7 +183,8 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
 
 def _validate(run: Run, step: int, state: TrainState, progress: Progress, report: Report) -> bool:
     """Validate a step, and say whether its checkpoint, where it has one, now holds the scores."""
-    scores = run.validate(state.params)
+    with run.times.on("evaluation"):
+        scores = run.validate(state.params)
     report.validation(step, scores)
     by = run.experiment.checkpoint.best_by
     score = scores[by] if by == "bleu" else -scores[by]
@@ -191,9 +197,7 @@ def _validate(run: Run, step: int, state: TrainState, progress: Progress, report
     host = run.checkpoints.record(step)["host"]
     if step % run.validate_every == 0:  # else it is the last step's, and none of a longer run
         host = host | vars(progress)
-    return _try_to_write(
-        step, report, lambda: run.checkpoints.amend(step, scores=scores, host=host)
-    )
+    return _try_to_write(run, report, lambda: run.checkpoints.amend(step, scores=scores, host=host))
 
 
 def _training(state: TrainState) -> dict[str, Any]:
@@ -207,18 +211,19 @@ def _save(
     passing = step % run.save_every != 0 or (last and step % run.validate_every != 0)
     host = {"step": step, **vars(progress), **report.state(), **run.identity}
     return _try_to_write(
-        step,
+        run,
         report,
         lambda: run.checkpoints.save(step, state.params, _training(state), host, passing=passing),
     )
 
 
-def _try_to_write(step: int, report: Report, write: Callable[[], None]) -> bool:
+def _try_to_write(run: Run, report: Report, write: Callable[[], None]) -> bool:
     try:
-        report.write_out()  # a checkpoint never is ahead of the rows
-        write()
+        with run.times.on("checkpoint"):
+            report.write_out()  # a checkpoint never is ahead of the rows
+            write()
     except DiskError as error:
-        log.warning("step %d: %s; what was saved before is intact", step, error)
+        log.warning("step %d: %s; what was saved before is intact", report.step, error)
         return False
     return True
 

@@ -62,6 +62,7 @@ class Report:
         validation at its step."""
         self._workdir, self._config, self._schedule = workdir, config, schedule
         self._lines_of = lines_of
+        self._writes = jax.process_index() == 0  # the others only keep the sums
         self._window = dict(state.get("window") or _EMPTY)
         self._usual_loss: float | None = state.get("usual_loss")  # running mean, per token
         self.tokens = int(state.get("tokens", 0))
@@ -73,16 +74,18 @@ class Report:
         def keep(row: dict[str, Any]) -> bool:
             return row["step"] < start + (validated or "validation_loss" not in row)
 
-        for path in (workdir.metrics, workdir.timings):
-            cut_rows(path, keep)
+        if self._writes:
+            for path in (workdir.metrics, workdir.timings):
+                cut_rows(path, keep)
         self._waiting: list[tuple[Path, dict[str, Any]]] = []  # rows not on the disk yet
-        self._board = Board(workdir.tensorboard, start)
+        self._board = Board(workdir.tensorboard, start) if self._writes else None
         self.step = start
         self.restart_clock()
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"), BarColumn(None),
             TextColumn("{task.fields[told]}"), TimeElapsedColumn(), TextColumn("left"),
-            TimeRemainingColumn(), console=Console(stderr=True), disable=not sys.stderr.isatty(),
+            TimeRemainingColumn(), console=Console(stderr=True),
+            disable=not (sys.stderr.isatty() and self._writes),
         )  # fmt: skip
         self._task = self._bar.add_task("", total=config.steps, completed=start, told="compiling")
 
@@ -92,7 +95,8 @@ class Report:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold."""
@@ -162,7 +166,7 @@ class Report:
             "skipped": self.skipped,
         }
         self._append(self._workdir.metrics, row)
-        self._board.add(step, "train", {key: row[key] for key in row if key != "step"})
+        self._to_board(step, "train", row)
         now = time.monotonic()
         seconds = max(now - self._clock, 1e-9)
         rate = (self.tokens - self._clock_tokens) / seconds
@@ -172,7 +176,7 @@ class Report:
         }
         self.restart_clock()
         self._append(self._workdir.timings, {"step": step, "time": time.time(), **rates})
-        self._board.add(step, "rate", rates)
+        self._to_board(step, "rate", rates)
         told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
         self._bar.update(self._task, completed=step, told=told)
         if self._bar.disable:
@@ -182,7 +186,7 @@ class Report:
         """Write the scores of a validation."""
         row = {f"validation_{key}": value for key, value in scores.items()}
         self._append(self._workdir.metrics, {"step": step, **row})
-        self._board.add(step, "validation", scores)
+        self._to_board(step, "validation", scores)
         told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
         log.info("step %d  validation  %s", step, told)
 
@@ -192,7 +196,8 @@ class Report:
         self._clock_step = self.step
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:
-        self._waiting.append((path, row))
+        if self._writes:
+            self._waiting.append((path, row))
         try:
             self.write_out()
         except DiskError as error:
@@ -209,6 +214,10 @@ class Report:
             with writing(str(path), path.parent):
                 append_row(path, row)
             self._waiting.pop(0)
+
+    def _to_board(self, step: int, group: str, values: dict[str, Any]) -> None:
+        if self._board is not None:
+            self._board.add(step, group, {key: values[key] for key in values if key != "step"})
 
 
 _EMPTY = {"loss": 0.0, "nll": 0.0, "correct": 0.0, "tokens": 0.0, "grad_norm": 0.0, "steps": 0}

@@ -1,5 +1,6 @@
 """Everything the step changes."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -11,7 +12,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.models.build import init_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
-from transformer_jax.sharding.mesh import param_shardings
+from transformer_jax.sharding.rules import param_shardings
 
 
 @struct.dataclass
@@ -28,17 +29,20 @@ class TrainState:
 def init_state(
     model: EncoderDecoder, tx: optax.GradientTransformation, seed: int, mesh: Mesh
 ) -> TrainState:
-    """Return step 0, laid out on the mesh."""
+    """Return step 0, laid out on the mesh: optimizer state as the parameters it belongs to.
 
-    def boxed(key: jax.Array) -> TrainState:
-        params = init_params(model, key)
-        zero = jnp.zeros((), jnp.int32)
-        return TrainState(zero, zero, params, tx.init(params))
-
-    key = jax.random.fold_in(jax.random.key(seed), 0)
+    Raises:
+      UserError: if the mesh does not divide a parameter.
+    """
+    boxed, key = functools.partial(_boxed, model, tx), _key(seed)
     shardings = param_shardings(jax.eval_shape(boxed, key), mesh)
     with jax.set_mesh(mesh):
         return jax.jit(lambda key: nn.unbox(boxed(key)), out_shardings=shardings)(key)
+
+
+def abstract_state(model: EncoderDecoder, tx: optax.GradientTransformation) -> TrainState:
+    """Return shapes and logical axes of a state, computing nothing."""
+    return jax.eval_shape(functools.partial(_boxed, model, tx), _key(0))
 
 
 def abstract(state: TrainState) -> TrainState:
@@ -46,3 +50,13 @@ def abstract(state: TrainState) -> TrainState:
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )
+
+
+def _key(seed: int) -> jax.Array:
+    return jax.random.fold_in(jax.random.key(seed), 0)
+
+
+def _boxed(model: EncoderDecoder, tx: optax.GradientTransformation, key: jax.Array) -> TrainState:
+    params = init_params(model, key)
+    zero = jnp.zeros((), jnp.int32)
+    return TrainState(zero, zero, params, tx.init(params))

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.sharding.mesh import on_every_device
+from transformer_jax.sharding.rules import active
 from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.state import TrainState
 
@@ -31,17 +34,18 @@ def batch_sums(
     """Return the loss sums of a batch; with a key, in training mode with dropout."""
     train = key is not None
     apply: Any = model.apply
-    hidden, table = apply(
-        {"params": params},
-        batch.src_ids, batch.src_pos, batch.src_seg, batch.tgt_in, batch.tgt_pos, batch.tgt_seg,
-        train=train,
-        rngs={"dropout": key} if train else None,
-        method=EncoderDecoder.hidden_and_table,
-    )  # fmt: skip
-    targets, segments = jnp.asarray(batch.tgt_out), jnp.asarray(batch.tgt_seg)
-    return fused_loss_sums(
-        hidden, table, targets, segments, config.label_smoothing, config.smoothing
-    )
+    with active():
+        hidden, table = apply(
+            {"params": params},
+            batch.src_ids, batch.src_pos, batch.src_seg, batch.tgt_in, batch.tgt_pos, batch.tgt_seg,
+            train=train,
+            rngs={"dropout": key} if train else None,
+            method=EncoderDecoder.hidden_and_table,
+        )  # fmt: skip
+        targets, segments = jnp.asarray(batch.tgt_out), jnp.asarray(batch.tgt_seg)
+        return fused_loss_sums(
+            hidden, table, targets, segments, config.label_smoothing, config.smoothing
+        )
 
 
 def make_train_step(
@@ -73,6 +77,16 @@ def make_train_step(
         return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps)
 
     return train_step
+
+
+def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
+    """Jit a train step for states laid out like this one, which it uses up.
+
+    The new state lies as the old one did, and what the step tells is whole on every device, so that
+    every process can read it.
+    """
+    shardings = jax.tree.map(lambda x: x.sharding, state)
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, on_every_device(mesh)))
 
 
 def make_validation_step(

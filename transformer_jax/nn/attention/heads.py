@@ -6,13 +6,13 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
-from transformer_jax.nn.attention import dense
+from transformer_jax.nn.attention import dense, fused
 from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.view import View
 
-MECHANISMS = {"dense": dense.mix}
+MECHANISMS = {"dense": dense.mix, "fused": fused.mix}
 
 
 class Attention(nn.Module):

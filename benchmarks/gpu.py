@@ -1,0 +1,277 @@
+"""One stage of benchmarks/gpu.sh: training or decoding on one GPU, ours or PyTorch's.
+
+    python benchmarks/gpu.py --list
+    python benchmarks/gpu.py STAGE --output=FILE [--dry-run]
+
+bfloat16 products with float32 weights; batches without padding of 25,000 random target pieces, 64 a
+row; one full step each: forward, backward, label smoothing, dropout 0.1, Adam. PyTorch gets its own
+model with `scaled_dot_product_attention` and fused Adam, eager or through `torch.compile`.
+Decoding is of 64 forced tokens from 256 sources of 64 pieces, greedy or with a beam of 4, beside
+`generate` of a MarianMTModel. The first calls, with compilation, are apart; the median of the others
+counts, after all work on the device is done.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIZES = {
+    "base": {"d_model": 512, "d_ff": 2048, "num_heads": 8, "layers": 6},
+    "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "layers": 6},
+}
+DRY = {"d_model": 32, "d_ff": 48, "num_heads": 4, "layers": 1}
+TRAIN = ("ours-fused", "ours-dense", "torch", "torch-compile")
+DECODE = ("ours-greedy", "ours-beam", "transformers-greedy", "transformers-beam")
+STAGES = (
+    "matmul",
+    *(f"train-{size}-{engine}" for size in SIZES for engine in TRAIN),
+    *(f"decode-{size}-{engine}" for size in SIZES for engine in DECODE),
+)
+
+
+class Task:
+    """The sizes of a stage."""
+
+    def __init__(self, size: str, dry: bool) -> None:
+        self.model = DRY if dry else SIZES[size]
+        self.vocab = 64 if dry else 32_000
+        self.rows, self.length = (4, 8) if dry else (392, 64)  # 25,088 pieces
+        self.sources = 4 if dry else 256
+        self.rounds = 2 if dry else 20
+
+
+Work = Callable[[], None]  # returns when the device is done
+
+
+def model_config(task: Task, attention: str) -> Any:
+    """Return our configuration of the model."""
+    from transformer_jax.config import ModelConfig
+
+    m = task.model
+    return ModelConfig(
+        d_model=m["d_model"], d_ff=m["d_ff"], num_heads=m["num_heads"],
+        num_encoder_layers=m["layers"], num_decoder_layers=m["layers"],
+        compute_dtype="bfloat16", attention=attention,
+    )  # fmt: skip
+
+
+def ids(task: Task, rows: int) -> np.ndarray:
+    """Return random pieces [rows length]."""
+    return np.random.default_rng(0).integers(4, task.vocab, (rows, task.length)).astype(np.int32)
+
+
+def matmul(task: Task) -> tuple[Work, float]:
+    """Return a large bfloat16 product and its operations."""
+    import jax
+    import jax.numpy as jnp
+
+    size = 128 if task.vocab == 64 else 8192
+    a = jnp.ones((size, size), jnp.bfloat16)
+    product = jax.jit(lambda a, b: jnp.matmul(a, b))
+    return lambda: product(a, a).block_until_ready(), 2.0 * size**3
+
+
+def train_ours(task: Task, attention: str) -> Work:
+    """Return our train step."""
+    import jax
+
+    from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
+    from transformer_jax.data.batch import Batch
+    from transformer_jax.models.build import build
+    from transformer_jax.sharding.mesh import make_mesh, place_batch
+    from transformer_jax.training.optimizer import make_optimizer
+    from transformer_jax.training.schedule import make_schedule
+    from transformer_jax.training.state import init_state
+    from transformer_jax.training.step import jit_train_step, make_train_step
+
+    config = model_config(task, attention)
+    model = build(config, task.vocab, task.vocab)
+    tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
+    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+    state = init_state(model, tx, 0, mesh)
+    step = jit_train_step(make_train_step(model, tx, TrainingConfig(), 0), state, mesh)
+    tokens = ids(task, task.rows)
+    pos = np.broadcast_to(np.arange(task.length, dtype=np.int32), tokens.shape).copy()
+    one = np.ones_like(tokens)
+    batch = place_batch(Batch(tokens, pos, one, tokens, tokens, pos, one), mesh)
+
+    def work() -> None:
+        nonlocal state
+        with jax.set_mesh(mesh):
+            state, _ = step(state, batch)
+        jax.block_until_ready(state)
+
+    return work
+
+
+def train_torch(task: Task, compiled: bool) -> Work:
+    """Return a train step of the same model in PyTorch."""
+    import torch
+    from gpu_torch import Transformer
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_float32_matmul_precision("high")
+    network: Any = Transformer(task.vocab, **task.model).to(device).train()
+    optimizer = torch.optim.Adam(network.parameters(), 1e-4, (0.9, 0.98), 1e-9, fused=True)
+    tokens = torch.from_numpy(ids(task, task.rows)).long().to(device)
+
+    def loss_of() -> Any:
+        with torch.autocast(device, torch.bfloat16):
+            logits = network(tokens, tokens)
+            return torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), tokens.flatten(), label_smoothing=0.1
+            )
+
+    loss_of = torch.compile(loss_of) if compiled else loss_of
+
+    def work() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss_of().backward()
+        optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return work
+
+
+def decode_ours(task: Task, beam: int) -> Work:
+    """Return our search on random weights."""
+    import flax.linen as nn
+    import jax
+
+    from transformer_jax.config import DecodingConfig
+    from transformer_jax.decoding.translate import Translator
+    from transformer_jax.models.build import build, init_params
+
+    model = build(model_config(task, "dense"), task.vocab, task.vocab)
+    params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(jax.random.key(0))
+    config = DecodingConfig(beam_size=beam, length_penalty="power", alpha=1.0, stop="width")
+    nobody: Any = None  # no text comes in or goes out
+    search = Translator(model, nobody, config).search
+    sources, limits = ids(task, task.sources), np.full(task.sources, task.length, np.int32)
+    return lambda: jax.block_until_ready(search(params, sources, limits, task.length))
+
+
+def decode_transformers(task: Task, beam: int) -> Work:
+    """Return `generate` of a MarianMTModel of the same size."""
+    import torch
+    import transformers
+
+    m = task.model
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (
+        ("layers", m["layers"]), ("ffn_dim", m["d_ff"]), ("attention_heads", m["num_heads"])
+    )}  # fmt: skip
+    config = transformers.MarianConfig(
+        vocab_size=task.vocab, d_model=m["d_model"], max_position_embeddings=512, **sides,
+        scale_embedding=True, pad_token_id=0, decoder_start_token_id=1, eos_token_id=2,
+        forced_eos_token_id=None,
+    )  # fmt: skip
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    network = transformers.MarianMTModel(config).to(device, torch.bfloat16).eval()
+    sources = torch.from_numpy(ids(task, task.sources)).long().to(device)
+
+    def work() -> None:
+        with torch.inference_mode():
+            network.generate(
+                input_ids=sources, attention_mask=torch.ones_like(sources), num_beams=beam,
+                do_sample=False, max_new_tokens=task.length, min_new_tokens=task.length,
+            )  # fmt: skip
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return work
+
+
+def measure(stage: str, dry: bool) -> dict[str, Any]:
+    """Run a stage and return its line."""
+    kind, _, rest = stage.partition("-")
+    size, _, engine = rest.partition("-")
+    task = Task(size or "base", dry)
+    told: dict[str, Any] = {"stage": stage, "dtype": "bfloat16", "dry_run": dry}
+    operations, tokens = 0.0, 0
+    if kind == "matmul":
+        work, operations = matmul(task)
+    elif kind == "train":
+        from transformer_jax.models.build import operations as count
+
+        ours, _, variant = engine.partition("-")
+        work = train_ours(task, variant) if ours == "ours" else train_torch(task, bool(variant))
+        tokens = task.rows * task.length
+        shape = (task.rows, task.length, task.length)
+        operations = count(model_config(task, "dense"), task.vocab, *shape)
+    else:
+        who, _, search = engine.partition("-")
+        decode = decode_ours if who == "ours" else decode_transformers
+        work = decode(task, 4 if search == "beam" else 1)
+        tokens = task.sources * task.length
+    began = time.perf_counter()
+    work()
+    told["first_call_s"] = round(time.perf_counter() - began, 2)
+    work()
+    seconds = []
+    for _ in range(task.rounds if kind != "decode" else max(2, task.rounds // 4)):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    middle = statistics.median(seconds)
+    told |= {"seconds": middle, "operations_per_s": operations / middle or None}
+    return told | {"target_tokens_per_s": round(tokens / middle, 1) or None}
+
+
+def summary(path: Path) -> None:
+    """Print our share of the matmul rate and our ratio to the best peer, by kind and size."""
+    lines = {row["stage"]: row for row in map(json.loads, path.read_text().splitlines())}
+    rate = lines["matmul"]["operations_per_s"]
+    print(f"bfloat16 matmul: {rate:.4g} operations/s")
+    for group in dict.fromkeys(stage.rpartition("-")[0].removesuffix("-torch") for stage in lines):
+        for mine in (s for s in lines if s.startswith(f"{group}-") and "ours" in s):
+            kind, size, _, variant = mine.split("-")
+            peers = [
+                row["target_tokens_per_s"]
+                for stage, row in lines.items()
+                if stage.startswith(f"{kind}-{size}-") and "ours" not in stage
+                and (kind == "train" or stage.endswith(variant))
+            ]  # fmt: skip
+            tokens, operations = (
+                lines[mine][k] for k in ("target_tokens_per_s", "operations_per_s")
+            )
+            row = {"stage": mine, "target_tokens_per_s": tokens}
+            if peers:
+                row["ratio_to_best_peer"] = round(tokens / max(peers), 3)
+            if operations:
+                row["share_of_matmul_rate"] = round(operations / rate, 3)
+            print(json.dumps(row))
+
+
+def main() -> None:
+    """Run one stage, or list or sum up all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stage", nargs="?", choices=STAGES)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--output", type=Path, default=Path("results.jsonl"))
+    parser.add_argument("--dry-run", action="store_true", help="tiny sizes; measures nothing")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(STAGES))
+    elif arguments.summary:
+        summary(arguments.output)
+    elif arguments.stage:
+        line = json.dumps(measure(arguments.stage, arguments.dry_run))
+        print(line)
+        with open(arguments.output, "a") as file:
+            file.write(line + "\n")
+    else:
+        parser.error("name a stage, --list or --summary")
+
+
+if __name__ == "__main__":
+    main()

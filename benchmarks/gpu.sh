@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Measure training and decoding on one NVIDIA GPU beside PyTorch, and train Multi30k to its score.
+#
+#     bash benchmarks/gpu.sh MULTI30K OUT [--one]
+#
+# MULTI30K is the folder of train.en, train.de, val.* and test_2016_flickr.*; results go to OUT:
+# results.jsonl (a line a stage), multi30k/ (the run). Every stage takes at most 9 minutes; one that
+# is done is not done again, so the same command goes on where it stopped. --one runs the next stage
+# and exits with 75 while others remain.
+#
+# The machine needs jax for CUDA, flax, optax, orbax-checkpoint, sentencepiece, torch and
+# transformers. What else the program imports is installed into OUT/carry if it is missing; where
+# there is no network, fill that folder elsewhere (DRY_RUN=1 does). Grain, tensorflow-datasets and
+# tensorboardX are not needed.
+#
+# DRY_RUN=1 goes through all stages with tiny sizes on any machine. It measures nothing.
+set -uo pipefail
+DATA=${1:?folder of Multi30k}; OUT=${2:?folder for results}; ONE=${3:-}
+HERE=$(cd "$(dirname "$0")/.." && pwd)
+PYTHON=${PYTHON:-python3}
+LIMIT=540
+mkdir -p "$OUT"; OUT=$(cd "$OUT" && pwd); DATA=$(cd "$DATA" && pwd)
+export PYTHONPATH="$HERE:$OUT/carry${PYTHONPATH:+:$PYTHONPATH}"
+export TRANSFORMER_JAX_CACHE="$OUT/cache" XLA_PYTHON_CLIENT_PREALLOCATE=false
+DRY=(); SHORT=()
+if [ -n "${DRY_RUN:-}" ]; then
+  DRY=(--dry-run)
+  SHORT=(--config.training.steps=2 --config.checkpoint.every_steps=1 --config.evaluation.every_steps=2
+         --config.evaluation.bleu_sentences=4 --config.checkpoint.keep_last=5
+         --config.model.num_encoder_layers=1 --config.model.num_decoder_layers=1
+         --config.data.num_buckets=1)
+fi
+
+carry() {  # module, package
+  "$PYTHON" -c "import $1" 2>/dev/null ||
+    "$PYTHON" -m pip install -q --no-deps --target "$OUT/carry" "$2" ||
+    { echo "missing: $2; install it, or put it into $OUT/carry" >&2; exit 2; }
+}
+for pair in absl=absl-py yaml=PyYAML ml_collections=ml_collections jaxtyping=jaxtyping \
+    wadler_lindig=wadler-lindig rich=rich pygments=pygments markdown_it=markdown-it-py mdurl=mdurl \
+    sacrebleu=sacrebleu portalocker=portalocker tabulate=tabulate colorama=colorama regex=regex \
+    lxml=lxml; do
+  carry "${pair%%=*}" "${pair#*=}"
+done
+
+after() {  # exit code of a stage
+  case $1 in
+    0) ;;
+    75) echo "stage not finished: run the same command again" >&2; exit 75 ;;
+    *) echo "stage failed with code $1" >&2; exit "$1" ;;
+  esac
+  [ "$ONE" != --one ] || exit 75
+}
+
+for stage in $("$PYTHON" "$HERE/benchmarks/gpu.py" --list); do
+  grep -qs "\"stage\": \"$stage\"" "$OUT/results.jsonl" && continue
+  timeout "$LIMIT" "$PYTHON" "$HERE/benchmarks/gpu.py" "$stage" ${DRY[@]+"${DRY[@]}"} \
+    --output="$OUT/results.jsonl"
+  after $?
+done
+
+RUN="$OUT/multi30k"
+if ! ls "$RUN"/eval/*.json >/dev/null 2>&1; then
+  # SIGTERM saves and exits with 75, well before the limit.
+  timeout -s TERM $((LIMIT - 60)) "$PYTHON" "$HERE/train.py" --config="$HERE/configs/multi30k.py" \
+    --workdir="$RUN" --config.data.directory="$DATA" ${SHORT[@]+"${SHORT[@]}"}
+  code=$?; [ $code = 124 ] && code=75; [ $code = 0 ] || after $code
+  timeout "$LIMIT" "$PYTHON" "$HERE/eval.py" --workdir="$RUN" --checkpoint=best
+  code=$?; [ $code = 0 ] || after $code
+fi
+"$PYTHON" "$HERE/benchmarks/gpu.py" --summary --output="$OUT/results.jsonl"
+cat "$RUN"/eval/*.json

@@ -1,0 +1,72 @@
+"""However the loop over layers runs, the model is the same and only memory differs."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from tiny import MODEL, VOCAB, alone, random_params, random_store
+
+from transformer_jax.config import TrainingConfig
+from transformer_jax.models.build import abstract_params, build
+from transformer_jax.training.step import batch_sums
+
+DEEP = dataclasses.replace(MODEL, num_encoder_layers=3, num_decoder_layers=3, dropout_rate=0.3)
+BATCH = alone(random_store([(5, 7), (6, 8)]), 2, 6, 8)
+FORMS = {
+    "scan": {"layer_loop": "scan"},
+    "scan-full": {"layer_loop": "scan", "remat": "full"},
+    "dots": {"remat": "dots"},
+}
+
+
+def gradient(config):
+    model = build(config, VOCAB, VOCAB)
+
+    def loss(params, key):
+        return batch_sums(model, TrainingConfig(), params, BATCH, key).loss
+
+    return jax.jit(jax.value_and_grad(loss)), random_params(model)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    f, params = gradient(DEEP)
+    return f(params, jax.random.key(3))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_model(form, plain):
+    """Loss and every gradient, dropout included."""
+    f, params = gradient(dataclasses.replace(DEEP, **FORMS[form]))
+    (loss, grads), (expected_loss, expected) = f(params, jax.random.key(3)), plain
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-6)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), grads, expected
+    )
+
+
+def test_parameters_are_stored_per_layer():
+    """Names and shapes do not depend on the form."""
+    trees = [
+        abstract_params(build(dataclasses.replace(DEEP, **form), VOCAB, VOCAB))
+        for form in ({}, *FORMS.values())
+    ]
+    assert all(tree == trees[0] for tree in trees)
+    assert {"layer_0", "layer_1", "layer_2"} <= trees[0]["encoder"].keys()
+
+
+def test_less_is_kept():
+    """Of what the way forward leaves for the way back, each policy keeps less than the one before."""
+    kept = []
+    for remat in ("none", "dots", "full"):
+        model = build(dataclasses.replace(DEEP, remat=remat), VOCAB, VOCAB)
+        params = random_params(model)
+        _, back = jax.vjp(
+            lambda p, model=model: (
+                batch_sums(model, TrainingConfig(), p, BATCH, jax.random.key(0)).loss
+            ),
+            params,
+        )
+        kept.append(sum(leaf.nbytes for leaf in jax.tree.leaves(back) if hasattr(leaf, "nbytes")))
+    assert kept[0] > kept[1] > kept[2], kept

@@ -1,0 +1,89 @@
+"""Fused attention is dense attention, and says when it is not what was asked for."""
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.errors import UserError
+from transformer_jax.nn.attention import dense, fused
+from transformer_jax.nn.view import cross_view, self_view
+
+RNG = np.random.default_rng(0)
+Q, K, V = (
+    jnp.asarray(RNG.normal(size=shape), jnp.float32)
+    for shape in ((2, 3, 5, 8), (2, 3, 8, 7), (2, 3, 7, 8))
+)
+Q_SEG = jnp.asarray([[1, 1, 1, 2, 2], [1, 1, 1, 1, 0]])
+K_SEG = jnp.asarray([[1, 1, 2, 2, 2, 2, 0], [1, 1, 1, 1, 1, 1, 1]])
+POS = jnp.asarray([[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]])
+VIEWS = {
+    "causal": (self_view(POS, Q_SEG, causal=True), K[..., :5], V[:, :, :5]),
+    "across": (cross_view(POS, Q_SEG, jnp.zeros_like(K_SEG), K_SEG), K, V),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_fused_is_dense(name):
+    """Values and gradients, of odd lengths, packed segments and padding."""
+    view, k, v = VIEWS[name]
+    real = (Q_SEG > 0)[:, None, :, None]
+
+    def total(mix, q, k, v):
+        mixed, weights = mix(q, k, v, view, lambda w: w)
+        return jnp.where(real, jnp.sin(mixed), 0).sum(), weights
+
+    (one, one_weights), ones = jax.value_and_grad(total, (1, 2, 3), True)(fused.mix, Q, k, v)
+    (two, two_weights), twos = jax.value_and_grad(total, (1, 2, 3), True)(dense.mix, Q, k, v)
+    np.testing.assert_allclose(one, two, rtol=1e-6)
+    np.testing.assert_array_equal(one_weights, two_weights)
+    for found, expected in zip(ones, twos, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_cost_nothing_where_nobody_reads_them():
+    """The compiled program holds one exponential, not two."""
+    view, k, v = VIEWS["across"]
+    alone = jax.jit(lambda q, k, v: fused.mix(q, k, v, view, lambda w: w)[0])
+    both = jax.jit(lambda q, k, v: fused.mix(q, k, v, view, lambda w: w))
+    counts = [f.lower(Q, k, v).compile().as_text().count(" exponential(") for f in (alone, both)]
+    assert counts == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "capability", "reason"),
+    [
+        (64, jnp.bfloat16, 9.0, None),
+        (64, jnp.float16, 8.0, None),
+        (256, jnp.bfloat16, 9.0, None),
+        (256, jnp.bfloat16, 8.9, "head_dim 256 is above 128"),
+        (20, jnp.bfloat16, 9.0, "head_dim 20 is no multiple of 8"),
+        (64, jnp.float32, 9.0, "model.compute_dtype is float32"),
+        (64, jnp.bfloat16, 7.5, "compute capability 7.5 is below 8.0"),
+        (64, jnp.bfloat16, None, "there is no NVIDIA GPU"),
+    ],
+)
+def test_where_cudnn_runs(head_dim, dtype, capability, reason):
+    assert fused.why_not_cudnn(head_dim, jnp.dtype(dtype), capability) == reason
+
+
+def test_falling_back_is_told(caplog, monkeypatch):
+    """Once for each reason."""
+    fused._warn.cache_clear()
+    monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
+    view, k, v = VIEWS["across"]
+    for _ in range(2):
+        fused.mix(Q, k, v, view, lambda w: w)
+    (record,) = caplog.records
+    assert "by XLA and not by cuDNN, for there is no NVIDIA GPU" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"attention_dropout_rate": 0.1}, {"v_head_dim": 32}], ids=lambda c: next(iter(c))
+)
+def test_what_it_cannot_do_is_refused(changes):
+    with pytest.raises(UserError, match=rf"^{next(iter(changes))}=.*attention='fused'"):
+        ModelConfig(attention="fused", **changes)

@@ -1,0 +1,232 @@
+"""One step is one step, on whatever mesh: losses, parameters, and where they lie."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+from tiny import alone, random_store
+
+from transformer_jax.config import (
+    DataConfig,
+    Experiment,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainingConfig,
+)
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import abstract_params, build
+from transformer_jax.sharding.mesh import (
+    check_mesh,
+    make_mesh,
+    place_batch,
+    place_whole,
+    row_share,
+)
+from transformer_jax.sharding.rules import bytes_per_device, param_shardings
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.state import abstract_state, init_state
+from transformer_jax.training.step import jit_train_step, make_train_step, make_validation_step
+
+VOCAB = 32
+MODEL = ModelConfig(
+    d_model=16, d_ff=24, num_heads=8, head_dim=6, num_encoder_layers=1, num_decoder_layers=1,
+    dropout_rate=0.1,
+)  # fmt: skip
+OPTIMIZER = OptimizerConfig(schedule="constant", learning_rate=3e-3, warmup_steps=5)
+LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
+BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(4)]
+STEPS = 20
+# A key's bias has a gradient of exactly zero, whose rounding Adam blows up to steps of full size.
+NOISE = "key/bias"
+
+
+def mesh_of(data: int, fsdp: int, tensor: int):
+    return make_mesh(MeshConfig(data, fsdp, tensor), jax.devices()[: data * fsdp * tensor])
+
+
+@functools.cache
+def parts(slices: int = 1, **changes):
+    model = build(dataclasses.replace(MODEL, **changes), VOCAB, VOCAB)
+    tx = make_optimizer(OPTIMIZER, make_schedule(OPTIMIZER, 16, STEPS))
+    config = TrainingConfig(accumulation_steps=slices)
+    return model, tx, config
+
+
+@functools.cache
+def run(sizes: tuple[int, int, int], slices: int = 1, **changes):
+    """Return 20 losses and the state."""
+    model, tx, config = parts(slices, **changes)
+    mesh = mesh_of(*sizes)
+    state, losses = init_state(model, tx, 7, mesh), []
+    step = jit_train_step(make_train_step(model, tx, config, 7), state, mesh)
+    with jax.set_mesh(mesh):
+        # Without the compiler's optimisations it is there in half the time.
+        step = step.lower(state, place_batch(BATCHES[0], mesh)).compile(
+            {"xla_backend_optimization_level": 0}
+        )
+        for number in range(STEPS):
+            state, metrics = step(state, place_batch(BATCHES[number % len(BATCHES)], mesh))
+            losses.append(float(metrics.sums.loss))
+    return np.array(losses), state
+
+
+MESHES = [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 1, 8)]
+
+
+@pytest.mark.parametrize("sizes", MESHES, ids=str)
+def test_every_mesh_is_one_device(sizes):
+    """20 steps with dropout and Adam: the same losses, and the same parameters after them."""
+    losses, state = run(sizes)
+    expected_losses, expected = run((1, 1, 1))
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    assert losses[-1] < 0.8 * losses[0]  # and it learns
+
+    def same(path, found, wanted):
+        if not jax.tree_util.keystr(path, simple=True, separator="/").endswith(NOISE):
+            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
+
+    jax.tree_util.tree_map_with_path(same, state.params, expected.params)
+
+
+def test_validation_on_a_mesh():
+    """The loss of a batch that every process holds whole."""
+    model, _, config = parts()
+    params, losses = run((2, 2, 2))[1].params, []
+    for sizes in [(2, 2, 2), (1, 1, 1)]:
+        mesh = mesh_of(*sizes)
+        with jax.set_mesh(mesh):
+            step = jax.jit(make_validation_step(model, config))
+            where = param_shardings(abstract_params(model), mesh)
+            sums = step(jax.device_put(params, where), place_whole(BATCHES[0], mesh))
+        losses.append(float(sums.nll))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"layer_loop": "scan", "remat": "full"}, {"attention": "fused", "remat": "dots"}],
+    ids=lambda changes: "-".join(changes.values()),
+)
+def test_every_loop_is_the_same_on_a_mesh(changes):
+    """Loops, rematerialisation and kernels change no loss, dropout included."""
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    losses = run((2, 2, 2), **layers, **changes)[0]
+    np.testing.assert_allclose(losses, run((1, 1, 1), **layers)[0], rtol=1e-5)
+
+
+def test_accumulated_on_a_mesh():
+    """In two slices of 8 rows on 8 devices, without dropout: the same as at once on one."""
+    losses = run((2, 4, 1), slices=2, dropout_rate=0.0)[0]
+    np.testing.assert_allclose(losses, run((1, 1, 1), dropout_rate=0.0)[0], rtol=1e-5)
+
+
+# Where the table of the house puts parameters of each name, read as a person would.
+LIES = {
+    "embedding/table": PartitionSpec("tensor", "fsdp"),
+    "query/kernel": PartitionSpec("fsdp", "tensor", None),
+    "key/kernel": PartitionSpec("fsdp", "tensor", None),
+    "value/kernel": PartitionSpec("fsdp", "tensor", None),
+    "query/bias": PartitionSpec("tensor", None),
+    "key/bias": PartitionSpec("tensor", None),
+    "value/bias": PartitionSpec("tensor", None),
+    "output/kernel": PartitionSpec("tensor", None, "fsdp"),
+    "output/bias": PartitionSpec("fsdp"),
+    "up/kernel": PartitionSpec("fsdp", "tensor"),
+    "up/bias": PartitionSpec("tensor"),
+    "down/kernel": PartitionSpec("tensor", "fsdp"),
+    "down/bias": PartitionSpec("fsdp"),
+    "norm/scale": PartitionSpec("fsdp"),
+    "norm/bias": PartitionSpec("fsdp"),
+}
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 8, 1), (1, 1, 8)], ids=str)
+def test_parameters_lie_where_the_table_says(sizes):
+    """After 20 steps, parameters and both moments of Adam; a device holds its part alone."""
+    state = run(sizes)[1]
+    names = set()
+    moments = [x for x in jax.tree.leaves(state.opt_state, is_leaf=_is_adam) if _is_adam(x)]
+    for tree in (state.params, moments[0].mu, moments[0].nu):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            name = "/".join(key.key for key in path[-2:])
+            names.add(name)
+            spec = LIES[name]
+            assert leaf.sharding.is_equivalent_to(
+                jax.sharding.NamedSharding(leaf.sharding.mesh, spec), leaf.ndim
+            ), name
+            divisor = [1 if axis is None else leaf.sharding.mesh.shape[axis] for axis in spec]
+            held = tuple(size // by for size, by in zip(leaf.shape, divisor, strict=True))
+            assert {shard.data.shape for shard in leaf.addressable_shards} == {held}
+    assert names == LIES.keys()
+    model, tx, _ = parts()
+    held = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(state))
+    assert bytes_per_device(abstract_state(model, tx), mesh_of(*sizes)) == held
+
+
+def _is_adam(x) -> bool:
+    return hasattr(x, "mu")
+
+
+def test_activations_are_divided():
+    """The compiled step holds the names of constraints: rows over data and fsdp, heads, d_ff."""
+    model, tx, config = parts()
+    mesh = mesh_of(2, 2, 2)
+    state = init_state(model, tx, 7, mesh)
+    step = jit_train_step(make_train_step(model, tx, config, 7), state, mesh)
+    with jax.set_mesh(mesh):
+        text = step.lower(state, place_batch(BATCHES[0], mesh)).as_text()
+    constraints = [line for line in text.splitlines() if "sharding_constraint" in line]
+    rows = '{"data", "fsdp"}'
+    for spec in (f"[{rows}, {{}}, {{}}]", f'[{rows}, {{}}, {{"tensor"}}, {{}}]',
+                 f'[{rows}, {{}}, {{"tensor"}}]'):  # fmt: skip
+        assert any(spec in line for line in constraints), spec
+
+
+def test_share_of_rows():
+    """One process reads all rows, however they are divided among its devices."""
+    assert [row_share(mesh_of(*sizes)) for sizes in MESHES] == [(0, 1)] * len(MESHES)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "slices", "words"),
+    [
+        ((8, 1, 1), 12, 1, ["rows_divisible_by=12", "multiple of 8", "set it to 16"]),
+        ((2, 4, 1), 8, 2, ["rows_divisible_by=8", "multiple of 16", "accumulation_steps=2"]),
+        ((1, 1, 8), 8, 1, ["config.model.num_heads: 4", "8 devices of config.mesh.tensor"]),
+        ((1, 8, 1), 8, 1, ["config.model.d_model: 20", "8 devices of config.mesh.fsdp"]),
+    ],
+)
+def test_sizes_that_a_mesh_does_not_divide(sizes, rows, slices, words):
+    """Both numbers are named, and the remedy."""
+    experiment = Experiment(
+        model=dataclasses.replace(MODEL, d_model=20, num_heads=4),
+        data=DataConfig(max_length=16, rows_divisible_by=rows),
+        training=TrainingConfig(accumulation_steps=slices),
+    )
+    with pytest.raises(UserError) as caught:
+        check_mesh(mesh_of(*sizes), experiment)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_vocabulary_that_a_mesh_does_not_divide():
+    """The tokenizer may find fewer pieces than asked for; the parameters themselves are checked."""
+    with pytest.raises(UserError, match=r"tokenizer\.vocab_size: 33 .* 2 devices of .*tensor"):
+        param_shardings(abstract_params(build(MODEL, 33, 33)), mesh_of(2, 2, 2))
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (2, 2, 1), (16, -1, 1)], ids=str)
+def test_meshes_use_up_the_devices(sizes):
+    with pytest.raises(UserError, match=r"config\.mesh\..*8 devices"):
+        make_mesh(MeshConfig(*sizes))
+
+
+def test_the_rest_is_found():
+    """-1 takes the devices that the other axes leave."""
+    assert dict(make_mesh(MeshConfig(-1, 2, 2)).shape) == {"data": 2, "fsdp": 2, "tensor": 2}
+    assert dict(make_mesh(MeshConfig(1, -1, 1)).shape) == {"data": 1, "fsdp": 8, "tensor": 1}

@@ -1,0 +1,201 @@
+"""Real processes over loopback: one program, whoever reads which rows and whoever dies."""
+
+import dataclasses
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny import MODEL
+
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    Experiment,
+    MeshConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    to_json,
+)
+from transformer_jax.errors import UserError
+from transformer_jax.experiments import train as runs
+from transformer_jax.sharding.processes import joined
+from transformer_jax.training.loop import Outcome
+from transformer_jax.workdir import WorkDir, read_rows
+
+ROOT = Path(__file__).parents[2]
+SIX = Experiment(
+    model=dataclasses.replace(MODEL, max_positions=64),
+    tokenizer=TokenizerConfig(vocab_size=48),
+    data=DataConfig(
+        source="spelled_numbers", source_language="de", target_language="en",
+        num_examples=(200, 20, 20), max_number=1000, max_length=48, tokens_per_batch=48 * 16,
+        num_buckets=1,
+    ),
+    optimizer=OptimizerConfig(schedule="constant", learning_rate=1e-3, warmup_steps=2),
+    training=TrainingConfig(steps=6, log_every=1),
+    checkpoint=CheckpointConfig(every_steps=3, best_by="loss"),
+    evaluation=EvaluationConfig(every_steps=3, bleu_sentences=0),
+)  # fmt: skip
+
+
+def changed(steps: int, mesh: tuple[int, int, int], bleu: int = 0) -> Experiment:
+    return dataclasses.replace(
+        SIX,
+        training=dataclasses.replace(SIX.training, steps=steps),
+        mesh=MeshConfig(*mesh),
+        evaluation=dataclasses.replace(SIX.evaluation, bleu_sentences=bleu),
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A directory for runs; compiled programs and tokens lie where earlier tests left them."""
+    with pytest.MonkeyPatch.context() as patch:
+        cache = Path(tempfile.gettempdir()) / "transformer_jax_tests" / "processes"
+        patch.setenv("TRANSFORMER_JAX_CACHE", str(cache))
+        patch.setattr(runs, "use_compilation_cache", lambda: None)
+        yield tmp_path_factory.mktemp("runs")
+
+
+def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[subprocess.Popen]:
+    """Start two processes of train.py with so many devices each."""
+    config = home / f"{name}.py"
+    config.write_text(
+        "from transformer_jax.config import door, from_json\n"
+        f"def get_config():\n    return door(from_json({to_json(experiment)!r}))\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    argv = [
+        sys.executable, str(ROOT / "train.py"), f"--config={config}", f"--workdir={home / name}",
+        f"--coordinator=127.0.0.1:{port}", "--num_processes=2",
+    ]  # fmt: skip
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "PYTHONPATH": str(ROOT)}
+    processes = []
+    for number in range(2):
+        with open(home / f"{name}.{number}.err", "w") as errors:
+            processes.append(subprocess.Popen(
+                [*argv, f"--process_id={number}"], env=environment, cwd=home,
+                stdout=subprocess.DEVNULL, stderr=errors,
+            ))  # fmt: skip
+    return processes
+
+
+def wait(processes: list[subprocess.Popen], seconds: float) -> list[int]:
+    """Return the exit codes; what takes longer is ended, and its code is negative."""
+    until = time.monotonic() + seconds
+    for process in processes:
+        try:
+            process.wait(max(0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return [process.wait() for process in processes]
+
+
+def told(home: Path, name: str) -> str:
+    return "".join((home / f"{name}.{number}.err").read_text() for number in range(2))
+
+
+def assert_close(one: WorkDir, other: WorkDir) -> None:
+    """The rows of metrics.jsonl are the same numbers, to rounding; counts are the same."""
+    rows, others = read_rows(one.metrics), read_rows(other.metrics)
+    assert [row.keys() for row in rows] == [row.keys() for row in others]
+    for row, its in zip(rows, others, strict=True):
+        for key, value in row.items():
+            exact = isinstance(value, int)
+            assert value == (its[key] if exact else pytest.approx(its[key], rel=1e-5)), key
+
+
+def test_two_processes_and_then_one(home):
+    """3 steps by two processes with 2 devices each, then 3 by one with 8, are 6 steps of one."""
+    three = changed(3, (1, 2, 2))  # parameters lie divided between the processes
+    assert wait(start(home, "two", three, devices=2), 300) == [0, 0], told(home, "two")
+    shared, alone = WorkDir(home / "two"), WorkDir(home / "one")
+    for workdir, mesh in ((shared, (2, 2, 2)), (alone, (8, 1, 1))):
+        assert runs.run_experiment(changed(6, mesh), workdir) == Outcome.FINISHED
+    assert "resuming at step 3" in shared.log.read_text()
+    assert "of 2 process(es); mesh data 1 x fsdp 2 x tensor 2" in shared.log.read_text()
+    assert [row["step"] for row in read_rows(shared.metrics)] == [1, 2, 3, 3, 4, 5, 6, 6]
+    assert_close(shared, alone)
+
+
+@pytest.mark.e2e
+def test_one_process_and_then_two(home):
+    """The other way round, with rows divided between the processes and greedy BLEU."""
+    shared, alone = WorkDir(home / "then_two"), WorkDir(home / "alone")
+    assert runs.run_experiment(changed(3, (8, 1, 1), bleu=8), shared) == Outcome.FINISHED
+    assert wait(start(home, "then_two", changed(6, (2, 2, 1), bleu=8), devices=2), 600) == [0, 0]
+    assert runs.run_experiment(changed(6, (8, 1, 1), bleu=8), alone) == Outcome.FINISHED
+    assert_close(shared, alone)
+
+
+@pytest.fixture
+def running(home, request):
+    """Two processes in the midst of a run that would not end, and its name."""
+    name = re.sub(r"\W", "_", request.node.name)
+    processes = start(home, name, changed(10**6, (-1, 1, 1)), devices=1)
+    until = time.monotonic() + 300
+    while len(read_rows(home / name / "metrics.jsonl")) < 5:
+        assert time.monotonic() < until, told(home, name)
+        assert [p.poll() for p in processes] == [None, None], told(home, name)
+        time.sleep(0.2)
+    yield name, processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("victim", [0, 1])
+def test_one_that_dies_is_named(home, running, victim):
+    """The other one ends within 60 s with code 75 and a line that names the dead."""
+    name, processes = running
+    processes[victim].kill()
+    codes = wait(processes, 60)
+    assert codes[1 - victim] == 75, told(home, name)
+    assert re.search(rf"^process {victim}\b.*; run the same command again", told(home, name), re.M)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_signal_to_one_stops_both(home, running, asked):
+    """They save the same step and exit with 75, whoever got the signal; and the run goes on."""
+    name, processes = running
+    processes[asked].send_signal(signal.SIGTERM)
+    assert wait(processes, 120) == [75, 75], told(home, name)
+    step = max(int(path.name) for path in (home / name / "checkpoints").iterdir())
+    again = start(home, name, changed(step + 2, (-1, 1, 1)), devices=1)
+    assert wait(again, 300) == [0, 0], told(home, name)
+    assert f"resuming at step {step}," in (home / name / "train.log").read_text()
+    losses = [row["loss"] for row in read_rows(home / name / "metrics.jsonl") if "loss" in row]
+    assert len(losses) == step + 2
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((None, 2, None), ["--coordinator=HOST:PORT"]),
+        (("127.0.0.1:1", None, None), ["--num_processes", "--process_id"]),
+        (("auto", 2, 0), ["auto takes neither"]),
+        (("127.0.0.1:1", 2, 2), ["--process_id=2", "--num_processes=2"]),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments, words):
+    with pytest.raises(UserError) as caught, joined(*arguments):
+        pass
+    for word in words:
+        assert word in str(caught.value)
+    assert jax.process_count() == 1

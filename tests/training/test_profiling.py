@@ -1,0 +1,59 @@
+"""Where the time went, and traces of the steps that were asked for."""
+
+import gzip
+import json
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer_jax.training.profiling import Times, traced
+
+
+def test_times(monkeypatch):
+    """What nothing names is the step's; the shares make a whole."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    times = Times()
+    for what, seconds in (
+        ("input", 1),
+        ("", 70),
+        ("evaluation", 9),
+        ("input", 4),
+        ("checkpoint", 16),
+    ):
+        with times.on(what):
+            now[0] += seconds
+    assert times.told() == (
+        "100 s since the start of training: step 70.0%, input 5.0%, evaluation 9.0%, "
+        "checkpoint 16.0%"
+    )
+
+
+def test_trace(tmp_path):
+    """Steps 12 and 13 of a run resumed after 10 are in the trace, for TensorBoard and Perfetto."""
+    count = jax.jit(lambda state, batch: (state + batch, state))
+    step, state = traced(count, 10, (12, 13), tmp_path / "profile"), jnp.zeros(())
+    for number in range(11, 16):
+        state, before = step(state, 1)
+        assert float(state) == float(before) + 1 == number - 10
+        assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
+    (path,) = tmp_path.rglob("perfetto_trace.json.gz")
+    events = json.loads(gzip.open(path).read())["traceEvents"]
+    steps = {e["args"]["step_num"] for e in events if "step_num" in e.get("args", {})}
+    assert {int(number) for number in steps} == {12, 13}
+
+
+def test_no_trace(tmp_path):
+    """Without steps to trace, the step is the step."""
+    assert traced(len, 0, (), tmp_path) is len
+
+
+@pytest.mark.parametrize("steps", [(1,), (0, 3), (5, 4), (1, 2, 3)])
+def test_steps_are_two(steps):
+    from transformer_jax.config import ProfileConfig
+    from transformer_jax.errors import UserError
+
+    with pytest.raises(UserError, match="first and the last step"):
+        ProfileConfig(steps=steps)

@@ -1,0 +1,39 @@
+"""transformer-jax plan --config=configs/NAME.py [--config.FIELD=VALUE ...]"""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import astuple
+
+from transformer_jax.cli.arguments import Parser, load_config
+from transformer_jax.config import parse
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what a run would take, without training."""
+    parser = Parser("Tell what a run would take: memory, operations, time, energy.")
+    parser.add_argument(
+        "--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT"
+    )
+    parser.add_argument(
+        "--libtpu",
+        default=os.environ.get("TRANSFORMER_JAX_LIBTPU"),
+        help="directory that holds libtpu, to compile for TPU slices (TRANSFORMER_JAX_LIBTPU)",
+    )
+    parser.add_argument("--rate", type=float, help="operations a second that a device here reaches")
+    parser.add_argument("--watts", type=float, help="that a device here takes meanwhile")
+    arguments, overrides = parser.read(argv)
+    experiment = parse(load_config(arguments.config, overrides))
+
+    import jax  # after the checks
+
+    # Without an accelerator, a mesh of any size is compiled for simulated devices.
+    wanted = math.prod(size for size in astuple(experiment.mesh) if size != -1)
+    if wanted > 1:
+        jax.config.update("jax_num_cpu_devices", wanted)
+
+    from transformer_jax.experiments.plan import report
+
+    for line in report(experiment, arguments.libtpu, arguments.rate, arguments.watts):
+        print(line, flush=True)
+    return 0

@@ -1,0 +1,206 @@
+"""What a run would take, without training: counts, memory by a compiler or a formula, time, energy.
+
+As a program it compiles for a TPU slice: an experiment's JSON comes in, a line of JSON goes out.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.config import Experiment, from_json, to_json
+from transformer_jax.data.batch import Batch
+from transformer_jax.data.batching import Shape, rows_for
+from transformer_jax.errors import UserError
+from transformer_jax.experiments.chips import GPUS, TPUS, Chip, gpu_memory
+from transformer_jax.models.build import abstract_params, build, count_params, operations
+from transformer_jax.sharding.mesh import check_mesh, make_mesh, rows_over_data
+from transformer_jax.sharding.rules import param_shardings
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.state import abstract_state
+from transformer_jax.training.step import jit_train_step, make_train_step
+
+
+class Compiled(NamedTuple):
+    """What a compiler says of one step on one device."""
+
+    peak_bytes: int  # arguments, results and temporaries, those that share memory once
+    operations: float  # the body of a loop counts once
+    bytes_accessed: float
+    seconds: float  # that compiling took
+
+
+def longest_shape(experiment: Experiment) -> Shape:
+    """Return the shape that takes the most memory: rows of max_length on both sides."""
+    length = experiment.data.max_length
+    return Shape(rows_for(experiment.data, length), length, length)
+
+
+def compile_step(experiment: Experiment, devices: Any) -> Compiled:
+    """Compile the train step for devices, which need not be there, on the longest batch.
+
+    Raises:
+      UserError: if the mesh does not fit the devices or the sizes.
+    """
+    mesh = make_mesh(experiment.mesh, devices)
+    check_mesh(mesh, experiment)
+    size, config = experiment.tokenizer.vocab_size, experiment.training
+    model = build(experiment.model, size, size)
+    schedule = make_schedule(experiment.optimizer, experiment.model.d_model, config.steps)
+    tx = make_optimizer(experiment.optimizer, schedule)
+    boxed = abstract_state(model, tx)
+    state = jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        nn.unbox(boxed),
+        param_shardings(boxed, mesh),
+    )
+    rows, *lengths = longest_shape(experiment)
+    src, tgt = (
+        jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_over_data(mesh))
+        for length in lengths
+    )
+    began = time.monotonic()
+    with jax.set_mesh(mesh):
+        step = jit_train_step(make_train_step(model, tx, config, experiment.seed), state, mesh)
+        program = step.lower(state, Batch(*[src] * 3, *[tgt] * 4)).compile()
+    memory, cost = program.memory_analysis(), program.cost_analysis()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return Compiled(
+        held + memory.temp_size_in_bytes, cost["flops"], cost["bytes accessed"],
+        time.monotonic() - began,
+    )  # fmt: skip
+
+
+def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compiled | str:
+    """Compile for a TPU slice such as "v5e:2x2", or return the reason why it cannot be run there.
+
+    `libtpu` is a directory that holds it, apart from this environment, where it would be loaded by
+    every start of JAX; so the compiler runs in a process of its own.
+    """
+    paths = [libtpu, *(path for path in sys.path if path)]
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(paths), "TPU_SKIP_MDS_QUERY": "1",
+        "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3",
+    }  # fmt: skip
+    child = subprocess.run(
+        [sys.executable, "-m", "transformer_jax.experiments.plan", topology],
+        input=to_json(experiment), env=environment, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    lines = child.stdout.strip().splitlines()
+    if child.returncode or not lines:
+        told = [line for line in child.stderr.splitlines() if line.strip()]
+        raise UserError(f"--libtpu={libtpu}: {told[-1] if told else 'no answer'}")
+    answer = json.loads(lines[-1])
+    return answer["no"] if "no" in answer else Compiled(**answer)
+
+
+def report(
+    experiment: Experiment, libtpu: str | None, rate: float | None, watts: float | None
+) -> Iterator[str]:
+    """Yield the lines of a plan; rate in operations a second and watts are those of one device."""
+    size, shape = experiment.tokenizer.vocab_size, longest_shape(experiment)
+    per_step = operations(experiment.model, size, *shape)
+    whole = per_step * experiment.training.steps
+    params = count_params(abstract_params(build(experiment.model, size, size)))
+    yield f"parameters: {params:,} with {size:,} pieces"
+    yield (
+        f"batch: {shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} "
+        "target positions, the longest of its shapes"
+    )
+    yield (
+        f"operations: {per_step:.3g} a step in matrix products, {whole:.3g} in "
+        f"{experiment.training.steps:,} steps"
+    )
+    mine = compile_step(experiment, jax.devices())
+    kind = jax.devices()[0].device_kind
+    yield f"this machine: {jax.device_count()} {kind}, {_told(mine)}"
+    if rate is not None:
+        chip = Chip(0, rate, watts)
+        yield f"  {_cost(whole, chip, jax.device_count(), 1.0)}"
+    yield from _tpu_lines(experiment, libtpu, whole)
+    yield from _gpu_lines(experiment, whole)
+
+
+def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iterator[str]:
+    if libtpu is None:
+        yield (
+            "TPU: not compiled for; pip install --no-deps --target=DIR libtpu, in a version that "
+            "fits this jax, then add --libtpu=DIR"
+        )
+        return
+    for topology, chip in TPUS.items():
+        found = compile_for_tpu(experiment, topology, libtpu)
+        if isinstance(found, Compiled) and found.peak_bytes <= chip.memory:
+            count = math.prod(int(side) for side in topology.partition(":")[2].split("x"))
+            yield (
+                f"TPU: fits on {topology}, {count} chips of {_gb(chip.memory)}, compiled by "
+                f"libtpu: {_told(found)}"
+            )
+            yield f"  {_cost(whole, chip, count)}"
+            return
+        reason = found if isinstance(found, str) else f"needs {_gb(found.peak_bytes)}"
+        yield f"TPU: not on {topology}: {reason}"
+
+
+def _gpu_lines(experiment: Experiment, whole: float) -> Iterator[str]:
+    need = gpu_memory(experiment, longest_shape(experiment))
+    for name, chip in GPUS.items():
+        if need <= 0.9 * chip.memory:  # the rest is the allocator's and the libraries'
+            yield (
+                f"GPU: fits on one {name} of {_gb(chip.memory)}, by formula and not compiled: "
+                f"{_gb(need)} of parameters, Adam, gradients and activations"
+            )
+            yield f"  {_cost(whole, chip, 1)}"
+            return
+    yield f"GPU: on none of {', '.join(GPUS)}: {_gb(need)} by formula; try model.remat='full'"
+
+
+def _told(compiled: Compiled) -> str:
+    return (
+        f"peak {_gb(compiled.peak_bytes)} a device, {compiled.operations:.3g} operations and "
+        f"{_gb(compiled.bytes_accessed)} read and written a step and device (a loop's body counts "
+        f"once), compiled in {compiled.seconds:.0f} s"
+    )
+
+
+def _cost(whole: float, chip: Chip, count: int, share: float = 0.4) -> str:
+    seconds = whole / (count * chip.operations * share)
+    told = f"{seconds / 3600:,.1f} h at {share * chip.operations:.3g} operations/s a device"
+    if share < 1:
+        told += f", {share:.0%} of its peak"
+    if chip.watts is not None:
+        told += f"; {count * chip.watts * seconds / 3.6e6:,.1f} kWh at {chip.watts:.0f} W each"
+    return told
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB"
+
+
+def _child(topology: str) -> dict[str, Any]:
+    from jax.experimental import topologies
+
+    experiment = from_json(sys.stdin.read())
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    try:
+        return compile_step(experiment, devices)._asdict()
+    except UserError as error:
+        return {"no": str(error)}
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        told = [line for line in str(error).splitlines() if "hbm" in line]
+        return {"no": (told or ["it runs out of memory"])[0].strip()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_child(sys.argv[1])))

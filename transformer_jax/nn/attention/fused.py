@@ -1,0 +1,75 @@
+"""Scaled dot-product attention by one fused kernel (`jax.nn.dot_product_attention`)."""
+
+import functools
+import logging
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.nn.attention import dense
+from transformer_jax.nn.view import View
+
+log = logging.getLogger("transformer_jax")
+
+
+def mix(
+    q: Float[Array, "B N T H"],
+    k: Float[Array, "B N H S"],
+    v: Float[Array, "B N S Hv"],
+    view: View,
+    dropout: Callable[[Array], Array],
+) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
+    """Return what `dense.mix` does. Its weights are computed only where somebody reads them.
+
+    `dropout` must do nothing. Cached decoding has few queries and its own layout: dense.
+    """
+    mixed, weights = dense.mix(q, k, v, view, dropout)
+    if view.visible is not None:
+        return mixed, weights
+    why = why_not_cudnn(q.shape[-1], q.dtype, _compute_capability())
+    if why is not None:
+        _warn(why)
+    queries = q.shape[2]
+    # With a mask, cuDNN's way back takes even lengths alone: one more position, which none sees.
+    q, k, v = _even(q, 2).swapaxes(1, 2), _even(k, 3).transpose(0, 3, 1, 2), _even(v, 2)
+    mask = _even(_even(view.mask(), 2), 3)
+    mixed = jax.nn.dot_product_attention(
+        q, k, v.swapaxes(1, 2), mask=mask, implementation="cudnn" if why is None else "xla"
+    )
+    return mixed.swapaxes(1, 2)[:, :, :queries], weights
+
+
+def _even(x: Array, axis: int) -> Array:
+    widths = [(0, x.shape[axis] % 2 if i == axis else 0) for i in range(x.ndim)]
+    return jnp.pad(x, widths) if x.shape[axis] % 2 else x
+
+
+def why_not_cudnn(head_dim: int, dtype: jnp.dtype, capability: float | None) -> str | None:
+    """Return the reason why cuDNN's flash attention cannot run, or None if it can.
+
+    `capability` is the GPU's compute capability, such as 9.0; None if there is no NVIDIA GPU.
+    """
+    largest = 256 if (capability or 0) >= 9 else 128
+    checks = (
+        (capability is not None, "there is no NVIDIA GPU"),
+        ((capability or 8) >= 8, f"compute capability {capability} is below 8.0"),
+        (dtype in (jnp.bfloat16, jnp.float16), f"model.compute_dtype is {jnp.dtype(dtype).name}"),
+        (head_dim % 8 == 0, f"head_dim {head_dim} is no multiple of 8"),
+        (head_dim <= largest, f"head_dim {head_dim} is above {largest}"),
+    )
+    return next((reason for holds, reason in checks if not holds), None)
+
+
+@functools.cache
+def _compute_capability() -> float | None:
+    device = jax.local_devices()[0]
+    if device.platform != "gpu" or "NVIDIA" not in device.device_kind.upper():
+        return None
+    return float(device.compute_capability)
+
+
+@functools.cache
+def _warn(reason: str) -> None:
+    log.warning("model.attention='fused': by XLA and not by cuDNN, for %s", reason)

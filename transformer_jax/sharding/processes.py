@@ -1,0 +1,168 @@
+"""Several processes as one program: joining, agreeing, and noticing that one is gone."""
+
+import atexit
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import distributed  # its key-value store has no public name
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.errors import UserError
+from transformer_jax.sharding.mesh import AXES, on_every_device
+
+log = logging.getLogger("transformer_jax")
+
+SILENCE = 20.0  # seconds without a sign of life after which a process counts as gone
+_PERIOD = 1.0  # seconds between signs of life
+GONE = 75  # the exit code of those that remain: the same command again goes on
+
+
+@contextmanager
+def joined(
+    coordinator: str | None, num_processes: int | None, process_id: int | None
+) -> Iterator[None]:
+    """Be one of several processes: "HOST:PORT" of process 0, or "auto" for JAX to find it all.
+
+    JAX finds SLURM, Open MPI, TPU pods and the like. With None this process is the only one. When
+    one ends before its time, the others say which within SILENCE and a little, and exit with GONE.
+
+    Raises:
+      UserError: if the processes cannot find each other.
+    """
+    if coordinator is None:
+        if (num_processes, process_id) != (None, None):
+            raise UserError("--num_processes and --process_id need --coordinator=HOST:PORT")
+        yield
+        return
+    _connect(coordinator, num_processes, process_id)
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(over,), daemon=True)
+    watch.start()
+    try:
+        yield
+        together("the end")  # nobody leaves while another needs it
+    except BaseException as error:
+        _fail(error)
+        raise
+    over.set()
+    watch.join()  # a thread that waits in the store would not survive the end of the interpreter
+
+
+def _connect(coordinator: str, num_processes: int | None, process_id: int | None) -> None:
+    found = coordinator == "auto"
+    if found != (num_processes is None) or found != (process_id is None):
+        raise UserError(
+            f"--coordinator={coordinator}: HOST:PORT needs --num_processes and --process_id; "
+            "auto takes neither"
+        )
+    if not found and (process_id is None or not 0 <= process_id < (num_processes or 0)):
+        raise UserError(
+            f"--process_id={process_id}: must be at least 0 and below "
+            f"--num_processes={num_processes}"
+        )
+    # Its handler of SIGTERM would stand in the way of ours, which agrees on a step by itself.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            None if found else coordinator,
+            num_processes,
+            process_id,
+            cluster_detection_method=None if found else "deactivate",
+        )
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--coordinator={coordinator}: {reason}") from None
+
+
+def together(what: str) -> None:
+    """Wait until every process is here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(what)
+
+
+def _fail(error: BaseException) -> None:
+    """Tell the others why this process ends, and end it without waiting for them."""
+    if isinstance(error, UserError):
+        code, reason = 2, str(error)
+    elif isinstance(error, KeyboardInterrupt):
+        code, reason = 130, "interrupted"
+    else:
+        # Of a process that died, others often see no more than a product that failed. Who it was
+        # comes to light while this waits, and `_watch` says so and exits.
+        log.info("%s: looking whether another process is gone", type(error).__name__)
+        time.sleep(SILENCE + 2 * _PERIOD)
+        code, reason = 1, f"{type(error).__name__}: {error}".splitlines()[0]
+    told = f"process {jax.process_index()} ({socket.gethostname()}) stopped: {reason}"
+    _store().key_value_set("gone", f"{GONE if code == 1 else code} {told}", allow_overwrite=True)
+    atexit.register(_leave, code)  # before JAX's own handler, which waits for all processes
+
+
+def _leave(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _store() -> Any:
+    return distributed.global_state.client
+
+
+def _watch(over: threading.Event) -> None:
+    """Give signs of life, and look for those of the others, until the program is over."""
+    store, me = _store(), distributed.global_state.process_id
+    # By process, its last sign and how often it was the same. Looks are counted and not seconds, so
+    # that after a computer slept nobody takes the others for dead.
+    heard: dict[str, tuple[str, int]] = {}
+    count = 0
+    while not over.is_set():
+        try:
+            count += 1
+            sign = f"{count} {socket.gethostname()}"
+            store.key_value_set(f"alive/{me}", sign, allow_overwrite=True)
+            for key, sign in store.key_value_dir_get("alive/"):
+                old, missed = heard.get(key, ("", 0))
+                heard[key] = sign, missed + 1 if sign == old else 0
+                if missed * _PERIOD >= SILENCE:
+                    name = f"process {key.rpartition('/')[2]} ({sign.partition(' ')[2]})"
+                    _say_goodbye(GONE, f"{name} has given no sign of life for {SILENCE:.0f} s")
+            code, _, told = store.blocking_key_value_get("gone", int(_PERIOD * 1000)).partition(" ")
+            _say_goodbye(int(code), told)
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error) and not over.is_set():  # else nobody is gone
+                _say_goodbye(GONE, "process 0, the coordinator, is gone")
+
+
+def _say_goodbye(code: int, reason: str) -> None:
+    again = "; run the same command again to go on from the last checkpoint"
+    log.error("%s%s", reason, again if code == GONE else "")
+    _leave(code)
+
+
+class Agreement:
+    """The greatest of what each process says, known to all of them alike.
+
+    Nobody waits for the present step: the answer is that of the call before, except in the first.
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._rows = NamedSharding(mesh, PartitionSpec(AXES))
+        self._greatest = jax.jit(lambda x: x.max(0), out_shardings=on_every_device(mesh))
+        self._pending: Any = None
+
+    def __call__(self, *values: float) -> list[float]:
+        if jax.process_count() == 1:
+            return list(values)
+        mine = np.tile(np.float32(values), (jax.local_device_count(), 1))
+        said = self._greatest(jax.make_array_from_process_local_data(self._rows, mine))
+        answer, self._pending = said if self._pending is None else self._pending, said
+        return np.asarray(answer).tolist()

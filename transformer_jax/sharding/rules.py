@@ -1,0 +1,88 @@
+"""The table from logical axes to the axes of the mesh, and what follows from it."""
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jax.sharding import Mesh
+
+from transformer_jax.errors import UserError
+
+# Logical axis of a parameter or activation -> mesh axes.
+RULES = (
+    ("batch", ("data", "fsdp")),
+    ("vocab", "tensor"),
+    ("embed", "fsdp"),
+    ("heads", "tensor"),
+    ("kv_heads", "tensor"),
+    ("head_dim", None),
+    ("mlp", "tensor"),
+    ("layers", None),
+    ("length", None),
+    ("act_embed", None),
+    ("act_heads", "tensor"),
+    ("act_mlp", "tensor"),
+    ("act_vocab", "tensor"),
+)
+
+# The fields that give parameters their sizes.
+_FIELDS = {
+    "vocab": "tokenizer.vocab_size",
+    "embed": "model.d_model",
+    "heads": "model.num_heads",
+    "mlp": "model.d_ff",
+}
+
+
+def active() -> AbstractContextManager[None]:
+    """Make the constraints on activations count while a function is traced.
+
+    They take the mesh from `jax.set_mesh`; without one, they do nothing.
+    """
+    return nn.logical_axis_rules(list(RULES))
+
+
+def check_sizes(mesh: Mesh, sizes: Mapping[str, int]) -> None:
+    """Check that the mesh divides the size of each logical axis.
+
+    Raises:
+      UserError: if it does not; names both numbers.
+    """
+    for axis, size in sizes.items():
+        mesh_axis = dict(RULES)[axis]
+        parts = mesh.shape[mesh_axis] if isinstance(mesh_axis, str) else 1
+        if size % parts:
+            raise UserError(
+                f"config.{_FIELDS[axis]}: {size} cannot be divided among the {parts} devices of "
+                f"config.mesh.{mesh_axis}; choose a multiple of {parts}, or another mesh"
+            )
+
+
+def param_shardings(boxed: Any, mesh: Mesh) -> Any:
+    """Return the shardings of parameters from the logical axes in their boxes.
+
+    Raises:
+      UserError: if the mesh does not divide a parameter.
+    """
+    for leaf in jax.tree.leaves(boxed, is_leaf=_is_box):
+        if _is_box(leaf):
+            named = zip(leaf.names, leaf.value.shape, strict=True)
+            check_sizes(mesh, {name: size for name, size in named if name in _FIELDS})
+    return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, list(RULES))
+
+
+def bytes_per_device(boxed: Any, mesh: Mesh) -> int:
+    """Return the bytes of parameters, or of a whole state, that one device holds."""
+    shardings = jax.tree.leaves(param_shardings(boxed, mesh))
+    leaves = jax.tree.leaves(nn.unbox(boxed))
+    return sum(
+        math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf, sharding in zip(leaves, shardings, strict=True)
+    )
+
+
+def _is_box(leaf: Any) -> bool:
+    return isinstance(leaf, nn.LogicallyPartitioned)
