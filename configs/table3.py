@@ -94,8 +94,9 @@ def _small():
     c.training.steps = 600
     c.checkpoint.every_steps = 300
     c.checkpoint.keep_last = 1
-    c.evaluation.every_steps = 300
-    c.evaluation.bleu_sentences = 200  # the sweep scores all of them, with beam search
+    c.checkpoint.best_by = "loss"
+    c.evaluation.every_steps = 600
+    c.evaluation.bleu_sentences = 0  # the sweep scores all of them at the end, with beam search
     return c
 
 
