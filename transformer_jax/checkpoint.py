@@ -4,8 +4,10 @@ A checkpoint is a directory <step>/ with the items params, training and record. 
 values of the host, validation scores, a checksum of every array, and a hash of itself.
 """
 
+import errno
 import functools
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,8 +78,11 @@ class Checkpoints:
         record = Record(host=host, scores=scores, passing=passing, arrays=checksums(tree))
         items = {name: ocp.args.StandardSave(part) for name, part in tree.items()}
         composite = ocp.args.Composite(**items, record=ocp.args.JsonSave(seal({**record})))
-        with self._writing(f"checkpoint {step}", tree):
+        need = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+        with self._writing(f"checkpoint {step}", need):
             self._directory.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(self._directory).free < need:  # sooner than after half of it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             saved = self._manager.save(step, args=composite, force=True)
             assert saved, f"checkpoint {step} was not saved"
             self._records[step] = record
@@ -98,8 +103,7 @@ class Checkpoints:
             self._prune()
 
     @contextmanager
-    def _writing(self, what: str, tree: Any = ()) -> Iterator[None]:
-        need = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+    def _writing(self, what: str, need: int = 0) -> Iterator[None]:
         try:
             with quiet(), writing(what, self._directory, need):
                 yield

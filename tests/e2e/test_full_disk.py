@@ -32,6 +32,7 @@ def small_disk(tmp_path):
 
 def fill(disk, leave: int) -> None:
     """Leave so many bytes of room."""
+    (disk / "filler").unlink(missing_ok=True)
     free = shutil.disk_usage(disk).free
     (disk / "filler").write_bytes(bytes(max(free - leave, 0)))
 
@@ -75,6 +76,9 @@ def test_training_stops_if_so_configured(tmp_path, small_disk):
     fill(small_disk, 0)  # nothing at all can be written
     assert finish(tmp_path, "disk", **stop) == 2
     assert "Traceback" not in (tmp_path / "disk.out").read_text()
+    assert (
+        "cannot be written: No space left" in (tmp_path / "disk.out").read_text().splitlines()[-1]
+    )
     (small_disk / "filler").unlink()
     assert finish(tmp_path, "disk", **LARGE) == 0
     assert finish(tmp_path, "whole", **LARGE) == 0
