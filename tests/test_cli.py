@@ -152,7 +152,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(run, corpus, tmp_path, capsys):
     assert train.main(train_argv(corpus, place.path)) == 0
     told = capsys.readouterr().err
     assert "changed since the last start: training.steps: 2 -> 4" in told
-    assert "resuming at step 2, epoch 0, batch 2" in told
+    assert "resuming at step 2, epoch 0, pair 64" in told
     assert place.metrics.read_bytes() == run.metrics.read_bytes()
     one, other = (transformer_jax.load(w.path, "last").params for w in (place, run))
     jax.tree.map(np.testing.assert_array_equal, one, other)

@@ -46,6 +46,7 @@ SPECIAL = {
     "data.num_examples": (30, 2, 1),
     "data.max_number": 100_000,
     "data.max_length_ratio": 4.0,
+    "training.loss_spike": 3.0,
     "training.accumulation_steps": 4,
     "data.tokens_per_batch": 1 << 14,
 }
@@ -349,6 +350,7 @@ def test_numbers_are_finite(text):
         ("optimizer.learning_rate", 1e-30, 0.0),
         ("optimizer.warmup_steps", 1, 0),
         ("optimizer.clip_norm", 1e-30, 0.0),
+        ("training.loss_spike", 1.01, 1.0),
         ("training.steps", 1, 0),
         ("training.max_minutes", 0.1, 0.0),
         ("training.label_smoothing", 0.0, 1.0),

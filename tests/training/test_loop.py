@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import os
+import shutil
 import signal
 
 import jax
@@ -25,6 +26,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batching import BatchSource, BucketPlan, lines_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training import loop
+from transformer_jax.training import report as report_module
 from transformer_jax.training.loop import Outcome, Progress, Run, train
 from transformer_jax.training.loss import Sums
 from transformer_jax.training.report import Report
@@ -197,3 +199,76 @@ def test_batches_continue(tmp_path, monkeypatch):
     assert len(SOURCE._plan) == 5  # an epoch ends on the way
     expected = [np.asarray(place_batch(SOURCE[i], scene.run.mesh).tgt_out) for i in range(7)]
     np.testing.assert_array_equal(seen, expected)
+
+
+def test_lines_of_skipped_updates_are_told(tmp_path, monkeypatch, caplog):
+    """They are those of the batch that the step took."""
+    scene = Scene(tmp_path, bad_from=2, steps=9, max_bad_steps=2)
+    with caplog.at_level("DEBUG", "transformer_jax"):
+        scene.train(monkeypatch)
+    for step in (2, 3):
+        lines = np.sort(PLAN.batch(step - 1)[1].pairs + 1)
+        told = ", ".join(map(str, lines))
+        assert f"step {step}: all lines of its batch: {told}" in caplog.messages
+    assert "step 1: all" not in caplog.text
+
+
+@pytest.mark.parametrize(("bound", "spikes"), [(2.0, [6]), (1.5, [3, 6]), (None, [])])
+def test_loss_spikes_are_reported(tmp_path, monkeypatch, caplog, bound, spikes):
+    """Above the stated multiple of the running mean of the steps before, resumed or not."""
+    losses = [1.0, 1.0, 1.6, 1.0, 1.0, 4.0, 2.0, 1.0]
+    for steps in (3, 5, 8):
+        scene = Scene(tmp_path, steps=steps, loss_spike=bound)
+        count = scene.run.step
+
+        def step(state, batch, count=count):
+            loss = losses[int(state.step)]
+            state, metrics = count(state, batch)
+            sums = metrics.sums._replace(loss=metrics.sums.tokens * loss)
+            return state, metrics._replace(sums=sums)
+
+        scene.run.step = step
+        scene.train(monkeypatch)
+    told = [text for text in caplog.messages if "the running mean" in text]
+    assert [int(text.split(":")[0].removeprefix("step ")) for text in told] == spikes
+    if bound == 2.0:
+        assert "loss 4 is above 2 x 1.049, the running mean; gradient norm 1; its batch" in told[0]
+
+
+@pytest.mark.parametrize("choice", ["continue", "stop"])
+def test_a_save_that_fails(tmp_path, monkeypatch, caplog, choice):
+    """The rest stays, and the next one is tried; or the run stops with code 74."""
+    scene = Scene(tmp_path, steps=4)
+    config = dataclasses.replace(scene.run.experiment.checkpoint, on_failed_save=choice)
+    scene.run.experiment = dataclasses.replace(scene.run.experiment, checkpoint=config)
+    room = iter([10**9, 0, 0])  # asked twice at step 2: before the save, and for the message
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=next(room, 10**9)))
+    outcome = scene.train(monkeypatch)
+    assert "step 2: checkpoint 2 cannot be written: No space left on device (at most" in caplog.text
+    if choice == "stop":
+        assert outcome == Outcome.UNSAVED == 74
+        assert scene.checkpoints.steps() == [1]
+        assert scene.train(monkeypatch) == Outcome.FINISHED
+    else:
+        assert outcome == Outcome.FINISHED
+        assert scene.checkpoints.steps() == [1, 3, 4]
+        assert scene.validated == [1, 2, 3, 4]
+    assert scene.last() == 4
+
+
+def test_rows_wait_for_room(tmp_path, monkeypatch):
+    """A checkpoint never is ahead of the rows: what a full disk refused is written before it."""
+    scene = Scene(tmp_path, steps=6)
+    real, calls = report_module.append_row, []
+
+    def append(path, row):
+        calls.append(row)
+        if len(calls) in (2, 3, 4):
+            raise OSError(28, "No space left on device")
+        real(path, row)
+
+    monkeypatch.setattr(report_module, "append_row", append)
+    assert scene.train(monkeypatch) == Outcome.FINISHED
+    rows = read_rows(scene.workdir.metrics)
+    assert [row["step"] for row in rows] == [1, 2, 2, 3, 4, 4, 5, 6, 6]

@@ -23,12 +23,13 @@ log = logging.getLogger("transformer_jax")
 
 def log_to(path: Path | None) -> None:
     """Send messages to the terminal and, if given, to a file."""
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.DEBUG)
     log.propagate = False
     for handler in list(log.handlers):
         log.removeHandler(handler)
         handler.close()
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers[0].setLevel(logging.INFO)
     handlers[0].setFormatter(logging.Formatter("%(message)s"))
     if path is not None:
         handlers.append(_FileHandler(path, encoding="utf-8"))
@@ -54,7 +55,7 @@ class Report:
         workdir: WorkDir,
         config: TrainingConfig,
         schedule: Any,
-        lines_of: Callable[[int], list[int]],  # of training text, in the batch of a step
+        lines_of: Callable[[int], list[int]],  # of the training text, in batch number i
         state: dict[str, Any],
         validated: bool = True,
     ) -> None:
@@ -148,8 +149,10 @@ class Report:
         self._usual_loss = loss if usual is None else 0.9 * usual + 0.1 * loss
 
     def _tell_lines(self, step: int, what: str) -> None:
-        lines = ", ".join(map(str, self._lines_of(step)))
-        log.warning("step %d: %s; its batch is of lines %s", step, what, lines)
+        lines = [str(line) for line in self._lines_of(step - 1)]
+        told = ", ".join(lines[:10]) + f" and {len(lines) - 10} more" * (len(lines) > 10)
+        log.warning("step %d: %s; its batch: lines %s of the training text", step, what, told)
+        log.debug("step %d: all lines of its batch: %s", step, ", ".join(lines))  # for train.log
 
     def _write(self, step: int) -> None:
         w, self._window = self._window, dict(_EMPTY)
