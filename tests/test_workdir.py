@@ -195,7 +195,7 @@ def test_checkpoints_without_a_config_are_left_alone(tmp_path):
     [
         (None, "no config.json here; train first, or check --workdir"),
         (b"", "config.json: Expecting value: line 1 column 1 (char 0)"),
-        (b"{}", "config.json: config.seed: missing"),
+        (b'{"seeds": 1}', "config.json: config.seeds: unknown field (did you mean 'seed'?)"),
         (b"3", "config.json: config=3: must be a group of fields"),
         (b"\xff", "config.json: 'utf-8' codec can't decode byte 0xff in position 0"),
     ],

@@ -5,12 +5,12 @@ values of the host, validation scores, a checksum of every array, and a hash of 
 """
 
 import errno
-import functools
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, cast
 
@@ -221,11 +221,7 @@ class Checkpoints:
         return steps
 
     def choose(self, name: str) -> list[int]:
-        """Return the steps that best, last, STEP or average:N stand for.
-
-        Raises:
-          UserError: if there are none such.
-        """
+        """Return the steps that best, last, STEP or average:N stand for; see retention.choose."""
         return choose(name, self._require(), self.best)
 
     def load_params(self, name: str, params: Any) -> Any:
@@ -238,7 +234,7 @@ class Checkpoints:
             return self.restore_params(steps[0], params)
         read = (self.restore_params(step, params) for step in steps)
         exact = (jax.tree.map(lambda x: np.asarray(x, np.float64), one) for one in read)
-        total = functools.reduce(lambda one, other: jax.tree.map(np.add, one, other), exact)
+        total = reduce(partial(jax.tree.map, np.add), exact)
         return jax.tree.map(
             lambda x, like: jax.device_put((x / len(steps)).astype(like.dtype), like.sharding),
             total,
@@ -246,6 +242,6 @@ class Checkpoints:
         )
 
     def close(self) -> None:
-        """Let go of what Orbax holds."""
+        """End Orbax's threads."""
         if self._open_manager is not None:
             self._open_manager.close()
