@@ -16,7 +16,13 @@ def test_times(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     times = Times()
-    for what, seconds in (("input", 1), ("", 70), ("evaluation", 9), ("input", 4), ("checkpoint", 16)):
+    for what, seconds in (
+        ("input", 1),
+        ("", 70),
+        ("evaluation", 9),
+        ("input", 4),
+        ("checkpoint", 16),
+    ):
         with times.on(what):
             now[0] += seconds
     assert times.told() == (
@@ -34,7 +40,7 @@ def test_trace(tmp_path):
         assert float(state) == float(before) + 1 == number - 10
         assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
     (path,) = tmp_path.rglob("perfetto_trace.json.gz")
-    events = json.loads(gzip.open(path).read())["traceEvents"]
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     steps = {e["args"]["step_num"] for e in events if "step_num" in e.get("args", {})}
     assert {int(number) for number in steps} == {12, 13}
 
