@@ -18,7 +18,7 @@ set -uo pipefail
 DATA=${1:?folder of Multi30k}; OUT=${2:?folder for results}; ONE=${3:-}
 HERE=$(cd "$(dirname "$0")/.." && pwd)
 PYTHON=${PYTHON:-python3}
-LIMIT=540
+LIMIT=${LIMIT:-540}  # seconds of a stage
 mkdir -p "$OUT"; OUT=$(cd "$OUT" && pwd); DATA=$(cd "$DATA" && pwd)
 export PYTHONPATH="$HERE:$OUT/carry${PYTHONPATH:+:$PYTHONPATH}"
 export TRANSFORMER_JAX_CACHE="$OUT/cache" XLA_PYTHON_CLIENT_PREALLOCATE=false

@@ -4,14 +4,15 @@ import dataclasses
 import math
 import os
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.extend.core import jaxprs_in_params
 from tiny import MODEL, VOCAB, alone, random_store
 
 from transformer_jax.cli.main import dispatch
-from transformer_jax.cli.train import parse
-from transformer_jax.config import DataConfig, Experiment, ModelConfig, TrainingConfig, door
+from transformer_jax.config import DataConfig, Experiment, ModelConfig, TrainingConfig
 from transformer_jax.data.batching import Shape
 from transformer_jax.experiments.chips import gpu_memory
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, longest_shape, report
@@ -32,9 +33,7 @@ def products(jaxpr) -> int:
             inner = math.prod(shape[axis] for axis in contracted)
             total += 2 * inner * math.prod(equation.outvars[0].aval.shape)
         times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        total += times * sum(
-            products(inner) for inner in jax.core.jaxprs_in_params(equation.params)
-        )
+        total += times * sum(products(inner) for inner in jaxprs_in_params(equation.params))
     return total
 
 
@@ -47,10 +46,10 @@ def test_operations_are_those_of_the_program(changes):
     """The formula is exactly what the gradient's own products take."""
     config = dataclasses.replace(MODEL, num_encoder_layers=2, **changes)
     model = build(config, VOCAB, VOCAB)
-    batch = alone(random_store([(5, 7)] * 4), 4, 6, 8)
-    params = jax.eval_shape(lambda: jax.tree.map(jnp.zeros_like, abstract_params(model)))
+    batch = jax.tree.map(jnp.asarray, alone(random_store([(5, 7)] * 4), 4, 6, 8))
+    params = nn.unbox(abstract_params(model))
     loss = jax.grad(lambda p: batch_sums(model, TrainingConfig(), p, batch, jax.random.key(0)).loss)
-    program = jax.make_jaxpr(loss)(__import__("flax").linen.unbox(params))
+    program = jax.make_jaxpr(loss)(params)
     assert products(program.jaxpr) == operations(config, VOCAB, 4, 6, 8)
 
 
@@ -117,9 +116,7 @@ def test_command(tmp_path, capsys):
 def test_tpu():
     """libtpu compiles a small step for a slice, in a process of its own."""
     model = dataclasses.replace(MODEL, num_heads=2)
-    experiment = parse(door(Experiment(
-        model=model, data=DataConfig(max_length=16, tokens_per_batch=256)
-    )))  # fmt: skip
+    experiment = Experiment(model=model, data=DataConfig(max_length=16, tokens_per_batch=256))
     found = compile_for_tpu(experiment, "v5e:2x2", os.environ["TRANSFORMER_JAX_LIBTPU"])
     assert isinstance(found, Compiled)
     assert 0 < found.peak_bytes < 1e9

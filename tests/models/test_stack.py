@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, alone, random_params, random_store
@@ -12,7 +13,7 @@ from transformer_jax.models.build import abstract_params, build
 from transformer_jax.training.step import batch_sums
 
 DEEP = dataclasses.replace(MODEL, num_encoder_layers=3, num_decoder_layers=3, dropout_rate=0.3)
-BATCH = alone(random_store([(5, 7), (6, 8)]), 2, 6, 8)
+BATCH = jax.tree.map(jnp.asarray, alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
 FORMS = {
     "scan": {"layer_loop": "scan"},
     "scan-full": {"layer_loop": "scan", "remat": "full"},
@@ -57,7 +58,7 @@ def test_parameters_are_stored_per_layer():
 
 
 def test_less_is_kept():
-    """Of what the way forward leaves for the way back, each policy keeps less than the one before."""
+    """Of what the way forward leaves for the way back, each policy keeps less than the last."""
     kept = []
     for remat in ("none", "dots", "full"):
         model = build(dataclasses.replace(DEEP, remat=remat), VOCAB, VOCAB)

@@ -121,7 +121,7 @@ def assert_close(one: WorkDir, other: WorkDir) -> None:
 def test_two_processes_and_then_one(home):
     """3 steps by two processes with 2 devices each, then 3 by one with 8, are 6 steps of one."""
     three = changed(3, (1, 2, 2))  # parameters lie divided between the processes
-    assert wait(start(home, "two", three, devices=2), 300) == [0, 0], told(home, "two")
+    assert wait(start(home, "two", three, devices=2), 900) == [0, 0], told(home, "two")
     shared, alone = WorkDir(home / "two"), WorkDir(home / "one")
     for workdir, mesh in ((shared, (2, 2, 2)), (alone, (8, 1, 1))):
         assert runs.run_experiment(changed(6, mesh), workdir) == Outcome.FINISHED

@@ -40,7 +40,7 @@ def test_trace(tmp_path):
         assert float(state) == float(before) + 1 == number - 10
         assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
     (path,) = tmp_path.rglob("perfetto_trace.json.gz")
-    events = json.loads(gzip.open(path).read())["traceEvents"]
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     steps = {e["args"]["step_num"] for e in events if "step_num" in e.get("args", {})}
     assert {int(number) for number in steps} == {12, 13}
 

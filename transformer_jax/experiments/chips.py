@@ -59,7 +59,7 @@ def gpu_memory(experiment: Experiment, shape: Shape) -> float:
     feed_forward = width * (2 * c.d_ff + 3 * c.d_model)
     block = 3 * width * c.d_model
     encoder = source * (feed_forward + block) + attention(source, source, shape.src_length)
-    decoder = target * (feed_forward + 2 * block)
+    decoder: float = target * (feed_forward + 2 * block)
     decoder += attention(target, target, shape.tgt_length)
     decoder += attention(target, source, shape.src_length)
     inputs = width * c.d_model * (c.num_encoder_layers * source + c.num_decoder_layers * target)

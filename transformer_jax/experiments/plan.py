@@ -64,14 +64,15 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
         param_shardings(boxed, mesh),
     )
     rows, *lengths = longest_shape(experiment)
-    src, tgt = (
+    sides: list[Any] = [
         jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_over_data(mesh))
         for length in lengths
-    )
+    ]
+    batch = Batch(*sides[:1] * 3, *sides[1:] * 4)
     began = time.monotonic()
     with jax.set_mesh(mesh):
         step = jit_train_step(make_train_step(model, tx, config, experiment.seed), state, mesh)
-        program = step.lower(state, Batch(*[src] * 3, *[tgt] * 4)).compile()
+        program = step.lower(state, batch).compile()
     memory, cost = program.memory_analysis(), program.cost_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return Compiled(

@@ -134,7 +134,8 @@ class Decoder(nn.Module):
         slots: Int[Array, "B T"],
     ) -> tuple[Float[Array, "B T D"], list[KeysValues], list[Float[Array, "B N T S"]]]:
         """Return the output for new tokens, the new caches and cross-attention, by layer."""
-        new, weights = [], []
+        new: list[Any] = []
+        weights = []
         for layer, past, keys_values in zip(self.layer, caches, memory, strict=True):
             x, cache, weight = layer(x, keys_values, self_view, cross_view, False, past, slots)
             new.append(cache)

@@ -162,7 +162,7 @@ class Agreement:
     def __call__(self, *values: float) -> list[float]:
         if jax.process_count() == 1:
             return list(values)
-        mine = np.tile(np.float32(values), (jax.local_device_count(), 1))
+        mine = np.tile(np.array(values, np.float32), (jax.local_device_count(), 1))
         said = self._greatest(jax.make_array_from_process_local_data(self._rows, mine))
         answer, self._pending = said if self._pending is None else self._pending, said
         return np.asarray(answer).tolist()

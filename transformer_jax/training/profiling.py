@@ -1,7 +1,7 @@
 """Where the time goes: seconds by activity, and traces of single steps."""
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,7 @@ class Times:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
