@@ -1,0 +1,1 @@
+"""Pictures of runs. matplotlib is imported only when one is drawn."""
