@@ -11,7 +11,8 @@ import jax
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.decoding.translate import Translation, Translator
+from transformer_jax.decoding.attention import CrossAttention, cross_attention
+from transformer_jax.decoding.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -40,8 +41,52 @@ class TrainedModel:
 
     def translate(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
         """Return the best translation of each line."""
-        found: list[Translation] = self.translator(decoding).translate(self.params, lines)
+        found = self.translator(decoding).translate(self.params, lines)
         return [item.text for item in found]
+
+    def attention(self, source: str, target: str | None = None) -> CrossAttention:
+        """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
+
+        Without a target it is that of the best translation.
+
+        Raises:
+          UserError: if there is no source, or one side is longer than the model can read.
+        """
+        translator = self.translator()
+        (ids,), longest = self.tokenizers.src.encode([source]), translator.longest
+        if len(ids) < 2:
+            raise UserError(f"source={source!r}: holds no words")
+        if target is None and len(ids) <= longest:
+            found = translator.translate(self.params, [source])[0].ids
+        else:
+            (found,) = self.tokenizers.tgt.encode([target or ""])
+        for name, side in (("source", ids), ("target", found)):
+            if len(side) > longest:
+                raise UserError(f"{name}: {len(side)} pieces, of at most {longest}; give less")
+        return cross_attention(self.model, self.params, self.tokenizers, ids, found)
+
+
+class TrainedEnsemble(TrainedModel):
+    """Several models with the same tokenizers as one; `config.decoding.ensemble` says how.
+
+    Settings are those of the first model.
+    """
+
+    def __init__(self, members: Sequence[TrainedModel]) -> None:
+        first = members[0]
+        params = [member.params for member in members]
+        steps = [step for member in members for step in member.steps]
+        super().__init__(first.experiment, first.model, params, first.tokenizers, steps)
+        self._models = [member.model for member in members]
+
+    def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
+        """Return a Translator with the given settings, else those of the first model."""
+        decoding = decoding or self.experiment.decoding
+        return Translator(self._models, self.tokenizers, decoding, n_best)
+
+    def attention(self, source: str, target: str | None = None) -> CrossAttention:
+        """Refuse: attention is of one model."""
+        raise UserError("attention is of one model: load one checkpoint of one work directory")
 
 
 def save_average(workdir: WorkDir, count: int, output: WorkDir) -> list[int]:
@@ -96,3 +141,24 @@ def load(workdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
         )
     checkpoints.close()
     return TrainedModel(experiment, model, params, tokenizers, steps)
+
+
+def load_ensemble(
+    workdirs: Sequence[str | Path], checkpoint: str | None = None
+) -> TrainedModel | TrainedEnsemble:
+    """Read one model, or several as an ensemble: every named checkpoint of every work directory.
+
+    `checkpoint` names one or several, divided by commas; see `load`.
+
+    Raises:
+      UserError: if a directory holds no such thing, or tokenizers differ.
+    """
+    names = checkpoint.split(",") if checkpoint else [None]
+    members = [load(workdir, name) for workdir in workdirs for name in names]
+    for member, workdir in zip(members[:: len(names)], workdirs, strict=True):
+        if member.tokenizers.digest != members[0].tokenizers.digest:
+            raise UserError(
+                f"--workdir={workdir}: its tokenizer is not that of {workdirs[0]}; the models of "
+                "an ensemble must write the same pieces"
+            )
+    return members[0] if len(members) == 1 else TrainedEnsemble(members)

@@ -1,19 +1,20 @@
 """Command lines: a config file, then overrides of single fields."""
 
 import argparse
+import importlib
 import inspect
 import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from transformer_jax.choices import did_you_mean
+from transformer_jax.choices import did_you_mean, pick
 from transformer_jax.config import override
 from transformer_jax.errors import UserError
 
@@ -108,6 +109,21 @@ def _explain(path: Path, error: Exception) -> str:
         hint = re.search(r'Did you mean "(\w+)"', reason)  # all the rest lists every other field
         reason = f"unknown field{f' (did you mean {hint[1]!r}?)' if hint else ''}"
     return f"{where}: {reason}"
+
+
+def run_command(program: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:
+    """Run the command that argv begins with, and return its exit code.
+
+    `commands` says what each one does. "plot attention" lies in cli/plot_attention.py.
+    """
+    if not argv or argv[0] in ("-h", "--help"):
+        print(f"usage: {program} COMMAND [--help] ...\n")
+        for name, what in commands.items():
+            print(f"  {name:<12} {what}")
+        return 0 if argv else 2
+    pick(commands, argv[0], program)
+    place = "_".join([*program.split()[1:], argv[0]])
+    return importlib.import_module(f"transformer_jax.cli.{place}").main(argv[1:])
 
 
 def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:

@@ -1,10 +1,8 @@
 """The console script transformer-jax: a sub-command and its arguments."""
 
-import importlib
 from collections.abc import Sequence
 
-from transformer_jax.choices import pick
-from transformer_jax.cli.arguments import program
+from transformer_jax.cli.arguments import program, run_command
 
 COMMANDS = {
     "average": "save the mean of the last checkpoints",
@@ -12,22 +10,16 @@ COMMANDS = {
     "export": "write a trained model for another engine",
     "inspect": "show what a work directory holds",
     "plan": "tell what a run would take, without training",
+    "plot": "draw pictures",
     "score": "print log-probabilities of given translations",
     "sweep": "train every combination of some settings, and table the scores",
-    "translate": "translate standard input line by line",
+    "translate": "translate text line by line",
 }
 
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a sub-command, and return its exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print("usage: transformer-jax COMMAND [--help] ...\n")
-        for name, what in COMMANDS.items():
-            print(f"  {name:<12} {what}")
-        return 0 if argv else 2
-    pick(COMMANDS, argv[0], "transformer-jax")
-    module = importlib.import_module(f"transformer_jax.cli.{argv[0]}")
-    return module.main(argv[1:])
+    return run_command("transformer-jax", COMMANDS, argv)
 
 
 main = program(dispatch)

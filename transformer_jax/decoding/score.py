@@ -1,17 +1,16 @@
 """Log-probabilities of given translations."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from transformer_jax.arrays import Array, Float, at_least_float32
-from transformer_jax.data.batch import Batch, Ragged, collate
-from transformer_jax.data.batching import fixed_batches
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.batch import Batch
 from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.decoding.forced import each_pair
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 
 
@@ -36,24 +35,16 @@ def score_pairs(
     tokens_per_batch: int = 4096,
 ) -> list[PairScore]:
     """Return the log-probability of each piece of each target, given its source."""
-    store = TokenStore(
-        Ragged.from_lists(tokenizers.src.encode(src)), Ragged.from_lists(tokenizers.tgt.encode(tgt))
-    )
-    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
-    lengths = [*range(16, longest, 16), -(-longest // 16) * 16]
-    compiled = jax.jit(lambda params, batch: _log_probs(model, params, batch))
-    scores: list[PairScore] = [PairScore([], [])] * len(store)
-    for shape, placement in fixed_batches(store, lengths, tokens_per_batch, 1):
-        batch = collate(store.src, store.tgt, placement, *shape)
-        found = np.asarray(compiled(params, jax.tree.map(jnp.asarray, batch)))
-        for row, pair in enumerate(placement.pairs.tolist()):
-            count = int(store.tgt.lengths[pair])
-            scores[pair] = PairScore(
-                batch.tgt_out[row, :count].tolist(), found[row, :count].tolist()
-            )
+    sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
+    scores: list[PairScore] = [PairScore([], [])] * len(src)
+    compute = functools.partial(_log_probs, model, params)
+    for pair, found in each_pair(compute, sources, targets, tokens_per_batch):
+        ids = targets[pair]
+        scores[pair] = PairScore(ids, found[: len(ids)].tolist())
     return scores
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _log_probs(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B T"]:
     apply: Any = model.apply
     logits = apply(

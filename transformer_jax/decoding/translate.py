@@ -1,7 +1,9 @@
 """From lines of text to translations, in input order."""
 
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,12 +12,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.decoding.attention import alignments, count_words
 from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.engine import Engine
+from transformer_jax.decoding.long_lines import alike, split
 from transformer_jax.decoding.risk import RISKS
 from transformer_jax.decoding.search import NOTHING, Search
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, Stepper
 from transformer_jax.decoding.stream import Found, Sentence, stream
+from transformer_jax.decoding.translation import Translation, join
 from transformer_jax.decoding.walk import Walk
 from transformer_jax.errors import UserError
 from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
@@ -24,14 +29,15 @@ from transformer_jax.vocabulary import EOS
 log = logging.getLogger("transformer_jax")
 
 _LONGEST = 1024  # pieces of a source
+_NEXT_PART = 1_000_003  # between the seeds of a line's parts
 
 
-class Translation(NamedTuple):
-    """One hypothesis."""
+class _Part(NamedTuple):
+    """A line, or part of one that is too long."""
 
-    text: str
-    ids: list[int]  # pieces, with EOS where the search came to one
-    score: float  # log-probability / penalty, nats
+    line: int  # in the order given, from 0
+    ids: list[int]
+    sentence: Sentence
 
 
 class Translator:
@@ -82,7 +88,7 @@ class Translator:
 
     @property
     def longest(self) -> int:
-        """The longest source, in pieces with EOS; what is longer is cut there."""
+        """The longest source, in pieces with EOS, that is translated in one piece."""
         return min(_LONGEST, *(_positions(model) for model in self._models))
 
     def translate(
@@ -101,27 +107,87 @@ class Translator:
         progress: Callable[[Iterable], Iterable] = iter,
         prefixes: Sequence[str] | None = None,
         first: int = 1,
+        align: bool = False,
     ) -> list[list[Translation]]:
         """Return up to n_best translations of each line, best first; empty lines stay empty.
 
         Each translation begins with its line's prefix, if there are any. Lines longer than
-        `longest` are cut there, with a warning. `progress` wraps the loop over lines, in the order
-        in which they finish. `first` is the number of the first line, on which samples depend.
+        `longest` are translated in parts, with a warning, and scores added up. `progress` wraps the
+        loop over lines that are not empty, in the order in which they finish. `first` is the number
+        of the first line, on which samples depend. `align` asks for word alignments, which are
+        those of the first model.
         """
-        sources = self._tokenizers.src.encode(lines)
-        sources = [self._cut(ids, number) for number, ids in enumerate(sources, first)]
+        parts = self._parts(lines, prefixes, first)
+        found: list[list[Translation]] = [[] for _ in parts]
+        for _ in progress(self._search(params, parts, found)):
+            pass
+        if align:
+            self._align(params if len(self._models) == 1 else params[0], parts, found)
+        results = [[Translation("", [], 0.0, [] if align else None)] for _ in lines]
+        pairs = zip(parts, found, strict=True)
+        for line, group in itertools.groupby(pairs, key=lambda pair: pair[0].line):
+            results[line] = self._joined(*zip(*group, strict=True))
+        return results
+
+    def _parts(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None, first: int
+    ) -> list[_Part]:
+        """Return what there is to translate, line by line."""
         begun: list[list[int]] = [[]] * len(lines)
         if prefixes is not None:
             begun = [ids[:-1] for ids in self._tokenizers.tgt.encode(prefixes)]  # without EOS
-        numbers = [number for number, ids in enumerate(sources) if len(ids) > 1]
-        sentences = [self._sentence(sources[n], begun[n], first + n) for n in numbers]
+        encode = self._tokenizers.src.encode
+        parts = []
+        for line, ids in enumerate(encode(lines)):
+            sources = [ids]
+            if len(ids) > self.longest:
+                texts = split(lines[line], lambda text: len(encode([text])[0]) <= self.longest)
+                sources = [self._cut(ids) for ids in encode(texts)]
+                log.warning(
+                    "line %d: %d pieces, the longest that fits is %d: translated in %d parts",
+                    first + line, len(ids), self.longest, len(texts),
+                )  # fmt: skip
+            for number, part in enumerate(part for part in sources if len(part) > 1):
+                prefix = [] if number else begun[line]
+                seed = (first + line + number * _NEXT_PART) % 2**31
+                parts.append(_Part(line, part, self._sentence(part, prefix, seed)))
+        return parts
+
+    def _search(
+        self, params: Any, parts: Sequence[_Part], found: list[list[Translation]]
+    ) -> Iterator[int]:
+        """Fill in what is found for each part; yield lines as they are finished."""
         whole = NamedSharding(self._mesh, PartitionSpec())
         params = jax.device_put([params] if len(self._models) == 1 else list(params), whole)
-        results = [[Translation("", [], 0.0)] for _ in lines]
-        found = stream(self._engine, params, sentences, self._config.tokens_per_batch)
-        for item in progress(found):
-            results[numbers[item.number]] = self._translations(item)
-        return results
+        left = Counter(part.line for part in parts)
+        sentences = [part.sentence for part in parts]
+        for item in stream(self._engine, params, sentences, self._config.tokens_per_batch):
+            found[item.number] = self._translations(item)
+            line = parts[item.number].line
+            left[line] -= 1
+            if not left[line]:
+                yield line
+
+    def _align(self, params: Any, parts: Sequence[_Part], found: list[list[Translation]]) -> None:
+        """Add alignments to what was found."""
+        sources = [part.ids for part, items in zip(parts, found, strict=True) for _ in items]
+        targets = [item.ids for items in found for item in items]
+        aligned = iter(alignments(self._models[0], params, self._tokenizers, sources, targets))
+        for items in found:
+            items[:] = [item._replace(alignments=next(aligned)) for item in items]
+
+    def _joined(
+        self, parts: Sequence[_Part], found: Sequence[list[Translation]]
+    ) -> list[Translation]:
+        """Return the translations of a line, of those of its parts."""
+        if len(parts) == 1:
+            return found[0]
+        src, tgt = self._tokenizers
+        source_words = [count_words(src, part.ids) for part in parts]
+        return [
+            join(items, source_words, [count_words(tgt, item.ids) for item in items])
+            for items in alike(found)
+        ]
 
     def _translations(self, found: Found) -> list[Translation]:
         """Return the n_best of what was found for a line."""
@@ -137,20 +203,18 @@ class Translator:
         ids = _until_eos(tokens)
         return Translation(self._tokenizers.tgt.decode(ids), ids, score)
 
-    def _cut(self, ids: list[int], number: int) -> list[int]:
-        if len(ids) <= self.longest:
-            return ids
-        log.warning("line %d: %d pieces, cut after %d", number, len(ids), self.longest)
-        return [*ids[: self.longest - 1], EOS]
+    def _cut(self, ids: list[int]) -> list[int]:
+        """Cut what no splitting makes short enough: a character of more pieces than positions."""
+        return ids if len(ids) <= self.longest else [*ids[: self.longest - 1], EOS]
 
-    def _sentence(self, ids: list[int], prefix: list[int], number: int) -> Sentence:
+    def _sentence(self, ids: list[int], prefix: list[int], seed: int) -> Sentence:
         """Return what the search needs to know of a line."""
         c, length = self._config, len(ids)
         room = min(_positions(model) for model in self._models)
         limit = int(length * c.max_length_ratio) + c.max_extra_length
         limit = min(max(limit, len(prefix) + 1), room)
         least = min(int(length * c.min_length_ratio), limit)
-        return Sentence(ids, limit, least, prefix[: limit - 1], number)
+        return Sentence(ids, limit, least, prefix[: limit - 1], seed)
 
 
 def _positions(model: EncoderDecoder) -> int:

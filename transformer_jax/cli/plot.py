@@ -1,0 +1,14 @@
+"""transformer-jax plot PICTURE ..."""
+
+from collections.abc import Sequence
+
+from transformer_jax.cli.arguments import run_command
+
+PICTURES = {
+    "attention": "where a translation looks in its source",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Draw a picture, and return the exit code."""
+    return run_command("transformer-jax plot", PICTURES, argv)

@@ -1,0 +1,111 @@
+"""Where a translation looks in its source: cross-attention of given or found translations."""
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.data.batch import Batch
+from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
+from transformer_jax.decoding.forced import each_pair
+from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
+from transformer_jax.vocabulary import EOS
+
+Alignments = list[tuple[int, int]]  # (source word, target word), both counted from 0
+
+
+class CrossAttention(NamedTuple):
+    """The cross-attention of one pair."""
+
+    weights: np.ndarray  # float32 [L N T S]: where each head looks while piece t is written
+    source: list[str]  # the S pieces, </s> included
+    target: list[str]  # the T pieces, </s> included if the translation came to one
+    alignments: Alignments  # see `align`
+
+
+def cross_attention(
+    model: EncoderDecoder,
+    params: Any,
+    tokenizers: TokenizerPair,
+    source: Sequence[int],
+    target: Sequence[int],
+) -> CrossAttention:
+    """Return the cross-attention of a pair given as ids; the source ends in EOS."""
+    compute = functools.partial(_by_layer, model, params)
+    ((_, weights),) = each_pair(compute, [source], [target], tokens_per_batch=1)
+    weights = weights[:, :, : len(target), : len(source)]
+    return CrossAttention(
+        weights,
+        tokenizers.src.pieces(source),
+        tokenizers.tgt.pieces(target),
+        align(weights[-1].mean(0), tokenizers, source, target),
+    )
+
+
+def alignments(
+    model: EncoderDecoder,
+    params: Any,
+    tokenizers: TokenizerPair,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    tokens_per_batch: int = 4096,
+) -> list[Alignments]:
+    """Return the word alignments of pairs given as ids; the sources end in EOS."""
+    found: list[Alignments] = [[] for _ in sources]
+    compute = functools.partial(_mean_of_last_layer, model, params)
+    for pair, weights in each_pair(compute, sources, targets, tokens_per_batch):
+        found[pair] = align(weights, tokenizers, sources[pair], targets[pair])
+    return found
+
+
+def align(
+    weights: np.ndarray, tokenizers: TokenizerPair, source: Sequence[int], target: Sequence[int]
+) -> Alignments:
+    """Return the word alignments that attention weights [T S] stand for, sorted.
+
+    Each target piece goes with the source piece it looks at most, EOS apart, and each word with all
+    that its pieces go with. A word is what ▁ begins; more rows and columns may follow.
+    """
+    src_words, tgt_words = (
+        words(side, ids) for side, ids in zip(tokenizers, (source, target), strict=True)
+    )
+    if not src_words or not tgt_words:
+        return []
+    looked_at = weights[: len(tgt_words), : len(src_words)].argmax(1)
+    return sorted({(src_words[s], t) for s, t in zip(looked_at, tgt_words, strict=True)})
+
+
+def words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """Return the number of the word that each piece belongs to, from 0; EOS belongs to none."""
+    pieces = tokenizer.pieces(token for token in ids if token != EOS)
+    begins = [piece.startswith("▁") for piece in pieces]
+    return list(itertools.accumulate(begins[1:], initial=0)) if pieces else []
+
+
+def count_words(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
+    """Return how many words pieces make."""
+    return max(words(tokenizer, ids), default=-1) + 1
+
+
+def _cross_attention(model: EncoderDecoder, params: Any, batch: Batch) -> list[Array]:
+    """Return the weights [B N T S] of each layer: all targets written in one step."""
+    stepper = EncoderDecoderStepper(model, params)
+    length = batch.tgt_in.shape[1]
+    positions = jnp.broadcast_to(jnp.arange(length)[None], batch.tgt_in.shape)
+    state = stepper.start(jnp.asarray(batch.src_ids), 1, length)
+    return stepper.step(state, jnp.asarray(batch.tgt_in)[:, None], positions)[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _by_layer(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B L N T S"]:
+    return jnp.stack(_cross_attention(model, params, batch), axis=1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _mean_of_last_layer(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B T S"]:
+    return _cross_attention(model, params, batch)[-1].mean(1)

@@ -1,0 +1,31 @@
+"""Given translations, in batches of few shapes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from transformer_jax.data.batch import Batch, Ragged, collate
+from transformer_jax.data.batching import fixed_batches
+from transformer_jax.data.token_store import TokenStore
+
+
+def each_pair(
+    compute: Callable[[Batch], Any],
+    src: Sequence[Sequence[int]],
+    tgt: Sequence[Sequence[int]],
+    tokens_per_batch: int,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (pair, its row of the array that `compute` returns for a batch), shortest pairs first.
+
+    The arrays of a batch have a pair a row; `tokens_per_batch` is the most positions on each side.
+    """
+    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt))
+    longest = max((int(n) for side in store for n in side.lengths), default=0)
+    lengths = [16]
+    while lengths[-1] < longest:  # doubling: few shapes to compile
+        lengths.append(2 * lengths[-1])
+    for shape, placement in fixed_batches(store, lengths, tokens_per_batch, 1):
+        batch = collate(store.src, store.tgt, placement, *shape)
+        yield from zip(placement.pairs.tolist(), jax.device_get(compute(batch)), strict=False)

@@ -1,0 +1,38 @@
+"""What a search gives back for a line."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from transformer_jax.decoding.attention import Alignments
+from transformer_jax.vocabulary import EOS
+
+
+class Translation(NamedTuple):
+    """One hypothesis."""
+
+    text: str
+    ids: list[int]  # pieces, with EOS where the search came to one
+    score: float  # log-probability / penalty, nats
+    alignments: Alignments | None = None  # (source word, target word), if asked for
+
+
+def join(
+    parts: Sequence[Translation], source_words: Sequence[int], target_words: Sequence[int]
+) -> Translation:
+    """Return the translations of a line's parts as one; the last EOS alone stays.
+
+    The others are how many words each part has. Scores add up.
+    """
+    ids = [token for part in parts for token in part.ids if token != EOS]
+    last = parts[-1].ids[-1:]
+    pairs: Alignments = []
+    source = target = 0
+    for part, sources, targets in zip(parts, source_words, target_words, strict=True):
+        pairs += [(source + s, target + t) for s, t in part.alignments or ()]
+        source, target = source + sources, target + targets
+    return Translation(
+        " ".join(part.text for part in parts if part.text),
+        ids + (last if last == [EOS] else []),
+        sum(part.score for part in parts),
+        None if parts[0].alignments is None else pairs,
+    )

@@ -1,0 +1,28 @@
+"""What every picture has in common."""
+
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.errors import UserError
+
+SUFFIXES = (".svg", ".pdf", ".png")
+
+
+def check_suffix(path: Path, option: str) -> None:
+    """Check that a picture can be written under this name, given by an option.
+
+    Raises:
+      UserError: if its ending names no known format.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{option}={path}: must end in {', '.join(SUFFIXES)}")
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a picture in the format of its ending: the same one is the same file, byte for byte."""
+    import matplotlib as mpl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
+    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+        figure.savefig(path, metadata=undated, dpi=160)
