@@ -1,136 +1,181 @@
-"""Beam search finds what enumeration finds, and what a plain reimplementation finds."""
+"""Beam search finds what enumeration finds, and what its description in plain Python finds."""
 
-import functools
+from dataclasses import replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from decoding.toy import Toy, beam_in_python, exhaustive
+from decoding.plainly import assert_same, beam, exhaustive, greedy, log_prob, run
+from decoding.toy import Together, Toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.penalty import PENALTIES
-from transformer_jax.decoding.search import Demand, complete
+from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
+from transformer_jax.decoding.stream import Sentence
 from transformer_jax.decoding.walk import Walk
-from transformer_jax.vocabulary import EOS
+from transformer_jax.vocabulary import EOS, UNK
 
-TOY, LENGTH = Toy(), 5
-ROWS = 48
-LIMITS = np.array([4, 3, 0, 2, 5, 1] * 8)
-EVERY_SCORE = [(penalty, alpha) for penalty in PENALTIES for alpha in (0.0, 0.6, 1.0)]
-
-
-QUICKLY = {"xla_backend_optimization_level": 0}  # halves the time to compile
-
-
-@functools.partial(jax.jit, static_argnames=("config", "wanted", "toy"), compiler_options=QUICKLY)
-def _search(seeds, limits, config, wanted, toy):
-    tokens, scores = complete(BeamSearch(config, wanted), toy, seeds, Demand.plain(limits), LENGTH)
-    return tokens[:, :wanted], scores[:, :wanted]
-
-
-def search(config, wanted, seeds=range(ROWS), limits=LIMITS, toy=TOY):
-    """Return for each row [(score, text)], best first; hypotheses that are not there left out."""
-    seeds = jnp.asarray(list(seeds), jnp.int32)[:, None]
-    tokens, scores = _search(seeds, jnp.asarray(limits, jnp.int32), config, wanted, toy)
-    return [
-        [(s, cut(t)) for s, t in zip(row_scores, row_tokens, strict=True) if s > -1e8]
-        for row_scores, row_tokens in zip(scores.tolist(), tokens.tolist(), strict=True)
-    ]
-
-
-def cut(tokens):
-    """Return the tokens up to EOS, having checked that nothing but padding follows them."""
-    size = tokens.index(EOS) + 1 if EOS in tokens else len([t for t in tokens if t])
-    assert not any(tokens[size:])
-    return tuple(tokens[:size])
+TOY, LARGER = Toy(), Toy(vocab=7)
+ROWS, LIMIT = 60, 5
+RNG = np.random.default_rng(0)
+# Sentences of all kinds, and such as ask for nothing but a text within the limit.
+ASKING = [
+    Sentence(
+        tuple(RNG.integers(1, 99, RNG.integers(1, 4)).tolist()),
+        limit=row % (LIMIT + 1),
+        least=int(RNG.integers(0, 7)),
+        prefix=tuple(RNG.integers(UNK, TOY.vocab, RNG.integers(0, 3)).tolist()),
+    )
+    for row in range(ROWS)
+]
+PLAIN = [sentence._replace(least=0, prefix=()) for sentence in ASKING]
+RULES = [
+    {"length_penalty": penalty, "alpha": alpha, "stop": stop}
+    for penalty, alpha in zip(PENALTIES, (0.7, 1.3), strict=True)
+    for stop in ("optimal", "width")
+] + [{"alpha": 0.0}]
+LIMITS_ON_TEXT = {
+    "no word twice": ({"no_repeat_ngram": 1}, ()),
+    "no fourth piece, no three words twice": ({"no_repeat_ngram": 3}, (4,)),
+    "no end": ({}, (EOS,)),
+}
 
 
-def assert_same(found, expected):
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [text for _, text in ours] == [text for _, text in theirs]
-        np.testing.assert_allclose(
-            [score for score, _ in ours], [score for score, _ in theirs], rtol=2e-6
-        )
+def up_to(limit: int, sentences: list[Sentence]) -> list[Sentence]:
+    return [s._replace(limit=min(s.limit, limit)) for s in sentences]
 
 
-@pytest.mark.parametrize(("penalty", "alpha"), EVERY_SCORE)
-def test_wide_beam_is_exhaustive_search(penalty, alpha):
-    """A beam that prunes nothing returns the best texts there are, in order; a limit of 0, none."""
-    config = DecodingConfig(beam_size=16, length_penalty=penalty, alpha=alpha, stop="optimal")
-    limits = np.minimum(LIMITS, 4)
-    found = search(config, 16, limits=limits)
-    expected = [
-        exhaustive(TOY, seed, limit, penalty, alpha)[:16] for seed, limit in enumerate(limits)
-    ]
+def assert_exhaustive(config, forbidden, sentences, toy=TOY):
+    found = run(BeamSearch(config, config.beam_size, forbidden), sentences, toy)
+    expected = [exhaustive(toy, config, forbidden, s)[: config.beam_size] for s in sentences]
     assert_same(found, expected)
+    assert max(map(len, expected)) > 1
+
+
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: "-".join(map(str, rules.values())))
+def test_wide_beam_is_exhaustive_search(rules):
+    """A beam that prunes nothing returns the best texts there are, in order.
+
+    With two words, 8 hypotheses of 3 tokens live at most, and 7 end in up to 3 tokens: fewer than
+    would let `width` stop before the limit. At the limit, what is not among the W best of its
+    length is none of the W best at all.
+    """
+    assert_exhaustive(DecodingConfig(beam_size=8, **rules), (), up_to(4, ASKING))
 
 
 @pytest.mark.parametrize("stop", ["optimal", "width"])
-@pytest.mark.parametrize(
-    ("width", "wanted", "penalty", "alpha"),
-    [(1, 1, "gnmt", 0.6), (2, 2, "power", 1.0), (3, 1, "gnmt", 0.0), (4, 2, "power", 0.6)],
+def test_wide_beam_with_coverage_is_exhaustive_search(stop):
+    """The same with the coverage penalty, where all 12 texts of the limit have a place."""
+    config = DecodingConfig(beam_size=12, coverage_penalty=0.5, stop=stop)
+    assert_exhaustive(config, (), up_to(3, ASKING))
+
+
+@pytest.mark.parametrize("what", LIMITS_ON_TEXT)
+def test_wide_beam_within_limits_is_exhaustive_search(what):
+    """The same where some texts may not be written; there may be none at all."""
+    fields, forbidden = LIMITS_ON_TEXT[what]
+    assert_exhaustive(DecodingConfig(beam_size=12, **fields), forbidden, up_to(3, ASKING))
+
+
+NARROW = {
+    "1 of 1": (1, "optimal", {}, ()),
+    "2 of 2": (2, "width", {"length_penalty": "power", "alpha": 1.0}, ()),
+    "2 of 4": (2, "optimal", {"beam_size": 4, "no_repeat_ngram": 2}, (5,)),
+    "1 of 4": (1, "width", {"beam_size": 4, "coverage_penalty": 0.3, "alpha": 0.0}, ()),
+    "3 of 3": (3, "width", {"coverage_penalty": 2.0, "no_repeat_ngram": 1}, ()),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_beam_is_its_description(name):
+    """A beam that prunes returns, sentence by sentence, what its docstring describes."""
+    wanted, stop, fields, forbidden = NARROW[name]
+    config = DecodingConfig(**{"beam_size": wanted, "stop": stop} | fields)
+    found = run(BeamSearch(config, wanted, forbidden), PLAIN + ASKING, LARGER)
+    expected = [beam(LARGER, config, forbidden, s, wanted) for s in PLAIN + ASKING]
+    assert_same([row[:wanted] for row in found], expected)
+
+
+sentences = st.builds(
+    Sentence,
+    ids=st.lists(st.integers(1, 99), min_size=1, max_size=3).map(tuple),
+    limit=st.integers(0, LIMIT),
+    least=st.integers(0, LIMIT + 1),
+    prefix=st.lists(st.integers(UNK, LARGER.vocab - 1), max_size=2).map(tuple),
+    seed=st.just(0),
 )
-def test_narrow_beam_is_its_description(width, wanted, penalty, alpha, stop):
-    """A beam that prunes returns, row by row, what its docstring describes, in plain Python."""
-    config = DecodingConfig(beam_size=width, length_penalty=penalty, alpha=alpha, stop=stop)
-    found = search(config, wanted)
-    expected = [
-        beam_in_python(TOY, seed, limit, width, penalty, alpha, stop, wanted)
-        for seed, limit in enumerate(LIMITS)
-    ]
+
+
+MIXED = BeamSearch(DecodingConfig(beam_size=3, coverage_penalty=0.3, no_repeat_ngram=2), 3)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.lists(sentences, min_size=8, max_size=8))
+def test_any_demand_is_met(sentences):
+    """Whatever is asked of a sentence and of its neighbours, it is found as if it were alone."""
+    found = run(MIXED, sentences, LARGER)
+    assert_same(found, [beam(LARGER, MIXED.config, (), s, 3) for s in sentences])
+
+
+def test_neighbours_do_not_matter():
+    """A sentence gives to the last bit what it gives among others, or among none."""
+    together = run(MIXED, ASKING[:8], LARGER)
+    nobody = Sentence((1,), 0)
+    for row in range(8):
+        alone = [ASKING[row] if place == row else nobody for place in range(8)]
+        assert run(MIXED, alone, LARGER)[row] == together[row]
+        assert run(MIXED, ASKING[row:8] + ASKING[:row], LARGER)[0] == together[row]
+
+
+GREEDY = DecodingConfig(beam_size=1, alpha=0.0)
+
+
+def greedily(toy, sentences, config=GREEDY, forbidden=()):
+    """Return what plain Python finds."""
+    return [greedy(toy, config, forbidden, s) for s in sentences]
+
+
+@pytest.mark.parametrize(
+    ("fields", "forbidden"),
+    [({}, ()), ({"no_repeat_ngram": 1}, ()), ({"no_repeat_ngram": 2}, (4,))],
+)
+def test_greedy_takes_the_best_token(fields, forbidden):
+    """Greedy search writes the most probable token that may follow; nothing if none may."""
+    config = DecodingConfig(beam_size=1, **fields)
+    found = run(Walk(config, forbidden=forbidden), PLAIN + ASKING)
+    expected = greedily(TOY, PLAIN + ASKING, config, forbidden)
     assert_same(found, expected)
-
-
-@pytest.mark.parametrize("stop", ["optimal", "width"])
-def test_neighbours_do_not_matter(stop):
-    """A row searched alone gives what it gives among others, whatever their limits."""
-    config = DecodingConfig(beam_size=3, stop=stop)
-    together = search(config, 2)
-    for row in range(0, ROWS, 5):
-        assert search(config, 2, [row], LIMITS[row : row + 1]) == together[row : row + 1]
-
-
-@functools.cache
-def greedy(toy):
-    seeds, demand = jnp.arange(ROWS)[:, None], Demand.plain(jnp.asarray(LIMITS, jnp.int32))
-    walk = Walk(DecodingConfig(beam_size=1, alpha=0.0))
-    run = jax.jit(lambda *x: complete(walk, toy, *x, LENGTH), compiler_options=QUICKLY)
-    tokens, scores = run(seeds, demand)
-    return [
-        [(score[0], cut(row[0]))] if limit else []
-        for score, row, limit in zip(scores.tolist(), tokens.tolist(), LIMITS, strict=True)
-    ]
-
-
-def test_greedy_takes_the_best_token():
-    """Greedy search writes, at each step, the most probable token that a text may hold."""
-    for seed, found in enumerate(greedy(TOY)):
-        for score, text in found:
-            assert len(text) == LIMITS[seed] or text[-1] == EOS
-            for i, token in enumerate(text):
-                assert token == 2 + TOY.log_probs(seed, text[:i])[2:].argmax()
-            assert score == pytest.approx(TOY.log_prob(seed, text), rel=2e-6)
+    assert sum(map(len, expected)) > ROWS
 
 
 def test_beam_of_one_is_greedy():
     """With stop=width always; with stop=optimal where EOS is never the runner-up."""
-    width, optimal = (DecodingConfig(beam_size=1, alpha=0.0, stop=s) for s in ("width", "optimal"))
-    assert_same(search(width, 1), greedy(TOY))
+    width, optimal = (BeamSearch(replace(GREEDY, stop=stop)) for stop in ("width", "optimal"))
+    assert_same(run(width, PLAIN), greedily(TOY, PLAIN))
     sure = Toy(eos_first_or_last=True)
-    assert_same(search(width, 1, toy=sure), greedy(sure))
-    assert_same(search(optimal, 1, toy=sure), greedy(sure))
+    assert_same(run(optimal, PLAIN, sure), greedily(sure, PLAIN))
 
 
 def test_optimal_beam_of_one_is_at_least_greedy():
     """Where EOS is the runner-up, the optimal rule may keep it, if that text is more probable."""
-    config = DecodingConfig(beam_size=1, alpha=0.0, stop="optimal")
-    gains = [
-        ours[0][0] - theirs[0][0]
-        for ours, theirs in zip(search(config, 1), greedy(TOY), strict=True)
-        if theirs
-    ]
+    found = run(BeamSearch(replace(GREEDY, stop="optimal")), PLAIN)
+    pairs = zip(found, greedily(TOY, PLAIN), strict=True)
+    gains = [ours[0][0] - theirs[0][0] for ours, theirs in pairs if theirs]
     assert min(gains) > -1e-5
     assert max(gains) > 0.1
+
+
+@pytest.mark.parametrize("salts", [(0, 0), (0, 1, 2)])
+@pytest.mark.parametrize("mean", ENSEMBLES)
+def test_ensemble_is_the_mean_of_its_models(mean, salts):
+    """Models search as one whose distribution is the mean of theirs; one model twice, as itself."""
+    toys = tuple(Toy(salt=salt) for salt in salts)
+    config = DecodingConfig(beam_size=3, coverage_penalty=0.3)
+    found = run(BeamSearch(config, 3), ASKING, Ensemble(toys, ENSEMBLES[mean]))
+    one = Together(toys, mean) if len(set(toys)) > 1 else toys[0]
+    assert_same(found, [beam(one, config, (), s, 3) for s in ASKING])
+    text = found[-1][0][1]
+    values = [log_prob(toy, ASKING[-1].ids, text) for toy in {*toys, one}]
+    assert len(set(values)) == len(values)  # or the mean would not be seen

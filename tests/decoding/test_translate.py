@@ -1,16 +1,19 @@
-"""A translation depends on its line alone: not on the batch, its size or its neighbours."""
+"""Translations by a real model: scores are its own, and batches do not matter."""
 
 import dataclasses
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoding.lines import BEAM, CLOSE, EXTRA, GREEDY, LINES, assert_same, parts
 from tiny import MODEL, logits_of, random_params
 
-from transformer_jax.config import DecodingConfig, TokenizerConfig
 from transformer_jax.data.batch import Ragged, collate, one_per_row
-from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.decoding import stream
+from transformer_jax.decoding.ladder import Rung
+from transformer_jax.decoding.score import score_pairs
 from transformer_jax.decoding.search import Demand, complete
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.decoding.walk import Walk
@@ -18,91 +21,65 @@ from transformer_jax.models.build import build
 from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS
 
-LINES = [
-    "a dog runs", "", "two men walk", "a man", "the dog walks", "   ", "two dogs", "a", "men run",
-    "the men", "a dog runs the men walk two dogs run",
-]  # fmt: skip
-EXTRA = 6
-DECODING = {
-    "greedy": DecodingConfig(beam_size=1, alpha=1.0, max_extra_length=EXTRA),
-    "beam": DecodingConfig(beam_size=3, alpha=0.6, max_extra_length=EXTRA),
-}
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+CONFIGS = {"greedy": GREEDY, "beam": BEAM}
 
 
 @functools.cache
-def parts():
-    """Return a random model, its parameters and a tokenizer."""
-    config = TokenizerConfig(vocab_size=40)
-    words = [line for line in LINES if line.strip()]
-    tokenizers = train_pair(config, words, words)
-    shape = dataclasses.replace(MODEL, tied_embeddings="none")
-    model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
-    params = random_params(model, seed=26)  # most others hardly ever end a sentence
-    return model, params, tokenizers
+def translations(mode: str):
+    """Return those of LINES."""
+    model, params, tokenizers = parts()
+    return Translator(model, tokenizers, CONFIGS[mode]).translate(params, LINES)
 
 
-@functools.cache
-def translator(mode: str, tokens_per_batch: int):
-    """Return a Translator."""
-    model, _, tokenizers = parts()
-    config = dataclasses.replace(DECODING[mode], tokens_per_batch=tokens_per_batch)
-    return Translator(model, tokenizers, config)
+def log_probs_of(src_ids, tgt_ids):
+    """Return the model's log-probabilities in one pass, [lines T V]."""
+    model, params, _ = parts()
+    src, tgt = Ragged.from_lists(src_ids), Ragged.from_lists(tgt_ids)
+    shape = len(src_ids), int(src.lengths.max()), int(tgt.lengths.max())
+    batch = collate(src, tgt, one_per_row(np.arange(len(src_ids))), *shape)
+    logits = np.asarray(logits_of(model, params, batch), np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def translate(mode: str, tokens_per_batch: int, lines):
-    return translator(mode, tokens_per_batch).translate(parts()[1], lines)
-
-
-def assert_same(found, expected):
-    assert [item.text for item in found] == [item.text for item in expected]
-    assert [item.ids for item in found] == [item.ids for item in expected]
-    scores = ([item.score for item in items] for items in (found, expected))
-    np.testing.assert_allclose(*scores, **CLOSE)
-
-
-@pytest.mark.parametrize("mode", DECODING)
-def test_batches_do_not_matter(mode):
-    """One line at a time, all at once or in another order: each line's translation is the same."""
-    together = translate(mode, 1000, LINES)
-    singly = [translate(mode, 1, [line])[0] for line in LINES]
-    assert_same(together, singly)
-    assert_same(together, translate(mode, 1, LINES))
-    assert_same(together[::-1], translate(mode, 1000, LINES[::-1]))
-    texts = [item.text for item in together if item.text]
-    assert len(set(texts)) > 5  # or order would not be seen
-
-
-@pytest.mark.parametrize("mode", DECODING)
-def test_empty_lines_stay_empty(mode):
-    """A line without words has an empty translation, in its place; so has a file of such lines."""
-    together = translate(mode, 1000, LINES)
-    assert [i for i, item in enumerate(together) if not item.ids] == [1, 5]
-    assert all(item.text == "" for item in translate(mode, 1000, ["", " "]))
-    assert translate(mode, 1000, []) == []
-
-
-@pytest.mark.parametrize("mode", DECODING)
+@pytest.mark.parametrize("mode", CONFIGS)
 def test_scores_are_the_models(mode):
     """A score is the text's log-probability in one pass of the model, over the length penalty."""
-    model, params, tokenizers = parts()
-    sources = tokenizers.src.encode(LINES)
-    config = DECODING[mode]
-    found = [(s, t) for s, t in zip(sources, translate(mode, 1000, LINES), strict=True) if t.ids]
-    src, tgt = (Ragged.from_lists(x) for x in ([s for s, _ in found], [t.ids for _, t in found]))
-    batch = collate(
-        src, tgt, one_per_row(np.arange(len(found))), len(found),
-        int(src.lengths.max()), int(tgt.lengths.max()),
-    )  # fmt: skip
-    logits = np.asarray(logits_of(model, params, batch), np.float64)
-    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    sources = parts()[2].src.encode(LINES)
+    found = [(s, t) for s, t in zip(sources, translations(mode), strict=True) if t.ids]
+    log_probs = log_probs_of([source for source, _ in found], [item.ids for _, item in found])
     for row, (source, item) in enumerate(found):
         length = len(item.ids)
         assert (item.ids[-1] == EOS) or length == len(source) + EXTRA
         total = sum(log_probs[row, i, token] for i, token in enumerate(item.ids))
-        penalty = ((5 + length) / 6) ** config.alpha
+        penalty = ((5 + length) / 6) ** CONFIGS[mode].alpha
         assert item.score == pytest.approx(total / penalty, rel=1e-5)
     assert any(item.ids[-1] == EOS for _, item in found)
+
+
+def test_ways_do_not_matter(monkeypatch):
+    """Refilled, paused, moved up and shared among devices, a real model finds the same."""
+    expected = translations("beam") * 3
+    rungs = [Rung(3, 9, 4), Rung(4, 25, 5), Rung(1, 25, 31)]
+    assert len({item.text for item in expected}) > 5  # or order would not be seen
+    assert max(len(item.ids) for item in expected) > 9  # or the last rung would never be needed
+    monkeypatch.setattr(stream, "ladder", lambda *_: rungs)
+    model, params, tokenizers = parts()
+    translator = Translator(model, tokenizers, BEAM, devices=jax.devices()[:2])
+    assert_same(translator.translate(params, LINES * 3), expected)
+
+
+def test_given_pairs_are_scored():
+    """The score of each piece of a given text is its log-probability in one pass of the model."""
+    model, params, tokenizers = parts()
+    targets = LINES[::-1]
+    found = score_pairs(model, params, tokenizers, LINES, targets, tokens_per_batch=64)
+    src, tgt = tokenizers.src.encode(LINES), tokenizers.tgt.encode(targets)
+    log_probs = log_probs_of(src, tgt)
+    for row, score in enumerate(found):
+        assert score.ids == tgt[row]
+        expected = [log_probs[row, i, piece] for i, piece in enumerate(score.ids)]
+        np.testing.assert_allclose(score.log_probs, expected, **CLOSE)
+        assert score.total == pytest.approx(sum(score.log_probs))
 
 
 def test_long_lines_are_cut():
@@ -114,8 +91,8 @@ def test_long_lines_are_cut():
     long = " ".join(LINES)
     (ids,) = tokenizers.src.encode([long])
     assert len(ids) > 10
-    (found,) = Translator(model, tokenizers, DECODING["greedy"]).translate(params, [long])
+    (found,) = Translator(model, tokenizers, GREEDY).translate(params, [long])
     cut, demand = jnp.asarray([[*ids[:9], EOS]]), Demand.plain(jnp.array([10]))
     stepper = EncoderDecoderStepper(model, params)
-    tokens, _ = complete(Walk(DECODING["greedy"]), stepper, cut, demand, 10)
+    tokens, _ = complete(Walk(GREEDY), stepper, cut, demand, 10)
     assert found.ids == tokens[0, 0, : len(found.ids)].tolist()

@@ -1,20 +1,19 @@
-"""A toy model whose logits depend on all that was written, and searches over it in plain Python.
+"""A toy model whose logits depend on all that it was given, in jax and in plain Python.
 
-The logits after a prefix are a hash of it, of the row's seed and of the positions it was fed at, so
-a search that mixes up hypotheses, rows or positions finds something else.
+The logits after a prefix are a hash of it, of the source and of the positions it was fed at, and so
+is the attention: a search that mixes up hypotheses, sentences or positions finds something else.
 """
 
 import functools
-import itertools
-import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
 from transformer_jax.arrays import Array, Int, UInt
-from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.vocabulary import BOS, EOS
 
 
 def stir(x):
@@ -29,122 +28,129 @@ def extend(history, token, position):
     return stir(history * np.uint32(31) + stir(token + np.uint32(1)) + position)
 
 
+def fraction(bits):
+    """Return the upper 16 bits as exact float32 numbers from 0 to 1."""
+    return (bits >> 16).astype(np.float32) / np.float32(2**16)
+
+
 @struct.dataclass
 class ToyState:
-    """The hash of every hypothesis, and the room for tokens."""
+    """The hash of every hypothesis, the source, and the room for tokens."""
 
     history: UInt[Array, "B W"]
+    src_ids: Int[Array, "B S"]
     room: Int[Array, "B"]
 
 
 @dataclass(frozen=True)
 class Toy:
-    """A Stepper. A source is one number, the seed of its row."""
+    """A Stepper."""
 
     vocab: int = 5
+    salt: int = 0  # toys of different salt differ
     eos_first_or_last: bool = False  # EOS is the best continuation or the worst, never between
 
+    # --- of numpy or of jax ---
+
+    def begin(self, src_ids):
+        """Return the hash of sources [... S]; 0 is padding."""
+        places = np.arange(src_ids.shape[-1], dtype=np.uint32) + np.uint32(self.salt << 8)
+        real = (src_ids > 0).astype(np.uint32)
+        mixed = stir(stir(src_ids.astype(np.uint32)) + places.reshape([1] * (real.ndim - 1) + [-1]))
+        return stir((mixed * real).sum(-1, dtype=np.uint32))
+
     def logits(self, history, pieces):
-        """Return the logits of pieces, as exact float32 numbers: 16 bits of a hash, scaled."""
-        bits = stir(history + stir(pieces.astype(np.uint32) + np.uint32(77))) >> 16
-        logits = bits.astype(np.float32) * np.float32(4 / 2**16)
+        """Return the logits of pieces after a prefix."""
+        logits = 4 * fraction(stir(history + stir(pieces.astype(np.uint32) + np.uint32(77))))
         if self.eos_first_or_last:
             extreme = ((history >> 7) % 3 == 0).astype(np.float32) * np.float32(10) - 5
             logits = logits + extreme * (pieces == EOS)
         return logits
 
+    def attention(self, history, places, real, layer: int, head: int):
+        """Return the share of each place of the source; `real` tells which are no padding."""
+        name = np.uint32(1000 * (layer + 1) + head)
+        shares = (fraction(stir(history + stir(places.astype(np.uint32) + name))) + 0.01) * real
+        return shares / shares.sum(-1, keepdims=True)
+
+    # --- the Stepper ---
+
     def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> ToyState:
-        seed = stir(src_ids[:, :1].astype(jnp.uint32))
         batch = src_ids.shape[0]
-        return ToyState(jnp.broadcast_to(seed, (batch, width)), jnp.full(batch, length))
+        history = jnp.broadcast_to(self.begin(src_ids)[:, None], (batch, width))
+        return ToyState(history, jnp.asarray(src_ids), jnp.full(batch, length))
 
     def step(self, state: ToyState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]):
         history = extend(
             state.history, tokens[:, :, 0].astype(jnp.uint32), positions.astype(jnp.uint32)
         )
-        logits = self.logits(history[:, :, None], jnp.arange(self.vocab).reshape(1, 1, -1))
+        asked = history[:, :, None]
+        logits = self.logits(asked, jnp.arange(self.vocab).reshape(1, 1, -1))
+        real = (state.src_ids > 0)[:, None]
+        places = jnp.arange(real.shape[2]).reshape(1, 1, -1)
+        weights = [
+            jnp.stack([self.attention(asked, places, real, layer, head) for head in range(2)], 1)
+            for layer in range(2)
+        ]
         fits = positions < state.room[:, None]
-        return (
-            logits[:, :, None],
-            None,
-            state.replace(history=jnp.where(fits, history, state.history)),
-        )
+        new = state.replace(history=jnp.where(fits, history, state.history))
+        return logits[:, :, None], weights, new
 
     def reorder(self, state: ToyState, parents: Int[Array, "B W"]) -> ToyState:
         return state.replace(history=jnp.take_along_axis(state.history, parents, axis=1))
 
     def grow(self, state: ToyState, src_length: int, length: int) -> ToyState:
-        return state.replace(room=jnp.full_like(state.room, length))
+        new = src_length - state.src_ids.shape[1]
+        src_ids = jnp.pad(state.src_ids, ((0, 0), (0, new)))
+        return state.replace(src_ids=src_ids, room=jnp.full_like(state.room, length))
 
-    # --- the same in plain Python, for one row ---
+    # --- the same in plain Python, for one sentence ---
 
     @functools.cache  # noqa: B019 (a toy is never freed)
-    def log_probs(self, seed: int, prefix: tuple[int, ...]) -> np.ndarray:
+    def history(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> Any:
+        with np.errstate(over="ignore"):
+            if not prefix:
+                return extend(self.begin(np.array(source)), np.uint32(BOS), np.uint32(0))
+            before = self.history(source, prefix[:-1])
+            return extend(before, np.uint32(prefix[-1]), np.uint32(len(prefix)))
+
+    @functools.cache  # noqa: B019
+    def log_probs(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
         """Return the log-probability of each piece after a prefix, normalised over all pieces."""
         with np.errstate(over="ignore"):
-            history = stir(np.uint32(seed))
-            for position, token in enumerate((BOS, *prefix)):
-                history = extend(history, np.uint32(token), np.uint32(position))
-            logits = self.logits(history, np.arange(self.vocab)).astype(np.float64)
-        return logits - np.log(np.exp(logits).sum())
+            logits = self.logits(self.history(source, prefix), np.arange(self.vocab))
+        return logits - np.log(np.exp(logits.astype(np.float64)).sum())
 
-    def log_prob(self, seed: int, text: tuple[int, ...]) -> float:
-        """Return the log-probability of a text, EOS included if it has one."""
-        return sum(self.log_probs(seed, text[:i])[token] for i, token in enumerate(text))
-
-
-PENALTIES = {
-    "gnmt": lambda length, alpha: ((5 + length) / 6) ** alpha,
-    "power": lambda length, alpha: length**alpha,
-}
+    @functools.cache  # noqa: B019
+    def attended(self, source: tuple[int, ...], text: tuple[int, ...]) -> np.ndarray:
+        """Return the attention of the last layer, summed over the tokens of a text."""
+        if not text:
+            return np.zeros(len(source))
+        places = np.arange(len(source))
+        with np.errstate(over="ignore"):
+            history = self.history(source, text[:-1])
+            heads = [self.attention(history, places, places >= 0, 1, head) for head in range(2)]
+        return self.attended(source, text[:-1]) + np.mean(heads, axis=0, dtype=np.float64)
 
 
-def all_texts(vocab: int, limit: int) -> list[tuple[int, ...]]:
-    """Return every text that ends in EOS within the limit, or reaches the limit without."""
-    words = range(UNK, vocab)
-    ended = [
-        (*text, EOS) for length in range(limit) for text in itertools.product(words, repeat=length)
-    ]
-    return [*ended, *itertools.product(words, repeat=limit)] if limit else []
+@dataclass(frozen=True)
+class Together:
+    """Several toys as one, in plain Python; attention is that of the first."""
 
+    toys: tuple[Toy, ...]
+    mean: str
 
-def exhaustive(toy: Toy, seed: int, limit: int, penalty: str, alpha: float):
-    """Return (score, text) of every text, best first."""
-    divide = PENALTIES[penalty]
-    scored = [
-        (toy.log_prob(seed, text) / divide(len(text), alpha), text)
-        for text in all_texts(toy.vocab, limit)
-    ]
-    return sorted(scored, reverse=True)
+    @property
+    def vocab(self) -> int:
+        return self.toys[0].vocab
 
+    def log_probs(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        """Return the log-probability of each piece after a prefix."""
+        each = np.array([toy.log_probs(source, prefix) for toy in self.toys])
+        if self.mean == "probabilities":
+            return np.log(np.exp(each).mean(0))
+        mean = each.mean(0)
+        return mean - np.log(np.exp(mean).sum())
 
-def beam_in_python(
-    toy: Toy, seed: int, limit: int, width: int, penalty: str, alpha: float, stop: str, wanted: int
-):
-    """Beam search as decoding/beam.py describes it: (score, text) of the best finished."""
-    divide = PENALTIES[penalty]
-    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    pool: list[tuple[float, tuple[int, ...]]] = []
-    finished = 0
-    for length in range(1, limit + 1):
-        options = [
-            (log_prob + toy.log_probs(seed, text)[token], (*text, token))
-            for log_prob, text in live
-            for token in range(toy.vocab)
-            if token not in (PAD, BOS)
-        ]
-        options = sorted(options, reverse=True)[: 2 * width]
-        eligible = options[:width] if stop == "width" else options
-        ending = [option for option in eligible if option[1][-1] == EOS]
-        live = [option for option in options if option[1][-1] != EOS][:width]
-        if length == limit:
-            ending += live
-        finished += len(ending)
-        pool += [(log_prob / divide(length, alpha), text) for log_prob, text in ending]
-        pool = sorted(pool, reverse=True)[:width]
-        if stop == "width" and finished >= width:
-            break
-        bound = live[0][0] / divide(limit, alpha) if live else -math.inf
-        if stop == "optimal" and len(pool) >= wanted and pool[wanted - 1][0] >= bound:
-            break
-    return pool[:wanted]
+    def attended(self, source: tuple[int, ...], text: tuple[int, ...]) -> np.ndarray:
+        return self.toys[0].attended(source, text)

@@ -3,7 +3,7 @@
 Each step extends the W live hypotheses of a sentence and looks at the 2W best continuations, of
 which at most W end in EOS, so W live ones always remain. Those that end join the finished pool, the
 W best by log-probability / penalty(length). The length counts EOS and not BOS. At a sentence's
-length limit its live hypotheses join the pool as they are.
+length limit the W best continuations join the pool as they are.
 
 The score of a finished hypothesis may also carry GNMT's coverage penalty (Wu et al. 2016,
 arXiv:1609.08144, equation 14): beta times the sum over source positions of log min(attention, 1).

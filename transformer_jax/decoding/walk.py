@@ -61,7 +61,8 @@ class Walk:
         at_limit = length >= old.demand.limits
         penalty = pick(PENALTIES, self.config.length_penalty, "config.decoding.length_penalty")
         scores = log_probs / penalty(length, self.config.alpha)[:, None]
-        ends = ~ended & ((tokens == EOS) | at_limit[:, None])
+        # PAD is chosen where nothing may be written: that is no end.
+        ends = ~ended & ((tokens == EOS) | (at_limit[:, None] & (tokens != PAD)))
         written = write(old.tokens, length, tokens)
         new = replace(
             old,
@@ -70,7 +71,7 @@ class Walk:
             log_probs=log_probs,
             finished=written,
             scores=jnp.where(ends, scores, old.scores),
-            done=old.done | (ended | ends).all(1),
+            done=old.done | at_limit | (ended | ends).all(1),
             state=state,
         )
         return keep_idle(old, new, old.active)

@@ -1,0 +1,154 @@
+"""Each line gets what was asked for it, in its place. The model is a toy, which compiles fast."""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sacrebleu
+from decoding import lines
+from decoding.lines import BEAM, EXTRA, assert_same, parts
+from decoding.toy import Toy
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding import translate
+from transformer_jax.decoding.risk import RISKS
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import EOS
+
+LINES = lines.LINES[:-1]  # short ones, so that all go through one batch
+SAMPLING = DecodingConfig(search="sample", num_samples=6, temperature=0.5, max_extra_length=EXTRA)
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    """Let a toy stand in for every model."""
+    size = parts()[2].tgt.size
+    monkeypatch.setattr(translate, "EncoderDecoderStepper", lambda *_: Toy(vocab=size))
+
+
+@functools.cache
+def translator(config: DecodingConfig, n_best: int = 1) -> Translator:
+    model, _, tokenizers = parts()
+    return Translator(model, tokenizers, config, n_best)
+
+
+def hypotheses(config, n_best, lines=LINES, **asked):
+    return translator(config, n_best).hypotheses((), lines, **asked)
+
+
+def test_order_and_crowding_do_not_matter():
+    """All at once, in another order, or one at a time: each line's translation is the same."""
+    together = translator(BEAM).translate((), LINES)
+    assert_same(together[::-1], translator(BEAM).translate((), LINES[::-1]))
+    narrow = translator(replace(BEAM, tokens_per_batch=1))
+    assert_same(together, narrow.translate((), LINES))
+    assert_same(together[4:5], narrow.translate((), LINES[4:5]))
+    assert len({item.text for item in together}) > 5  # or order would not be seen
+
+
+def test_empty_lines_stay_empty():
+    """A line without words has an empty translation, in its place; so has a file of such lines."""
+    found = translator(BEAM).translate((), LINES)
+    assert [i for i, item in enumerate(found) if not item.ids] == [1, 5]
+    assert all(item.text == "" for item in translator(BEAM).translate((), ["", " "]))
+    assert translator(BEAM).translate((), []) == []
+
+
+def test_n_best_are_in_order_and_differ():
+    """Hypotheses come best first, no two the same; an empty line has one empty translation."""
+    for line, found in zip(LINES, hypotheses(BEAM, 3), strict=True):
+        scores = [item.score for item in found]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(item.ids) for item in found}) == len(found)
+        assert len(found) == (3 if line.strip() else 1)
+
+
+def test_one_best_is_the_translation():
+    """Asking for one hypothesis is translating."""
+    assert [[item] for item in translator(BEAM).translate((), LINES)] == hypotheses(BEAM, 1)
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_no_more_than_the_beam_holds(count):
+    """More hypotheses than the beam keeps are refused, with both numbers."""
+    with pytest.raises(UserError, match=f"n_best={count}.*beam_size=3"):
+        hypotheses(BEAM, count)
+
+
+def test_prefixes_and_limits_are_kept():
+    """A translation begins with its prefix, keeps to its bounds, and writes nothing forbidden."""
+    tokenizers = parts()[2]
+    forbidden = "▁dog", "s"
+    config = replace(BEAM, min_length_ratio=1.0, max_length_ratio=1.5, forbidden=forbidden)
+    prefixes = [("two", "", "the men run", "a")[n % 4] for n in range(len(LINES))]
+    ids = {tokenizers.tgt.piece_id(piece) for piece in forbidden}
+    sources, begun = tokenizers.src.encode(LINES), tokenizers.tgt.encode(prefixes)
+    found = hypotheses(config, 3, prefixes=prefixes)
+    for line, source, prefix, items in zip(LINES, sources, begun, found, strict=True):
+        for item in items if line.strip() else ():
+            length, start = len(item.ids), len(prefix) - 1  # without EOS
+            assert item.ids[:start] == prefix[:-1]
+            assert len(source) <= length <= int(1.5 * len(source)) + EXTRA
+            assert item.ids[-1] == EOS or length == int(1.5 * len(source)) + EXTRA
+            assert not ids & set(item.ids[start:])
+    assert_same(
+        [items[0] for items in hypotheses(BEAM, 1, prefixes=[""] * len(LINES))],
+        translator(BEAM).translate((), LINES),
+    )
+
+
+def test_samples_depend_on_the_number_of_the_line():
+    """A line has the samples of its number, wherever the file was begun; another's are others."""
+    whole = hypotheses(SAMPLING, 6)
+    assert hypotheses(SAMPLING, 6, LINES[2:], first=3) == whole[2:]
+    assert hypotheses(SAMPLING, 2) == [found[:2] for found in whole]
+    moved = hypotheses(SAMPLING, 6, first=2)
+    for line, here, there in zip(LINES, whole, moved, strict=True):
+        assert (here == there) == (not line.strip())
+    alike = hypotheses(SAMPLING, 6, LINES[:1] * len(LINES))
+    assert len({str(found) for found in alike}) == len(LINES)
+
+
+SCORES = {"chrf": sacrebleu.sentence_chrf, "bleu": sacrebleu.sentence_bleu}
+TEXTS = [
+    ["a man runs", "the man runs", "a man walks", "the man runs", "two dogs", "the man"],
+    ["a b c", "a b c", "a b c"], ["", "a", ""], ["x", "y"], ["one"], [],
+]  # fmt: skip
+
+
+def by_risk(score, texts: list[str]) -> list[int]:
+    """Return the order of least Bayes risk, every text compared with every text."""
+    gains = [round(sum(score(text, [other]).score for other in texts), 6) for text in texts]
+    return sorted(range(len(texts)), key=lambda i: (-gains[i], i))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_least_risk_comes_first(name):
+    """The order is that of the mean score against all texts, each counted as often as it is there.
+
+    Equal texts keep their order; texts of equal gain may come in any.
+    """
+    score = SCORES[name]
+    for texts in TEXTS:
+        order = RISKS[name](texts)
+        assert sorted(order) == list(range(len(texts)))
+        best = by_risk(score, texts)
+        gains = {i: sum(score(texts[i], [other]).score for other in texts) for i in best}
+        np.testing.assert_allclose([gains[i] for i in order], [gains[i] for i in best])
+        for text in texts:
+            places = [i for i in order if texts[i] == text]
+            assert places == sorted(places)
+    assert RISKS["none"](TEXTS[0]) == list(range(6))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_reranked_are_the_same_hypotheses(name):
+    """Reranking looks at all samples, and returns as many of the best of them as are wanted."""
+    plain = hypotheses(SAMPLING, 6)
+    found = hypotheses(replace(SAMPLING, rerank=name), 2)
+    for before, after in zip(plain, found, strict=True):
+        order = RISKS[name]([item.text for item in before])
+        assert after == [before[i] for i in order[:2]]
+    assert any(before[:2] != after for before, after in zip(plain, found, strict=True))
