@@ -31,44 +31,54 @@ def read_from(path: Path | None) -> Iterator[IO[str]]:
     """Open a file, plain or .gz, or standard input. Bytes that are no UTF-8 become U+FFFD.
 
     Raises:
-      UserError: if it cannot be read, also later on.
+      UserError: if it cannot be opened.
     """
-    how: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
+    how = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
     if path is None:
         stdin: Any = sys.stdin
         stdin.reconfigure(**how)
         yield stdin
         return
-    try:
-        with gzip.open(path, "rt", **how) if path.suffix == ".gz" else open(path, **how) as file:
-            yield file
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"--input={path}: cannot be read ({error})") from None
+    with _open("--input", path, "rt", **how) as file:
+        yield file
 
 
 def count_lines(path: Path) -> int:
-    """Return how many lines a file has; the last may lack its end. See `read_from`."""
+    """Return how many lines a file has; the last may lack its end.
+
+    Raises:
+      UserError: if it cannot be read to its end.
+    """
     with read_from(path) as text:
-        return sum(1 for _ in text)
+        try:
+            return sum(1 for _ in text)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"--input={path}: cannot be read ({error})") from None
 
 
 @contextmanager
 def write_to(path: Path | None) -> Iterator[IO[str]]:
-    """Open a file, or standard output.
+    """Open a file, plain or .gz, or standard output.
 
     Raises:
-      UserError: if it cannot be written.
+      UserError: if it cannot be opened.
     """
+    how = {"encoding": "utf-8", "newline": "\n"}
     if path is None:
         stdout: Any = sys.stdout
-        stdout.reconfigure(encoding="utf-8", newline="\n")
+        stdout.reconfigure(**how)
         yield stdout
         return
+    with _open("--output", path, "wt", **how) as file:
+        yield file
+
+
+def _open(option: str, path: Path, mode: str, **how: Any) -> IO[str]:
+    opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            yield file
+        return opener(path, mode, **how)
     except OSError as error:
-        raise UserError(f"--output={path}: cannot be written ({error.strerror})") from None
+        raise UserError(f"{option}={path}: cannot be opened ({error.strerror})") from None
 
 
 def blocks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
