@@ -116,6 +116,7 @@ def options(decoding: DecodingConfig) -> dict[str, Any]:
             "coverage_penalty": decoding.coverage_penalty,
         }
     return search | {
+        "min_decoding_length": 0,  # by default it finds no empty translation
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "suppress_sequences": [[piece] for piece in decoding.forbidden],
     }
