@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL, logits_of, random_params
@@ -11,11 +10,8 @@ from tiny import MODEL, logits_of, random_params
 from transformer_jax.config import DecodingConfig, TokenizerConfig
 from transformer_jax.data.batch import Ragged, collate, one_per_row
 from transformer_jax.data.tokenizer import train_pair
-from transformer_jax.decoding.search import Demand, complete
 from transformer_jax.decoding.translate import Translator
-from transformer_jax.decoding.walk import Walk
 from transformer_jax.models.build import build
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS
 
 LINES = [
@@ -103,19 +99,3 @@ def test_scores_are_the_models(mode):
         penalty = ((5 + length) / 6) ** config.alpha
         assert item.score == pytest.approx(total / penalty, rel=1e-5)
     assert any(item.ids[-1] == EOS for _, item in found)
-
-
-def test_long_lines_are_cut():
-    """A source longer than the position table loses its end, but keeps EOS, and is translated."""
-    _, _, tokenizers = parts()
-    shape = dataclasses.replace(MODEL, positions="learned", max_positions=10)
-    model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
-    params = random_params(model)
-    long = " ".join(LINES)
-    (ids,) = tokenizers.src.encode([long])
-    assert len(ids) > 10
-    (found,) = Translator(model, tokenizers, DECODING["greedy"]).translate(params, [long])
-    cut, demand = jnp.asarray([[*ids[:9], EOS]]), Demand.plain(jnp.array([10]))
-    stepper = EncoderDecoderStepper(model, params)
-    tokens, _ = complete(Walk(DECODING["greedy"]), stepper, cut, demand, 10)
-    assert found.ids == tokens[0, 0, : len(found.ids)].tolist()
