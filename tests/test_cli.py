@@ -15,7 +15,9 @@ import sacrebleu
 import transformer_jax
 from transformer_jax.cli import evaluate, train, translate
 from transformer_jax.cli.arguments import program
+from transformer_jax.cli.lines import blocks
 from transformer_jax.cli.main import COMMANDS, dispatch
+from transformer_jax.cli.plot import PICTURES
 from transformer_jax.config import DataConfig
 from transformer_jax.data import spelled_numbers
 from transformer_jax.data.sources import read_lines
@@ -265,10 +267,10 @@ def test_lines_are_read_in_blocks(monkeypatch):
     """A block waits for no more lines than it holds, so that a person gets each answer at once."""
     feed(monkeypatch, "1\n2\r\n3\n4\n5")
     sys.stdin.reconfigure(newline="\n")
-    assert list(translate._blocks(sys.stdin, 2)) == [["1", "2"], ["3", "4"], ["5"]]
+    assert list(blocks(sys.stdin, 2)) == [["1", "2"], ["3", "4"], ["5"]]
     feed(monkeypatch, "1\n2\n")
-    blocks = translate._blocks(sys.stdin, 1)
-    assert next(blocks) == ["1"]
+    found = blocks(sys.stdin, 1)
+    assert next(found) == ["1"]
     assert sys.stdin.readline() == "2\n"
 
 
@@ -381,14 +383,14 @@ def test_commands_are_listed(capsys):
         dispatch(["translat"])
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*(COMMANDS.keys() - {"plot"}), *(f"plot {x}" for x in PICTURES)])
 def test_every_command_has_help(name, capsys):
     with pytest.raises(SystemExit) as caught:
-        dispatch([name, "--help"])
+        dispatch([*name.split(), "--help"])
     assert caught.value.code == 0
     assert "--workdir" in capsys.readouterr().out
     with pytest.raises(UserError, match="the following arguments are required"):
-        dispatch([name])
+        dispatch(name.split())
 
 
 def test_compiled_programs_lie_in_the_cache(monkeypatch, tmp_path):

@@ -1,24 +1,18 @@
 """Translations by a real model: scores are its own, and batches do not matter."""
 
-import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from decoding.lines import BEAM, CLOSE, EXTRA, GREEDY, LINES, assert_same, parts
-from tiny import MODEL, logits_of, random_params
+from tiny import logits_of
 
 from transformer_jax.data.batch import Ragged, collate, one_per_row
 from transformer_jax.decoding import stream
 from transformer_jax.decoding.ladder import Rung
 from transformer_jax.decoding.score import score_pairs
-from transformer_jax.decoding.search import Demand, complete
 from transformer_jax.decoding.translate import Translator
-from transformer_jax.decoding.walk import Walk
-from transformer_jax.models.build import build
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS
 
 CONFIGS = {"greedy": GREEDY, "beam": BEAM}
@@ -80,19 +74,3 @@ def test_given_pairs_are_scored():
         expected = [log_probs[row, i, piece] for i, piece in enumerate(score.ids)]
         np.testing.assert_allclose(score.log_probs, expected, **CLOSE)
         assert score.total == pytest.approx(sum(score.log_probs))
-
-
-def test_long_lines_are_cut():
-    """A source longer than the position table loses its end, but keeps EOS, and is translated."""
-    _, _, tokenizers = parts()
-    shape = dataclasses.replace(MODEL, positions="learned", max_positions=10)
-    model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
-    params = random_params(model)
-    long = " ".join(LINES)
-    (ids,) = tokenizers.src.encode([long])
-    assert len(ids) > 10
-    (found,) = Translator(model, tokenizers, GREEDY).translate(params, [long])
-    cut, demand = jnp.asarray([[*ids[:9], EOS]]), Demand.plain(jnp.array([10]))
-    stepper = EncoderDecoderStepper(model, params)
-    tokens, _ = complete(Walk(GREEDY), stepper, cut, demand, 10)
-    assert found.ids == tokens[0, 0, : len(found.ids)].tolist()

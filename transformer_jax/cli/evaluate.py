@@ -13,9 +13,9 @@ from transformer_jax.workdir import WorkDir
 def main(argv: Sequence[str]) -> int:
     """Score a checkpoint, and return the exit code."""
     parser = Parser("Translate a split or a file with a trained model, and score the result.")
-    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--workdir", required=True, action="append", help="several: an ensemble")
     parser.add_argument(
-        "--checkpoint", help="best, last, a step or average:N; default: the config's"
+        "--checkpoint", help="best, last, a step or average:N, or several; default: the config's"
     )
     parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
     parser.add_argument("--source", type=Path, help="score this file instead of a split")
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     if (arguments.source is None) != (arguments.reference is None):
         raise UserError("--source and --reference belong together: give both or neither")
 
-    workdir = WorkDir(arguments.workdir)
+    workdir = WorkDir(arguments.workdir[0])
     experiment = adjusted(workdir.experiment(), overrides)
     if arguments.source is not None:
         split = arguments.source.name
@@ -35,28 +35,32 @@ def main(argv: Sequence[str]) -> int:
         split, corpus = arguments.split, sources.load(experiment.data, arguments.split)
         src, references = list(corpus.src), list(corpus.tgt)
 
-    from rich.console import Console
-    from rich.progress import track
-
-    from transformer_jax.api import load
+    from transformer_jax.api import load_ensemble
+    from transformer_jax.cli.lines import LineProgress
     from transformer_jax.evaluation.run import evaluate
     from transformer_jax.experiments.train import use_compilation_cache
 
     use_compilation_cache()
-    console = Console(stderr=True)
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
-    trained = load(workdir.path, checkpoint)
+    trained = load_ensemble(arguments.workdir, checkpoint)
     trained.experiment = experiment
-    result = evaluate(
-        trained, src, references, experiment.decoding, split,
-        checkpoint, workdir.eval,
-        lambda batches: track(batches, "translating", console=console, transient=True),
-    )  # fmt: skip
+    with LineProgress(len(src)) as progress:
+        result = evaluate(
+            trained, src, references, experiment.decoding, split,
+            label(arguments.workdir, checkpoint), workdir.eval, progress.watch,
+        )  # fmt: skip
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
         print(f"{line}\n    {scored['signature']}")
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
     print(f"written to {workdir.eval}/{split}.*")
     return 0
+
+
+def label(workdirs: Sequence[str], checkpoint: str) -> str:
+    """Return the name of what is scored: "best", and "best,last" or "a+b.best" of an ensemble."""
+    if len(workdirs) == 1:
+        return checkpoint
+    return f"{'+'.join(Path(workdir).absolute().name for workdir in workdirs)}.{checkpoint}"
 
 
 def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Experiment:

@@ -35,4 +35,6 @@ def main(argv: Sequence[str]) -> int:
         arguments.quantization,
     )  # fmt: skip
     print(f"written to {arguments.output.absolute()}; give it pieces that end in </s>")
+    given = ctranslate2.options(experiment.decoding)
+    print(f"translate_batch(pieces, {', '.join(f'{k}={v!r}' for k, v in given.items())})")
     return 0

@@ -144,7 +144,7 @@ class Translator:
                 texts = split(lines[line], lambda text: len(encode([text])[0]) <= self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
                 log.warning(
-                    "line %d: %d pieces, the longest that fits is %d: translated in %d parts",
+                    "line %d: %d pieces, of at most %d: translated in %d parts",
                     first + line, len(ids), self.longest, len(texts),
                 )  # fmt: skip
             for number, part in enumerate(part for part in sources if len(part) > 1):

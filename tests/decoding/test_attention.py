@@ -1,0 +1,111 @@
+"""Cross-attention and word alignments of given translations."""
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoding.lines import LINES, parts
+from tiny import MODEL, random_params
+
+from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.decoding.attention import align, alignments, count_words, cross_attention
+from transformer_jax.models.build import build
+from transformer_jax.nn.view import cross_view, self_view
+from transformer_jax.vocabulary import BOS, EOS
+
+PAIR = "two men walk", "the dog runs"
+
+
+@functools.cache
+def made(residual: str):
+    """Return a model of two layers, its parameters and a tokenizer."""
+    tokenizers = parts()[2]
+    shape = dataclasses.replace(
+        MODEL, residual=residual, v_head_dim=5, num_encoder_layers=2, num_decoder_layers=2
+    )
+    model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
+    return model, random_params(model), tokenizers
+
+
+def encoded(tokenizers: TokenizerPair, *texts: str) -> list[list[int]]:
+    return tokenizers.src.encode(texts)
+
+
+def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
+    """Return softmax(q k / sqrt(H)) of each layer: layers are the model's, weights are numpy's."""
+    bound = model.bind({"params": params})
+    src, tgt = jnp.array([source]), jnp.array([[BOS, *target[:-1]]])
+    (src_pos, src_seg), (tgt_pos, tgt_seg) = (
+        (jnp.arange(x.shape[1])[None], jnp.ones_like(x)) for x in (src, tgt)
+    )
+    views = self_view(tgt_pos, tgt_seg, causal=True), cross_view(tgt_pos, tgt_seg, src_pos, src_seg)
+    memory = bound.encode(src, src_pos, src_seg, train=False)
+    x = bound.embed_target(tgt, tgt_pos, tgt.shape[1], train=False)
+    weights = []
+    for number, layer in enumerate(bound.decoder.layer):
+        queries, past = layer.self_attention.queries_keys_values(
+            layer.self_attention_residual.read(x)
+        )
+        y, _ = layer.self_attention(queries, past, views[0], False)
+        y = layer.cross_attention_residual.read(layer.self_attention_residual.write(x, y, False))
+        p = params["decoder"][f"layer_{number}"]["cross_attention"]
+        q, k = (
+            np.einsum("td,dnh->nth", np.float64(inward[0]), np.float64(p[name]["kernel"]))
+            + np.float64(p[name]["bias"])[:, None]
+            for name, inward in (("query", y), ("key", memory))
+        )
+        scores = np.exp(np.einsum("nth,nsh->nts", q, k) / np.sqrt(q.shape[-1]))
+        weights.append(scores / scores.sum(-1, keepdims=True))
+        x, *_ = layer(x, layer.memory_keys_values(memory), *views, False)
+    return np.stack(weights)
+
+
+@pytest.mark.parametrize("residual", ["post_norm", "pre_norm"])
+def test_weights_are_those_of_every_layer_and_head(residual):
+    """Weights [L N T S] equal those computed by hand; every row is a distribution."""
+    model, params, tokenizers = made(residual)
+    source, target = encoded(tokenizers, *PAIR)
+    found = cross_attention(model, params, tokenizers, source, target)
+    assert found.weights.shape == (2, 2, len(target), len(source))
+    np.testing.assert_allclose(
+        found.weights, by_hand(model, params, source, target), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(found.weights.sum(-1), 1, rtol=1e-5)
+    assert (found.source, found.target) == tuple(map(tokenizers.src.pieces, (source, target)))
+    assert found.alignments == align(found.weights[-1].mean(0), tokenizers, source, target)
+
+
+def test_alignments_of_many_pairs_are_those_of_each():
+    """Batches, their order and pairs without EOS change nothing."""
+    model, params, tokenizers = made("pre_norm")
+    sources = encoded(tokenizers, *(line for line in LINES if line.strip()))
+    targets = [sources[-1], *sources[:-1]]
+    targets[2] = targets[2][:-1]
+    found = alignments(model, params, tokenizers, sources, targets, tokens_per_batch=64)
+    for source, target, pairs in zip(sources, targets, found, strict=True):
+        assert pairs == cross_attention(model, params, tokenizers, source, target).alignments
+    assert len({tuple(pairs) for pairs in found}) > 3
+    assert alignments(model, params, tokenizers, [], []) == []
+
+
+def test_words_go_with_the_words_that_their_pieces_look_at():
+    """The argmax over source pieces, EOS apart, from pieces to words."""
+    _, _, tokenizers = parts()
+    source, target = encoded(tokenizers, "two dogs", "a man walks")
+    src_words, tgt_words = ([], [])
+    for ids, numbers in ((source, src_words), (target, tgt_words)):
+        for piece in tokenizers.src.pieces(ids[:-1]):
+            before = numbers[-1] if numbers else -1
+            numbers.append(before + piece.startswith("▁"))
+    assert (max(src_words), max(tgt_words)) == (1, 2)
+    assert len(src_words) > 2  # or pieces would be words
+    weights = np.zeros((len(target), len(source)))
+    weights[:, -1] = 9  # all look at EOS most
+    for row, word in enumerate(tgt_words):
+        weights[row, src_words.index(word % 2)] = 1
+    assert align(weights, tokenizers, source, target) == [(0, 0), (0, 2), (1, 1)]
+    assert align(weights, tokenizers, source, [EOS]) == []
+    assert align(weights, tokenizers, [EOS], target) == []
+    assert [count_words(tokenizers.src, x) for x in (source, target, [EOS])] == [2, 3, 0]

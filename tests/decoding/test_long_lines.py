@@ -1,0 +1,135 @@
+"""Lines that are too long are translated in parts, and nothing of them is lost."""
+
+import dataclasses
+import functools
+import logging
+
+import pytest
+from decoding.lines import BEAM, GREEDY, LINES, assert_same, parts
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import MODEL, random_params
+
+from transformer_jax.decoding.attention import count_words
+from transformer_jax.decoding.long_lines import alike, split
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.translation import Translation, join
+from transformer_jax.models.build import build
+from transformer_jax.vocabulary import EOS
+
+LONGEST = 12
+LONG = " ".join(LINES * 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("short", ["short"]),
+        ("One two. Three four. Five!", ["One two.", "Three four.", "Five!"]),
+        ('"One two." Three four.', ['"One two."', "Three four."]),
+        ("one two three four", ["one two", "three four"]),
+        ("onetwothreefour", ["onetwot", "hreefour"]),
+        ("一二三四。五六七八九十", ["一二三四。", "五六七八九十"]),
+        ("3.14159265 is pi", ["3.14159265", "is pi"]),
+        ("", [""]),
+    ],
+)
+def test_where_lines_are_cut(text, found):
+    """At ends of sentences, else at spaces, else anywhere; nearest to the middle."""
+    assert split(text, lambda part: len(part) <= 10) == found
+
+
+@given(st.text(), st.integers(1, 9))
+def test_nothing_is_lost(text, longest):
+    """All but spaces comes back, in order, in parts that fit."""
+    found = split(text, lambda part: len(part) <= longest)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(len(part) <= longest for part in found)
+    assert all(found) or not text.strip()
+
+
+def test_ranks_go_together():
+    assert alike([["a", "b"], ["c"]]) == [["a", "c"], ["b", "c"]]
+
+
+def test_joined_translations():
+    """Text and pieces follow one another, EOS last; scores add up; words are counted on."""
+    one = Translation("a b", [5, 6, EOS], -1.0, [(0, 0), (1, 1)])
+    two = Translation("", [EOS], -0.5, [])
+    three = Translation("c", [7, EOS], -2.0, [(0, 0)])
+    joined = join([one, two, three], [2, 1, 4], [2, 0, 1])
+    assert joined == Translation("a b c", [5, 6, 7, EOS], -3.5, [(0, 0), (1, 1), (3, 2)])
+    cut = join([one, three._replace(ids=[7], alignments=None)], [2, 4], [2, 1])
+    assert cut.ids == [5, 6, 7]
+    assert join([one._replace(alignments=None)] * 2, [2, 2], [2, 2]).alignments is None
+
+
+@functools.cache
+def short_sighted(longest: int):
+    """Return a model that knows so many positions, and its parameters."""
+    _, _, tokenizers = parts()
+    shape = dataclasses.replace(MODEL, positions="learned", max_positions=longest)
+    model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
+    return model, random_params(model)
+
+
+def hypotheses(lines, mode="beam", longest=LONGEST, n_best=1, **options):
+    model, params = short_sighted(longest)
+    return Translator(model, parts()[2], {"greedy": GREEDY, "beam": BEAM}[mode], n_best).hypotheses(
+        params, lines, **options
+    )
+
+
+def test_a_long_line_is_the_sum_of_its_parts(caplog):
+    """Each part is translated as if it stood alone; the warning names the line."""
+    tokenizers = parts()[2]
+
+    def fits(text: str) -> bool:
+        return len(tokenizers.src.encode([text])[0]) <= LONGEST
+
+    pieces = split(LONG, fits)
+    assert len(pieces) > 3
+    alone = hypotheses(pieces, n_best=2, align=True)
+    with caplog.at_level(logging.WARNING, "transformer_jax"):
+        found = hypotheses(["a dog", LONG, "", "a man"], n_best=2, align=True, first=11)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("line 12: ")
+    assert record.getMessage().endswith(f"at most {LONGEST}: translated in {len(pieces)} parts")
+    counted = [count_words(tokenizers.src, ids) for ids in tokenizers.src.encode(pieces)]
+    expected = []
+    for items in alike(alone):
+        targets = [count_words(tokenizers.tgt, item.ids) for item in items]
+        expected.append(join(items, counted, targets))
+    assert_same(found[1], expected)
+    assert [x.alignments for x in found[1]] == [x.alignments for x in expected]
+    assert found[2] == [Translation("", [], 0.0, [])]
+    assert [len(items) for items in found] == [2, 2, 1, 2]
+
+
+def test_lines_are_counted_once():
+    """Progress sees each line that is not empty, when all of its parts are done."""
+    seen: list[int] = []
+
+    def watch(lines):
+        for line in lines:
+            seen.append(line)
+            yield line
+
+    hypotheses(["a dog", LONG, "", "a man"], progress=watch)
+    assert sorted(seen) == [0, 1, 3]
+
+
+def test_a_character_longer_than_the_model_is_cut():
+    """What cannot be split is translated as far as it goes."""
+    (found,) = hypotheses(["a dog runs"], "greedy", longest=2)
+    assert found[0].ids
+
+
+def test_a_prefix_begins_the_first_part_alone():
+    tokenizers = parts()[2]
+    (prefix,) = tokenizers.tgt.encode(["the"])
+    (found,) = hypotheses([LONG], prefixes=["the"])
+    (other,) = hypotheses([LONG])
+    assert found[0].ids[: len(prefix) - 1] == prefix[:-1]
+    ends = (items[0].ids[-5:] for items in (found, other))
+    assert next(ends) == next(ends)
