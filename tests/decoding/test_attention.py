@@ -93,7 +93,7 @@ def test_alignments_of_many_pairs_are_those_of_each():
 def test_words_go_with_the_words_that_their_pieces_look_at():
     """The argmax over source pieces, EOS apart, from pieces to words."""
     _, _, tokenizers = parts()
-    source, target = encoded(tokenizers, "two dogs", "a man walks")
+    source, target = encoded(tokenizers, "own dogs", "a man walks")
     src_words, tgt_words = ([], [])
     for ids, numbers in ((source, src_words), (target, tgt_words)):
         for piece in tokenizers.src.pieces(ids[:-1]):

@@ -36,8 +36,7 @@ def cross_attention(
     target: Sequence[int],
 ) -> CrossAttention:
     """Return the cross-attention of a pair given as ids; the source ends in EOS."""
-    compute = functools.partial(_by_layer, model, params)
-    ((_, weights),) = each_pair(compute, [source], [target], tokens_per_batch=1)
+    ((_, weights),) = each_pair(_by_layer, model, params, [source], [target], tokens_per_batch=1)
     weights = weights[:, :, : len(target), : len(source)]
     return CrossAttention(
         weights,
@@ -57,8 +56,8 @@ def alignments(
 ) -> list[Alignments]:
     """Return the word alignments of pairs given as ids; the sources end in EOS."""
     found: list[Alignments] = [[] for _ in sources]
-    compute = functools.partial(_mean_of_last_layer, model, params)
-    for pair, weights in each_pair(compute, sources, targets, tokens_per_batch):
+    rows = each_pair(_mean_of_last_layer, model, params, sources, targets, tokens_per_batch)
+    for pair, weights in rows:
         found[pair] = align(weights, tokenizers, sources[pair], targets[pair])
     return found
 

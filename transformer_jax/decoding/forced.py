@@ -9,10 +9,13 @@ import numpy as np
 from transformer_jax.data.batch import Batch, Ragged, collate
 from transformer_jax.data.batching import fixed_batches
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.models.encoder_decoder import EncoderDecoder
 
 
 def each_pair(
-    compute: Callable[[Batch], Any],
+    compute: Callable[[EncoderDecoder, Any, Batch], Any],
+    model: EncoderDecoder,
+    params: Any,
     src: Sequence[Sequence[int]],
     tgt: Sequence[Sequence[int]],
     tokens_per_batch: int,
@@ -26,6 +29,10 @@ def each_pair(
     lengths = [16]
     while lengths[-1] < longest:  # doubling: few shapes to compile
         lengths.append(2 * lengths[-1])
+    if model.config.positions == "learned":
+        most = max(model.config.max_positions, longest)
+        lengths = [*(length for length in lengths if length < most), most]
     for shape, placement in fixed_batches(store, lengths, tokens_per_batch, 1):
         batch = collate(store.src, store.tgt, placement, *shape)
-        yield from zip(placement.pairs.tolist(), jax.device_get(compute(batch)), strict=False)
+        rows = jax.device_get(compute(model, params, batch))
+        yield from zip(placement.pairs.tolist(), rows, strict=False)

@@ -37,8 +37,8 @@ def score_pairs(
     """Return the log-probability of each piece of each target, given its source."""
     sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
     scores: list[PairScore] = [PairScore([], [])] * len(src)
-    compute = functools.partial(_log_probs, model, params)
-    for pair, found in each_pair(compute, sources, targets, tokens_per_batch):
+    rows = each_pair(_log_probs, model, params, sources, targets, tokens_per_batch)
+    for pair, found in rows:
         ids = targets[pair]
         scores[pair] = PairScore(ids, found[: len(ids)].tolist())
     return scores

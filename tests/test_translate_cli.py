@@ -1,0 +1,345 @@
+"""`transformer-jax translate` and `plot attention` as a person uses them, on an untrained model."""
+
+import gzip
+import io
+import json
+import random
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny import random_params
+
+import transformer_jax
+from transformer_jax.api import load_ensemble
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.cli import evaluate, lines
+from transformer_jax.cli.main import dispatch
+from transformer_jax.config import DecodingConfig, Experiment, ModelConfig, TokenizerConfig
+from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+from transformer_jax.workdir import WorkDir
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "small", "dogs"]
+LINES = [f"{a} {b}" for a in WORDS for b in WORDS]
+EXPERIMENT = Experiment(
+    model=ModelConfig(
+        d_model=16, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
+        positions="learned", max_positions=256,
+    ),
+    tokenizer=TokenizerConfig(vocab_size=60),
+    decoding=DecodingConfig(beam_size=2, max_extra_length=3),
+)  # fmt: skip
+
+
+def make(place: Path, corpus: list[str] = LINES) -> str:
+    """Write a work directory with checkpoints of steps 1 (the best) and 2; return its name."""
+    workdir = WorkDir(place)
+    tokenizers = train_pair(EXPERIMENT.tokenizer, corpus, corpus)
+    model = build(EXPERIMENT.model, tokenizers.src.size, tokenizers.tgt.size)
+    with workdir.claim(EXPERIMENT):
+        tokenizers.save(workdir.path)
+        checkpoints = Checkpoints(workdir.checkpoints, EXPERIMENT.checkpoint)
+        for step in (1, 2):
+            scores = {"bleu": 3.0 - step, "loss": float(step)}
+            checkpoints.save(step, random_params(model, step), {}, {}, scores)
+        checkpoints.close()
+    return str(workdir.path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> str:
+    return make(tmp_path_factory.mktemp("runs") / "one")
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    """One device compiles sooner than eight; and the tests' own cache of compiled programs."""
+    monkeypatch.setattr("transformer_jax.experiments.train.use_compilation_cache", lambda: None)
+    one = jax.devices()[:1]
+    monkeypatch.setattr("transformer_jax.decoding.translate.jax.local_devices", lambda: one)
+
+
+def translate(run, *options, text="", monkeypatch, capsys) -> list[str]:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert dispatch(["translate", f"--workdir={run}", *options]) == 0
+    out = capsys.readouterr().out
+    assert not out or out.endswith("\n")
+    return out.split("\n")[:-1]
+
+
+TEXT = "the cat\n\na mat and two dogs\ntwo small dogs"
+
+
+def test_files_and_pipes_are_alike(run, tmp_path, monkeypatch, capsys):
+    """--input and --output, plain or .gz, with a byte order mark or not, do what pipes do."""
+    expected = translate(run, text=TEXT, monkeypatch=monkeypatch, capsys=capsys)
+    assert len(expected) == 4
+    assert expected[1] == ""
+    (tmp_path / "in.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
+    (tmp_path / "in.gz").write_bytes(gzip.compress(TEXT.encode()))
+    for name, out in (("in.txt", "out.txt"), ("in.gz", "out.gz")):
+        argv = [f"--input={tmp_path}/{name}", f"--output={tmp_path}/{out}"]
+        assert translate(run, *argv, monkeypatch=monkeypatch, capsys=capsys) == []
+    plain = (tmp_path / "out.txt").read_bytes()
+    assert plain.decode().split("\n") == [*expected, ""]
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == plain
+
+
+def test_json_lines_with_alignments(run, monkeypatch, capsys):
+    """--alignments gives pairs of words; --prefix begins each translation that is not empty."""
+    rows = [
+        json.loads(line)
+        for line in translate(
+            run, "--alignments", "--n-best=2", "--prefix=two", text=TEXT,
+            monkeypatch=monkeypatch, capsys=capsys,
+        )
+    ]  # fmt: skip
+    assert [row["source"] for row in rows] == TEXT.split("\n")
+    assert [len(row["translations"]) for row in rows] == [2, 1, 2, 2]
+    empty = {"text": "", "score": 0.0, "pieces": [], "alignments": []}
+    assert rows[1]["translations"] == [empty]
+    for row in rows[:1] + rows[2:]:
+        for found in row["translations"]:
+            assert found["text"].startswith("two")
+            assert found["alignments"]
+            for source, target in found["alignments"]:
+                assert 0 <= source < len(row["source"].split())
+                assert 0 <= target < len(found["text"].split())
+
+
+def test_samples_depend_on_the_line_and_not_on_the_block(run, monkeypatch, capsys):
+    """The same numbers for any size of block; other lines and other samples have their own."""
+    argv = ["--sample=3", "--config.decoding.top_k=9"]
+    given = {"text": "the cat\n\nthe cat\na mat\nthe cat", "monkeypatch": monkeypatch}
+    whole = translate(run, *argv, **given, capsys=capsys)
+    monkeypatch.setattr("transformer_jax.cli.translate._BLOCK", 2)
+    assert translate(run, *argv, **given, capsys=capsys) == whole
+    rows = [[x["text"] for x in json.loads(line)["translations"]] for line in whole]
+    assert list(map(len, rows)) == [3, 1, 3, 3, 3]
+    assert rows[0] != rows[2] != rows[4]
+    assert len(set(rows[0] + rows[2] + rows[4])) > 3
+
+
+def test_one_sample_and_the_least_risky_are_plain_text(run, monkeypatch, capsys):
+    for argv in (["--sample=1"], ["--sample=4", "--config.decoding.rerank=chrf"]):
+        found = translate(run, *argv, text="the cat\n", monkeypatch=monkeypatch, capsys=capsys)
+        assert len(found) == 1
+        assert not found[0].startswith("{")
+
+
+def test_ensembles(run, tmp_path, monkeypatch, capsys):
+    """Several checkpoints, or directories with the same tokenizer; a model twice is itself."""
+    given = {"text": TEXT, "monkeypatch": monkeypatch, "capsys": capsys}
+    best, last, both = (
+        [json.loads(line) for line in translate(run, f"--checkpoint={name}", "--json", **given)]
+        for name in ("best", "last", "best,last")
+    )
+    assert best != both != last
+    twice = translate(run, "--checkpoint=1,best", **given)
+    assert twice == translate(run, "--checkpoint=best", **given)
+    other = make(tmp_path / "other")
+    of_two = translate(run, f"--workdir={other}", "--checkpoint=best,last", **given)
+    assert of_two == translate(run, "--checkpoint=best,last", **given)
+    trained = load_ensemble([run, other], "1,2")
+    assert trained.steps == [1, 2, 1, 2]
+    with pytest.raises(UserError, match="attention is of one model"):
+        trained.attention("the cat")
+
+
+def test_an_ensemble_is_scored_like_a_model(run, tmp_path, capsys):
+    """eval.py takes the same names, and its files say what was scored."""
+    for name in ("src", "ref"):
+        (tmp_path / name).write_text("the cat\na mat\n")
+    files = [f"--source={tmp_path}/src", f"--reference={tmp_path}/ref"]
+    overrides = ["--config.decoding.search=sample", "--config.decoding.forbidden=▁the,s"]
+    argv = [f"--workdir={run}", "--checkpoint=best,last", *files, *overrides]
+    assert evaluate.main(argv) == 0
+    result = json.loads((WorkDir(run).eval / "src.best,last.json").read_text())
+    assert (result["steps"], result["checkpoint"]) == ([1, 2], "best,last")
+    assert result["decoding"]["forbidden"] == ["▁the", "s"]
+    assert result["decoding"]["search"] == "sample"
+    assert evaluate.label(["runs/a", "runs/b"], "best") == "a+b.best"
+
+
+def test_a_person_at_a_terminal(run, monkeypatch, capsys):
+    """Each line is answered before the next is asked for; there is a prompt, and no bar."""
+    told = []
+
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    def answer(prompt: str) -> str:
+        told.append((prompt, capsys.readouterr().out.count("\n")))
+        if len(told) == 3:
+            raise EOFError
+        return "the cat"
+
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO()))
+    monkeypatch.setattr("builtins.input", answer)
+    assert dispatch(["translate", f"--workdir={run}"]) == 0
+    assert told == [("", 0), ("", 1), ("", 1)]  # no prompt, as the output is no terminal
+    monkeypatch.setattr(sys, "stdout", Terminal(io.BytesIO()))
+    assert next(lines.typed()) == "the cat"
+    assert told[-1][0] == "> "
+
+
+def test_the_bar_counts_lines(monkeypatch):
+    """It shows lines done of all lines and their rate, on standard error, at a terminal alone."""
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with lines.LineProgress(20) as bar:
+        assert list(bar.watch(range(7))) == list(range(7))
+        bar.reached(12)
+    assert "12/20" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stderr.getvalue())
+    silent = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", silent)
+    with lines.LineProgress(2) as bar:
+        list(bar.watch("ab"))
+    assert silent.getvalue() == ""
+
+
+def test_blocks_hold_so_many_characters(monkeypatch):
+    monkeypatch.setattr(lines, "_CHARACTERS", 4)
+    assert list(lines.blocks(["ab\n", "c\n", "\n", "d\n"], 9)) == [["ab", "c"], ["", "d"]]
+
+
+# --- any text -----------------------------------------------------------------------------------
+
+
+def mixed(count: int) -> list[str]:
+    """Return odd lines in random order."""
+    rng = random.Random(0)
+    kinds = [
+        lambda: "",
+        lambda: rng.choice("aé犬\u200b\ufeff~"),
+        lambda: " ".join(rng.choices(WORDS, k=rng.randint(2, 30))),
+        lambda: "".join(chr(rng.choice([0x1F600, 0x1F469, 0x200D, 0xFE0F])) for _ in range(9)),
+        lambda: "مرحبا بالعالم שלום " * rng.randint(1, 3),
+        lambda: "".join(map(chr, rng.sample([*range(10), *range(11, 32), 127, 0x85, 0x2028], 9))),
+        lambda: rng.choice(["<s>", "</s>", "<pad>", "<unk>", "▁", "<0x0A>"]) * rng.randint(1, 3),
+    ]
+    made = [rng.choice(kinds)() for _ in range(count)]
+    for place in range(5, count, 100):  # 2,000 tokens and more
+        made[place] = " ".join(rng.choices(WORDS, k=2000)) if place % 200 == 5 else "dogs" * 500
+    return made
+
+
+def check_mixed(source: list[str], out: str, alone: dict[int, str]) -> None:
+    """Line count and order are kept: each line is what it is alone, and nothing is dropped."""
+    found = out.split("\n")
+    assert found.pop() == ""
+    assert len(found) == len(source)
+    assert all(text == "" for text, line in zip(found, source, strict=True) if line == "")
+    assert {place: found[place] for place in alone} == alone
+    assert all(found[place] for place, line in enumerate(source) if "cat" in line)
+
+
+def test_mixed_lines(run, tmp_path, monkeypatch, capsys):
+    source = mixed(300)
+    (tmp_path / "in").write_bytes("\n".join(source).encode())
+    argv = [f"--input={tmp_path}/in", "--beam-size=1"]
+    found = translate(run, *argv, monkeypatch=monkeypatch, capsys=capsys)
+    places = [1, 5, 105, 150, 299]
+    model = transformer_jax.load(run)
+    greedy = DecodingConfig(beam_size=1, max_extra_length=3)
+    alone = dict(zip(places, model.translate([source[i] for i in places], greedy), strict=True))
+    check_mixed(source, "".join(f"{line}\n" for line in found), alone)
+
+
+@pytest.mark.e2e
+def test_ten_thousand_mixed_lines(run, tmp_path):
+    """A process of its own: memory grows little from 2,500 lines to 10,000."""
+    source = mixed(10_000)
+    peaks = []
+    for count in (2_500, 10_000):
+        (tmp_path / "in").write_bytes("\n".join(source[:count]).encode())
+        argv = ["translate", f"--workdir={run}", f"--input={tmp_path}/in", "--beam-size=1",
+                f"--output={tmp_path}/out"]  # fmt: skip
+        program = "from transformer_jax.cli.main import main; main()"
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        subprocess.run([sys.executable, "-c", program, *argv], check=True, capture_output=True)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peaks.append(used.ru_maxrss / 1024)
+        print(f"{count} lines: {used.ru_utime - before:.0f} s of CPU, {peaks[-1]:.0f} MiB at most")
+        check_mixed(source[:count], (tmp_path / "out").read_text(encoding="utf-8"), {})
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+# --- wrong input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--input=gone"], "--input=gone: cannot be opened (No such file or directory)"),
+        (["--input=cut.gz"], "--input=cut.gz: cannot be read ("),
+        (["--input=."], "--input=.: cannot be opened (Is a directory)"),
+        (["--output=gone/out"], "--output=gone/out: must be a file in a directory that exists"),
+        (["--input=in", "--output=in"], "--output=in: is the input; name another file"),
+        (["--beam-size=0"], "config.decoding.beam_size=0: must be at least 1"),
+        (["--beam-size=x"], "config.decoding.beam_size='x': must be a whole number"),
+        (["--sample=0"], "config.decoding.num_samples=0: must be at least 1"),
+        (["--sample=2", "--beam-size=3"], "not allowed with argument"),
+        (["--n-best=3"], "n_best=3: must lie between 1 and decoding.beam_size=2"),
+        (["--sample=2", "--n-best=3"], "n_best=3: must lie between 1 and decoding.num_samples=2"),
+        (["--checkpoint=best,newest"], "checkpoint='newest': must be best, last, a step"),
+        (["--checkpoint=1,7"], "checkpoint=7: not saved; there are [1, 2]"),
+        (["--workdir=gone"], "gone: no config.json here"),
+        (["--workdir=strange"], "--workdir=strange: its tokenizer is not that of "),
+        (["--config.decoding.forbidden=zebra"], "'zebra' is no piece of the tokenizer"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(run, argv, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_text("the cat\n")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"the cat\n" * 99)[:-9])
+    if "--workdir=strange" in argv:
+        make(tmp_path / "strange", [f"{word}s" for word in LINES])
+    with pytest.raises(UserError) as caught:
+        translate(run, *argv, text="the cat\n", monkeypatch=monkeypatch, capsys=capsys)
+    assert told in str(caught.value)
+    assert (tmp_path / "in").read_text() == "the cat\n"
+
+
+# --- attention ----------------------------------------------------------------------------------
+
+
+def test_attention_of_given_and_found_translations(run):
+    """Without a target it is that of the best translation."""
+    model = transformer_jax.load(run)
+    found = model.attention("the cat")
+    (text,) = model.translate(["the cat"])
+    assert model.tokenizers.tgt.decode(map(model.tokenizers.tgt.piece_id, found.target)) == text
+    given = model.attention("the cat", "two dogs")
+    assert given.weights.shape == (1, 2, len(given.target), len(given.source))
+    np.testing.assert_allclose(given.weights.sum(-1), 1, rtol=1e-5)
+    for pair, told in (
+        (("  ",), "source='  ': holds no words"),
+        (("the cat " * 300,), r"source: \d+ pieces, of at most 256; give less"),
+        (("the cat", "dogs " * 300), r"target: \d+ pieces, of at most 256; give less"),
+    ):
+        with pytest.raises(UserError, match=told):
+            model.attention(*pair)
+
+
+def test_plot_attention(run, tmp_path, capsys):
+    argv = ["plot", "attention", f"--workdir={run}", "--source=the cat", "--target=two dogs"]
+    assert dispatch([*argv, "--head=1", f"--output={tmp_path}/x.svg"]) == 0
+    assert capsys.readouterr().out == f"written to {tmp_path}/x.svg\n"
+    text = (tmp_path / "x.svg").read_text()
+    assert ">source; layer 0, head 1</text>" in text
+    with pytest.raises(UserError, match="must end in"):
+        dispatch([*argv, f"--output={tmp_path}/x.gif"])
+    with pytest.raises(UserError, match="unknown choice 'atention'"):
+        dispatch(["plot", "atention"])
