@@ -1,34 +1,36 @@
 """Translations by a real model: scores are its own, and batches do not matter."""
 
-import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from decoding.lines import BEAM, CLOSE, EXTRA, GREEDY, LINES, assert_same, parts
-from tiny import MODEL, logits_of, random_params
+from tiny import logits_of
 
 from transformer_jax.data.batch import Ragged, collate, one_per_row
 from transformer_jax.decoding import stream
 from transformer_jax.decoding.ladder import Rung
 from transformer_jax.decoding.score import score_pairs
-from transformer_jax.decoding.search import Demand, complete
 from transformer_jax.decoding.translate import Translator
-from transformer_jax.decoding.walk import Walk
-from transformer_jax.models.build import build
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS
 
 CONFIGS = {"greedy": GREEDY, "beam": BEAM}
 
 
+def by_way_of(rungs, lines, mode="beam", devices=1):
+    """Return translations by way of the given rungs."""
+    model, params, tokenizers = parts()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "ladder", lambda *_: rungs)
+        translator = Translator(model, tokenizers, CONFIGS[mode], devices=jax.devices()[:devices])
+        return translator.translate(params, lines)
+
+
 @functools.cache
 def translations(mode: str):
-    """Return those of LINES."""
-    model, params, tokenizers = parts()
-    return Translator(model, tokenizers, CONFIGS[mode]).translate(params, LINES)
+    """Return those of LINES, in a batch that holds them all."""
+    return by_way_of([Rung(16, 25, 31)], LINES, mode)
 
 
 def log_probs_of(src_ids, tgt_ids):
@@ -56,16 +58,12 @@ def test_scores_are_the_models(mode):
     assert any(item.ids[-1] == EOS for _, item in found)
 
 
-def test_ways_do_not_matter(monkeypatch):
+def test_ways_do_not_matter():
     """Refilled, paused, moved up and shared among devices, a real model finds the same."""
     expected = translations("beam") * 3
-    rungs = [Rung(3, 9, 4), Rung(4, 25, 5), Rung(1, 25, 31)]
     assert len({item.text for item in expected}) > 5  # or order would not be seen
     assert max(len(item.ids) for item in expected) > 9  # or the last rung would never be needed
-    monkeypatch.setattr(stream, "ladder", lambda *_: rungs)
-    model, params, tokenizers = parts()
-    translator = Translator(model, tokenizers, BEAM, devices=jax.devices()[:2])
-    assert_same(translator.translate(params, LINES * 3), expected)
+    assert_same(by_way_of([Rung(3, 9, 5), Rung(1, 25, 31)], LINES * 3, devices=2), expected)
 
 
 def test_given_pairs_are_scored():
@@ -80,19 +78,3 @@ def test_given_pairs_are_scored():
         expected = [log_probs[row, i, piece] for i, piece in enumerate(score.ids)]
         np.testing.assert_allclose(score.log_probs, expected, **CLOSE)
         assert score.total == pytest.approx(sum(score.log_probs))
-
-
-def test_long_lines_are_cut():
-    """A source longer than the position table loses its end, but keeps EOS, and is translated."""
-    _, _, tokenizers = parts()
-    shape = dataclasses.replace(MODEL, positions="learned", max_positions=10)
-    model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
-    params = random_params(model)
-    long = " ".join(LINES)
-    (ids,) = tokenizers.src.encode([long])
-    assert len(ids) > 10
-    (found,) = Translator(model, tokenizers, GREEDY).translate(params, [long])
-    cut, demand = jnp.asarray([[*ids[:9], EOS]]), Demand.plain(jnp.array([10]))
-    stepper = EncoderDecoderStepper(model, params)
-    tokens, _ = complete(Walk(GREEDY), stepper, cut, demand, 10)
-    assert found.ids == tokens[0, 0, : len(found.ids)].tolist()
