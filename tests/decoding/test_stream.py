@@ -29,19 +29,16 @@ SEARCHES = {
 }
 LADDERS = {
     "refilled one by one": [Rung(2, LONGEST, MOST)],
-    "paused again and again": [
-        Rung(3, 2, 1), Rung(2, 4, 4), Rung(4, LONGEST, 5), Rung(1, LONGEST, MOST)
-    ],
+    "paused again and again": [Rung(3, 2, 1), Rung(2, 4, 4), Rung(1, LONGEST, MOST)],
     "growing among others": [Rung(8, 3, 4), Rung(16, LONGEST, MOST)],
     "in shares": [Rung(16, 3, 3), Rung(4, LONGEST, 5), Rung(9, LONGEST, MOST)],
-}  # fmt: skip
+}
 WAYS = [
-    ("beam", "refilled one by one", 1),
     ("beam", "paused again and again", 2),
     ("beam", "in shares", 1),
     ("beam", "growing among others", 8),
-    ("sample", "paused again and again", 1),
-    ("sample", "in shares", 2),
+    ("sample", "refilled one by one", 1),
+    ("sample", "growing among others", 2),
 ]
 
 sentences = st.builds(
@@ -82,7 +79,7 @@ def streamed(name: str, devices: int, rungs, sentences):
 def test_ways_do_not_matter(name, way, devices):
     """Refilled, paused, moved up, shared among devices: all find what one batch at a time finds."""
 
-    @settings(max_examples=12, deadline=None, derandomize=True)
+    @settings(max_examples=8, deadline=None, derandomize=True)
     @given(crowds)
     def test(some):
         some = ALWAYS + some
