@@ -383,7 +383,9 @@ def test_commands_are_listed(capsys):
         dispatch(["translat"])
 
 
-@pytest.mark.parametrize("name", [*(COMMANDS.keys() - {"plot"}), *(f"plot {x}" for x in PICTURES)])
+@pytest.mark.parametrize(
+    "name", [*sorted(COMMANDS.keys() - {"plot"}), *(f"plot {x}" for x in PICTURES)]
+)
 def test_every_command_has_help(name, capsys):
     with pytest.raises(SystemExit) as caught:
         dispatch([*name.split(), "--help"])

@@ -49,6 +49,7 @@ SPECIAL = {
     "training.loss_spike": 3.0,
     "training.accumulation_steps": 4,
     "data.tokens_per_batch": 1 << 14,
+    "profile.steps": (10, 15),
 }
 NEEDS = {"tokenizer.joint": {"model.tied_embeddings": "decoder"}}
 
@@ -368,6 +369,11 @@ def test_numbers_are_finite(text):
         ("decoding.tokens_per_batch", 1, 0),
         ("mesh.data", -1, 0),
         ("mesh.data", 1, -2),
+        ("mesh.fsdp", 1, 0),
+        ("mesh.tensor", 1, -2),
+        ("profile.steps", [], [3]),
+        ("profile.steps", [1, 1], [0, 1]),
+        ("profile.steps", [2, 3], [3, 2]),
     ],
 )
 def test_the_last_good_value_and_the_first_bad_one(path, good, bad):
@@ -380,6 +386,11 @@ def test_the_last_good_value_and_the_first_bad_one(path, good, bad):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({"mesh.fsdp": -1}, ["config.mesh.data=-1", "fsdp=-1", "only one"]),
+        ({"model.attention": "fused", "model.attention_dropout_rate": 0.1},
+         ["config.model.attention_dropout_rate=0.1", "attention='fused'", "'dense'"]),
+        ({"model.attention": "fused", "model.v_head_dim": 32},
+         ["config.model.v_head_dim=32", "head_dim=64", "'dense'"]),
         ({"model.num_heads": 7}, ["config.model.d_model=512", "num_heads=7"]),
         ({"model.d_model": 33, "model.num_heads": 3},
          ["config.model.d_model=33", "positions='sinusoidal'"]),

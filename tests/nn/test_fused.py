@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ModelConfig
-from transformer_jax.errors import UserError
 from transformer_jax.nn.attention import dense, fused
 from transformer_jax.nn.view import cross_view, self_view
 
@@ -80,11 +78,3 @@ def test_falling_back_is_told(caplog, monkeypatch):
         fused.mix(Q, k, v, view, lambda w: w)
     (record,) = caplog.records
     assert "by XLA and not by cuDNN, for there is no NVIDIA GPU" in record.getMessage()
-
-
-@pytest.mark.parametrize(
-    "changes", [{"attention_dropout_rate": 0.1}, {"v_head_dim": 32}], ids=lambda c: next(iter(c))
-)
-def test_what_it_cannot_do_is_refused(changes):
-    with pytest.raises(UserError, match=rf"^{next(iter(changes))}=.*attention='fused'"):
-        ModelConfig(attention="fused", **changes)

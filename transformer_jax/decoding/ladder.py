@@ -20,13 +20,20 @@ class Rung(NamedTuple):
 
 
 def ladder(
-    lengths: Sequence[int], limits: Sequence[int], width: int, budget: int, devices: int
+    lengths: Sequence[int],
+    limits: Sequence[int],
+    width: int,
+    budget: int,
+    devices: int,
+    positions: int = 1 << 30,
 ) -> list[Rung]:
     """Return the rungs for sentences of these lengths and most tokens, shortest first.
 
-    `budget` is the most source positions times hypotheses at a time, on each device.
+    `budget` is the most source positions times hypotheses at a time, on each device; `positions` is
+    how many the model knows.
     """
-    longest, most = max(lengths), max(limits)
+    longest = min(next((n for n in _LENGTHS if n >= max(lengths)), max(lengths)), positions)
+    most = min(-(-max(limits) // 32) * 32, positions)  # few shapes, here too
     rungs = []
     shorter = 0
     for length in (*(n for n in _LENGTHS if n < longest), longest):

@@ -59,18 +59,23 @@ class Found(NamedTuple):
 
 
 def stream(
-    engine: Engine, params: Any, sentences: Sequence[Sentence], budget: int
+    engine: Engine,
+    params: Any,
+    sentences: Sequence[Sentence],
+    budget: int,
+    positions: int = 1 << 30,
 ) -> Iterator[Found]:
     """Yield what is found for each sentence, in the order in which they finish.
 
-    `budget` is the most source positions times hypotheses at a time on a device.
+    `budget` is the most source positions times hypotheses at a time on a device; `positions` is how
+    many the model knows.
     """
     if not sentences:
         return
     lengths = [len(sentence.ids) for sentence in sentences]
     limits = [sentence.limit for sentence in sentences]
     order = sorted(range(len(sentences)), key=lengths.__getitem__)
-    rungs = ladder(lengths, limits, engine.width, budget, engine.devices)
+    rungs = ladder(lengths, limits, engine.width, budget, engine.devices, positions)
     carried: list[Chunk] = []
     for rung, following in itertools.zip_longest(rungs, rungs[1:]):
         mine = [i for i in order if lengths[i] <= rung.src_length]

@@ -111,6 +111,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return up to n_best translations of each line, best first; empty lines stay empty.
 
+        Samples come as they were drawn, unless decoding.rerank orders them.
+
         Each translation begins with its line's prefix, if there are any. Lines longer than
         `longest` are translated in parts, with a warning, and scores added up. `progress` wraps the
         loop over lines that are not empty, in the order in which they finish. `first` is the number
@@ -128,6 +130,10 @@ class Translator:
         for line, group in itertools.groupby(pairs, key=lambda pair: pair[0].line):
             results[line] = self._joined(*zip(*group, strict=True))
         return results
+
+    def _stream(self, params: Any, sentences: Sequence[Sentence]) -> Iterator[Found]:
+        known = min(_positions(model) for model in self._models)
+        return stream(self._engine, params, sentences, self._config.tokens_per_batch, known)
 
     def _parts(
         self, lines: Sequence[str], prefixes: Sequence[str] | None, first: int
@@ -161,7 +167,7 @@ class Translator:
         params = jax.device_put([params] if len(self._models) == 1 else list(params), whole)
         left = Counter(part.line for part in parts)
         sentences = [part.sentence for part in parts]
-        for item in stream(self._engine, params, sentences, self._config.tokens_per_batch):
+        for item in self._stream(params, sentences):
             found[item.number] = self._translations(item)
             line = parts[item.number].line
             left[line] -= 1
@@ -197,7 +203,7 @@ class Translator:
         items = [self._translation(t.tolist(), float(s)) for t, s in pairs if s > NOTHING / 2]
         risk = pick(RISKS, self._config.rerank, "config.decoding.rerank")
         order = risk([item.text for item in items])
-        return [items[i] for i in order[: self._n_best]]
+        return [items[i] for i in order[: self._n_best]] or [Translation("", [], NOTHING)]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = _until_eos(tokens)
