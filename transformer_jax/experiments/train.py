@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 import platform
 from collections import defaultdict
 from contextlib import nullcontext
@@ -163,6 +164,17 @@ def use_compilation_cache() -> None:
     """Keep compiled programs, so that a second start compiles nothing."""
     jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def use_every_core() -> None:
+    """Make devices of a CPU's cores, up to 4, so that each searches among sentences of its own.
+
+    To be called before anything is computed; it changes nothing on accelerators, nor where the
+    number of devices is given already.
+    """
+    given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
+        jax.config.update("jax_num_cpu_devices", min(4, os.cpu_count() or 1))
 
 
 def _parameters(params) -> list[str]:
