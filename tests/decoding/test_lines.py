@@ -7,18 +7,14 @@ import numpy as np
 import pytest
 import sacrebleu
 from decoding import lines
-from decoding.lines import BEAM, EXTRA, GREEDY, assert_same, parts
-from decoding.plainly import greedy
+from decoding.lines import BEAM, EXTRA, assert_same, parts
 from decoding.toy import Toy
-from tiny import MODEL
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.risk import RISKS
-from transformer_jax.decoding.stream import Sentence
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.errors import UserError
-from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS
 
 LINES = lines.LINES[:-1]  # short ones, so that all go through one batch
@@ -111,21 +107,6 @@ def test_samples_depend_on_the_number_of_the_line():
         assert (here == there) == (not line.strip())
     alike = hypotheses(SAMPLING, 6, LINES[:1] * len(LINES))
     assert len({str(found) for found in alike}) == len(LINES)
-
-
-def test_long_lines_are_cut(caplog):
-    """A source longer than the position table loses its end, but keeps EOS, and is translated."""
-    _, _, tokenizers = parts()
-    shape = replace(MODEL, positions="learned", max_positions=10)
-    model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
-    long = " ".join(LINES)
-    (ids,) = tokenizers.src.encode([long])
-    with caplog.at_level("WARNING", "transformer_jax"):
-        (found,) = Translator(model, tokenizers, GREEDY).translate((), [long])
-    assert caplog.messages == [f"line 1: {len(ids)} pieces, cut after 10"]
-    cut = Sentence((*ids[:9], EOS), 10)
-    expected = greedy(Toy(vocab=tokenizers.tgt.size), GREEDY, (), cut)
-    assert tuple(found.ids) == expected[0][1]
 
 
 SCORES = {"chrf": sacrebleu.sentence_chrf, "bleu": sacrebleu.sentence_bleu}

@@ -27,7 +27,7 @@ def scene(experiment):
     model = build(experiment.model, VOCAB, VOCAB)
     schedule = make_schedule(experiment.optimizer, MODEL.d_model, experiment.training.steps)
     state = init_state(model, make_optimizer(experiment.optimizer, schedule), 1, mesh)
-    return mesh, state, _compiled_step(experiment, model, state), place_batch(BATCH, mesh)
+    return mesh, state, _compiled_step(experiment, model, state, mesh), place_batch(BATCH, mesh)
 
 
 def program(experiment) -> str:

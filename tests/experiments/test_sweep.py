@@ -89,7 +89,7 @@ def test_points_run_in_order_and_only_once(sweep, tmp_path):
     ]
     assert go() == (0, [])
     assert [point.starts for point in points] == [1, 1, 1]
-    rows = read_rows(tmp_path / "sweep.jsonl")
+    rows = read_rows(tmp_path / "sweep.jsonl", "code")
     assert [(row["point"], row["program"], row["code"]) for row in rows] == [
         (f"seed={i}", "train", 0) for i in range(3)
     ]
@@ -266,11 +266,11 @@ def test_a_killed_sweep_ends_with_the_table_of_one_never_killed(tmp_path, monkey
         os.kill(pid, signal.SIGKILL)
     process.wait()
     assert not (killed / "table.csv").exists()
-    done = len(read_rows(killed / "sweep.jsonl"))
+    done = len(read_rows(killed / "sweep.jsonl", "code"))
     resumed = subprocess.run(command(killed), capture_output=True, text=True)
     assert resumed.returncode == 70
     assert f"6 points, {3} finished already" in resumed.stderr
-    assert done < len(read_rows(killed / "sweep.jsonl"))
+    assert done < len(read_rows(killed / "sweep.jsonl", "code"))
     tables = [(place / "table.csv").read_text() for place in (whole, killed)]
     assert same_but_time(tables[0]) == same_but_time(tables[1])
     assert tables[0].count("diverged") == 2

@@ -145,7 +145,7 @@ def test_what_is_told_and_written(place, capsys, monkeypatch):
             text = (
                 "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.mkdir();"
                 "(p / 'config.json').write_text(sys.argv[2]);"
-                "(p / 'metrics.jsonl').write_text('{\"step\": 9, \"validation_bleu\": 7.5}')"
+                "(p / 'metrics.jsonl').write_text('{\"step\": 9, \"validation_bleu\": 7.5}\\n')"
             )
         return [sys.executable, "-c", text, str(self.workdir.path), to_json(self.experiment)]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from transformer_jax.disk import write_bytes
 from transformer_jax.experiments.points import Point
 from transformer_jax.workdir import append_row, read_rows
 
@@ -46,6 +47,9 @@ class Record:
     def add(self, point: Point, program: str, code: int, seconds: float) -> None:
         """Note that a program ended."""
         row = {"point": point.name, "program": program, "code": code, "seconds": round(seconds, 2)}
+        text = self._path.read_bytes() if self._path.exists() else b""
+        if not text.endswith(b"\n"):  # the last row was cut short by a crash
+            write_bytes(self._path, text[: text.rfind(b"\n") + 1])
         append_row(self._path, row)
 
     def log(self, point: Point) -> Path:
