@@ -32,7 +32,7 @@ demo: setup
 	@echo "    echo 'achtundvierzigtausend' | $(BIN)/transformer-jax translate --workdir=$(DEMO)"
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: setup
 	$(BIN)/ruff format --check .
