@@ -53,7 +53,9 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps that are saved, ascending."""
-        return sorted(self._manager.all_steps()) if self._directory.is_dir() else []
+        # Not asked of Orbax, which would make all processes wait for one another.
+        names = [path.name for path in self._directory.glob("[0-9]*") if path.is_dir()]
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def save(
         self,
