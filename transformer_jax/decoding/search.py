@@ -162,7 +162,8 @@ def keep_idle(old: Progress, new: Progress, active: Bool[Array, "B"]) -> Progres
     """
 
     def choose(before, after):
-        return jnp.where(active.reshape(-1, *[1] * (after.ndim - 1)), after, before)
+        chosen = jnp.where(active.reshape(-1, *[1] * (after.ndim - 1)), after, before)
+        return chosen.astype(before.dtype)  # in 64 bits, sums of flags come out wider
 
     chosen = jax.tree.map(choose, replace(old, state=None), replace(new, state=None))
     return replace(chosen, state=new.state)

@@ -1,0 +1,126 @@
+"""Our searches write what those of `transformers` write, by a model of the same random weights."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle.compare import as_tree, shapes
+from oracle.weights import TRANSFORMERS, from_torch
+
+from transformer_jax.config import DecodingConfig, ModelConfig
+from transformer_jax.decoding.beam import BeamSearch
+from transformer_jax.decoding.search import NEVER, NOTHING, Demand, complete
+from transformer_jax.decoding.walk import Walk
+from transformer_jax.models.build import build
+from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
+from transformer_jax.vocabulary import EOS, UNK
+
+pytestmark = pytest.mark.oracle
+
+VOCAB, ROWS, LIMIT = 24, 40, 14
+MODEL = ModelConfig(
+    d_model=24, d_ff=40, num_heads=3, num_encoder_layers=2, num_decoder_layers=2,
+    dropout_rate=0.0, norm_epsilon=1e-5,
+)  # fmt: skip
+SEEDS = 0, 1, 2
+# Our fields, our forbidden pieces, and what `generate` calls the same.
+SEARCHES = {
+    "greedy": ({"beam_size": 1}, (), {}),
+    "greedy, nothing twice": (
+        {"beam_size": 1, "no_repeat_ngram": 2}, (5, 9),
+        {"no_repeat_ngram_size": 2, "suppress_tokens": [*NEVER, 5, 9]},
+    ),
+    "beam of 2": ({"beam_size": 2, "alpha": 0.0}, (), {}),
+    "beam of 4": ({"beam_size": 4, "alpha": 1.0}, (), {}),
+    "beam of 5": ({"beam_size": 5, "alpha": 0.6}, (), {}),
+    "beam of 4, nothing twice": (
+        {"beam_size": 4, "alpha": 1.0, "no_repeat_ngram": 3}, (7,),
+        {"no_repeat_ngram_size": 3, "suppress_tokens": [*NEVER, 7]},
+    ),
+    "beam of 3, at least 5": ({"beam_size": 3, "alpha": 1.4}, (), {"min_new_tokens": 5}),
+}  # fmt: skip
+
+
+@functools.cache
+def parts(seed: int):
+    """Return their model, in float64, and ours."""
+    from oracle import peers
+
+    theirs = peers.Transformers(MODEL, VOCAB)
+    peers.randomise(theirs, seed)
+    tensors = peers.to_numpy(theirs.double().tensors())
+    return theirs, from_torch(tensors, shapes(MODEL, VOCAB, VOCAB), TRANSFORMERS)
+
+
+def sources(seed: int) -> np.ndarray:
+    """Return ragged sentences, [ROWS 9]."""
+    rng = np.random.default_rng(seed)
+    ids = np.zeros((ROWS, 9), np.int32)
+    for row in ids:
+        length = rng.integers(1, 9)
+        row[:length], row[length] = rng.integers(UNK, VOCAB, length), EOS
+    return ids
+
+
+def found_by_theirs(seed: int, config: DecodingConfig, options):
+    """Return [(text, score)] of each row; of greedy search only the texts."""
+    import torch
+
+    ids = torch.from_numpy(sources(seed)).long()
+    width = config.beam_size
+    beams = {"early_stopping": True, "length_penalty": config.alpha, "num_return_sequences": width}
+    with torch.no_grad():
+        found = parts(seed)[0].model.generate(
+            ids, attention_mask=(ids > 0).long(), num_beams=width, do_sample=False, use_cache=True,
+            max_new_tokens=LIMIT, return_dict_in_generate=True, output_scores=True,
+            **(beams if width > 1 else {}), **({"suppress_tokens": [*NEVER]} | options),
+        )  # fmt: skip
+    texts = [cut(row[1:].tolist()) for row in found.sequences]
+    scores = found.sequences_scores.tolist() if width > 1 else [0.0] * len(texts)
+    rows = list(zip(texts, scores, strict=True))
+    return [rows[i : i + width] for i in range(0, len(rows), width)]
+
+
+def found_by_ours(seed: int, config: DecodingConfig, forbidden, least: int):
+    with jax.enable_x64(True):
+        model = build(MODEL, VOCAB, VOCAB, dtype="float64")
+        stepper = EncoderDecoderStepper(model, as_tree(parts(seed)[1], "float64"))
+        search = Walk(config, forbidden=forbidden)
+        if config.beam_size > 1:
+            search = BeamSearch(config, config.beam_size, forbidden)
+        several = jnp.full(ROWS, LIMIT), jnp.full(ROWS, least)
+        demand = Demand(*several, jnp.zeros((ROWS, 0), jnp.int32), jnp.zeros(ROWS, jnp.int32))
+        run = jax.jit(lambda ids, demand: complete(search, stepper, ids, demand, LIMIT))
+        tokens, scores = jax.device_get(run(jnp.asarray(sources(seed)), demand))
+    return [
+        [(cut(t), s) for t, s in zip(*row, strict=True) if s > NOTHING / 2]
+        for row in zip(tokens.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def cut(tokens: list[int]) -> list[int]:
+    """Cut after EOS, or before padding."""
+    size = tokens.index(EOS) + 1 if EOS in tokens else len([t for t in tokens if t])
+    return tokens[:size]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_equals_transformers(name):
+    """All hypotheses, in order, with their scores: in float64, so that no tie is rounding's."""
+    fields, forbidden, options = SEARCHES[name]
+    config = DecodingConfig(stop="width", length_penalty="power", **fields)
+    ends, lengths = set(), set()
+    for seed in SEEDS:
+        theirs = found_by_theirs(seed, config, options)
+        ours = found_by_ours(seed, config, forbidden, options.get("min_new_tokens", 0) + 1)
+        for mine, other in zip(ours, theirs, strict=True):
+            assert [text for text, _ in mine] == [text for text, _ in other]
+            if config.beam_size > 1:
+                scores = ([score for _, score in row] for row in (mine, other))
+                np.testing.assert_allclose(*scores, rtol=1e-5)
+            ends |= {text[-1] == EOS for text, _ in mine}
+            lengths |= {len(text) for text, _ in mine}
+    assert ends == {True, False}  # or the limit, or the end, would not be seen
+    assert len(lengths) > 2
