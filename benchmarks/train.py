@@ -1,12 +1,14 @@
 """Training speed beside PyTorch, on the same batches of real text.
 
-    python benchmarks/train.py --data=DIR [--model=tiny|base] [--peers]
+    python benchmarks/train.py --data=DIR [--model=tiny|base] [--bfloat16] [--peers]
 
-One full step each: forward, backward, label smoothing, dropout 0.1, Adam; float32, 2 threads. DIR
-holds train.en and train.de. Every engine gets the same bucketed batches, in turns within one run,
-and the median of its rounds counts; compile time apart. Rates count real target tokens and no
-padding; our line also has our share of the machine's matrix product rate. --peers needs the extra
-`bench`.
+One full step each: forward, backward, label smoothing, dropout 0.1, Adam; 2 threads; float32, or
+with --bfloat16 products of bfloat16 operands (ours) beside torch's autocast. DIR holds train.en
+and train.de. Every engine gets the same sentences, grouped by length; torch, which has no need of
+fixed shapes, pads them to the longest alone. Engines take turns within one run, and the median of
+each one's rounds counts; compile time apart. torch's modules run as they are and by torch.compile.
+Rates count real target tokens and no padding; our line also has our share of the machine's matrix
+product rate. --peers needs the extra `bench`.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import dataclasses
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -81,7 +84,19 @@ def ours(config: ModelConfig) -> Engine:
     return run
 
 
-def torch_engine(network: Any, forward: Callable[[Any, Any], Any]) -> Engine:
+def trimmed(batch: Batch) -> Batch:
+    """Return the batch without rows and columns of padding alone."""
+    rows = batch.src_seg.any(1)
+    src = batch.src_seg.any(0).sum()
+    tgt = batch.tgt_seg.any(0).sum()
+    longest = {"src": src, "tgt": tgt}
+    sides = [name.split("_")[0] for name in Batch._fields]
+    return Batch(*(x[rows, : longest[side]] for side, x in zip(sides, batch, strict=True)))
+
+
+def torch_engine(
+    network: Any, forward: Callable[[Any, Any], Any], bfloat16: bool, compiled: bool
+) -> Engine:
     """Return a step of a torch module; forward(network, batch of tensors) gives the logits."""
     import torch
 
@@ -89,13 +104,20 @@ def torch_engine(network: Any, forward: Callable[[Any, Any], Any]) -> Engine:
     network.train()
     optimizer = torch.optim.Adam(network.parameters(), 1e-4, (0.9, 0.98), 1e-9, foreach=True)
 
+    def loss_of(tensors: Batch) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            logits = forward(network, tensors)
+        return torch.nn.functional.cross_entropy(
+            logits.float().flatten(0, 1), tensors.tgt_out.flatten(), ignore_index=0,
+            label_smoothing=0.1,
+        )  # fmt: skip
+
+    if compiled:
+        loss_of = torch.compile(loss_of, dynamic=True)
+
     def run(batches: list[Batch]) -> None:
         for batch in batches:
-            tensors = Batch(*(torch.from_numpy(x).long() for x in batch))
-            logits = forward(network, tensors)
-            loss = torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1), tensors.tgt_out.flatten(), ignore_index=0, label_smoothing=0.1
-            )
+            loss = loss_of(Batch(*(torch.from_numpy(x).long() for x in trimmed(batch))))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -103,7 +125,7 @@ def torch_engine(network: Any, forward: Callable[[Any, Any], Any]) -> Engine:
     return run
 
 
-def torch_nn(config: ModelConfig) -> Engine:
+def torch_nn(config: ModelConfig, bfloat16: bool, compiled: bool) -> Engine:
     """Return torch.nn.Transformer with a shared embedding."""
     import torch
 
@@ -133,10 +155,10 @@ def torch_nn(config: ModelConfig) -> Engine:
             )  # fmt: skip
             return x @ self.embedding.weight.T
 
-    return torch_engine(Network(), lambda network, batch: network(batch))
+    return torch_engine(Network(), lambda network, batch: network(batch), bfloat16, compiled)
 
 
-def marian(config: ModelConfig) -> Engine:
+def marian(config: ModelConfig, bfloat16: bool, compiled: bool) -> Engine:
     """Return MarianMTModel of `transformers`."""
     import transformers
 
@@ -166,7 +188,7 @@ def marian(config: ModelConfig) -> Engine:
             use_cache=False,
         ).logits
 
-    return torch_engine(network, forward)
+    return torch_engine(network, forward, bfloat16, compiled)
 
 
 def matmul_rate() -> float:
@@ -204,17 +226,23 @@ def main() -> None:
     parser.add_argument("--model", choices=SIZES, default="tiny")
     parser.add_argument("--steps", type=int, default=12, help="batches in a round")
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
     config, tokens_per_batch = SIZES[arguments.model]
-    config = dataclasses.replace(config, dropout_rate=0.1)
+    dtype = "bfloat16" if arguments.bfloat16 else "float32"
+    config = dataclasses.replace(config, dropout_rate=0.1, compute_dtype=dtype)
     _, batches = load_batches(arguments.data, tokens_per_batch, arguments.steps)
     tokens = sum(int((batch.tgt_seg > 0).sum()) for batch in batches)
     engines: dict[str, Engine] = {"transformer_jax": ours(config)}
     if arguments.peers:
-        engines |= {"torch.nn": torch_nn(config), "transformers": marian(config)}
-    for run in engines.values():
+        for name, peer in (("torch.nn", torch_nn), ("transformers", marian)):
+            engines[name] = peer(config, arguments.bfloat16, compiled=False)
+            engines[f"{name}, compiled"] = peer(config, arguments.bfloat16, compiled=True)
+    for name, run in engines.items():
+        began = time.perf_counter()
         run(batches)  # compiles every shape
+        print(f"{name}: compiled in {time.perf_counter() - began:.0f} s", file=sys.stderr)
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     rates = []
     for _ in range(arguments.rounds):
@@ -229,7 +257,7 @@ def main() -> None:
         row: dict[str, Any] = {
             "engine": name,
             "model": arguments.model,
-            "dtype": "float32",
+            "dtype": dtype,
             "target_tokens_per_s": round(tokens / value, 1),
             "sentences_per_s": round(sum(int(b.src_seg.any(1).sum()) for b in batches) / value, 1),
         }
