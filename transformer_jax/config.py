@@ -167,7 +167,7 @@ class DataConfig:
     max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
     tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
     batching: Literal["bucket", "pack"] = "bucket"
-    num_buckets: int = 8  # bucket: static shapes; chosen from the data by least padding
+    num_buckets: int = 16  # bucket: static shapes; chosen from the data by least padding
     rows_divisible_by: int = 8  # rows of a batch are a multiple of this; so must a mesh allow
 
     def __post_init__(self) -> None:
