@@ -38,13 +38,7 @@ class Engine:
                     part, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False
                 )(*args)
 
-            compiled = jax.jit(call, **options)
-
-            def placed(*args, **static):
-                with jax.set_mesh(mesh):  # whatever mesh a training around it has
-                    return compiled(*args, **static)
-
-            return placed
+            return jax.jit(call, **options)
 
         def go_on(params: Any, progress: Progress, wake) -> Progress:
             return run(search, make_stepper(params), progress, wake)

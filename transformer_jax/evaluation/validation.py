@@ -17,7 +17,7 @@ from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.models.encoder_decoder import EncoderDecoder
-from transformer_jax.sharding.mesh import on_every_device, place_whole
+from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole
 from transformer_jax.training.step import make_validation_step
 
 Scores = dict[str, float]
@@ -54,7 +54,7 @@ def make_validation(
         scores = {"loss": total.nll / total.tokens}
         if count:
             # Whole on every device: a search on divided parameters would gather them each step.
-            found = translator.translate(gather(params), corpus.src[:count])
+            found = translator.translate(own_copy(gather(params)), corpus.src[:count])
             texts = [item.text for item in found]
             scores["bleu"] = score(texts, corpus.tgt[:count], experiment.evaluation)[0].value
         return scores

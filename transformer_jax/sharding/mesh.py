@@ -107,6 +107,11 @@ def on_every_device(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def own_copy(tree: Any) -> Any:
+    """Return this process's copy of arrays that are whole on every device, to use it alone."""
+    return jax.tree.map(lambda x: x if x.is_fully_addressable else x.addressable_data(0), tree)
+
+
 def replicated(tree: Any, mesh: Mesh) -> Any:
     """Return a tree of shardings that keep every leaf whole on every device."""
     return jax.tree.map(lambda _: on_every_device(mesh), tree)
