@@ -214,6 +214,12 @@ def test_blocks_hold_so_many_characters(monkeypatch):
     assert list(lines.blocks(["ab\n", "c\n", "\n", "d\n"], 9)) == [["ab", "c"], ["", "d"]]
 
 
+def test_a_full_disk_is_named():
+    with pytest.raises(UserError, match=r"^--output=/dev/full cannot be written: No space left"):
+        with lines.write_to(Path("/dev/full")) as file:
+            print("text", file=file)
+
+
 # --- any text -----------------------------------------------------------------------------------
 
 

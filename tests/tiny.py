@@ -10,7 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.config import ModelConfig
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    Experiment,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from transformer_jax.data.batch import Batch, Ragged, collate, one_per_row
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.models.build import abstract_params, build
@@ -27,6 +36,21 @@ VOCAB = 30
 MODEL = ModelConfig(
     d_model=16, d_ff=24, num_heads=2, head_dim=6, num_encoder_layers=1, num_decoder_layers=1,
     dropout_rate=0.1, max_positions=24,
+)  # fmt: skip
+
+# A training of six steps with a checkpoint in its middle.
+RUN = Experiment(
+    model=dataclasses.replace(MODEL, max_positions=64),
+    tokenizer=TokenizerConfig(vocab_size=48),
+    data=DataConfig(
+        source="spelled_numbers", source_language="de", target_language="en",
+        num_examples=(200, 20, 20), max_number=1000, max_length=48, tokens_per_batch=48 * 16,
+        num_buckets=1,
+    ),
+    optimizer=OptimizerConfig(schedule="constant", learning_rate=1e-3, warmup_steps=2),
+    training=TrainingConfig(steps=6, log_every=1),
+    checkpoint=CheckpointConfig(every_steps=3, best_by="loss"),
+    evaluation=EvaluationConfig(every_steps=3, bleu_sentences=0),
 )  # fmt: skip
 
 TABLES = {

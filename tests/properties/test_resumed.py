@@ -11,17 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from tiny import MODEL
+from tiny import RUN
 
 from transformer_jax.api import load
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import (
-    CheckpointConfig,
-    DataConfig,
-    EvaluationConfig,
     Experiment,
-    OptimizerConfig,
-    TokenizerConfig,
     TrainingConfig,
 )
 from transformer_jax.data import sources
@@ -35,19 +30,7 @@ from transformer_jax.training import step as step_module
 from transformer_jax.training.loop import Outcome
 from transformer_jax.workdir import WorkDir, append_row, read_rows
 
-SIX = Experiment(
-    model=dataclasses.replace(MODEL, max_positions=64),
-    tokenizer=TokenizerConfig(vocab_size=48),
-    data=DataConfig(
-        source="spelled_numbers", source_language="de", target_language="en",
-        num_examples=(200, 20, 20), max_number=1000, max_length=48, tokens_per_batch=48 * 16,
-        num_buckets=1,
-    ),
-    optimizer=OptimizerConfig(schedule="constant", learning_rate=1e-3, warmup_steps=2),
-    training=TrainingConfig(steps=6, log_every=2),
-    checkpoint=CheckpointConfig(every_steps=3, best_by="loss"),
-    evaluation=EvaluationConfig(every_steps=3, bleu_sentences=0),
-)  # fmt: skip
+SIX = dataclasses.replace(RUN, training=TrainingConfig(steps=6, log_every=2))
 THREE = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=3))
 
 

@@ -14,17 +14,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny import MODEL
+from tiny import RUN
 
 from transformer_jax.config import (
-    CheckpointConfig,
-    DataConfig,
-    EvaluationConfig,
     Experiment,
     MeshConfig,
-    OptimizerConfig,
-    TokenizerConfig,
-    TrainingConfig,
     to_json,
 )
 from transformer_jax.errors import UserError
@@ -34,27 +28,14 @@ from transformer_jax.training.loop import Outcome
 from transformer_jax.workdir import WorkDir, read_rows
 
 ROOT = Path(__file__).parents[2]
-SIX = Experiment(
-    model=dataclasses.replace(MODEL, max_positions=64),
-    tokenizer=TokenizerConfig(vocab_size=48),
-    data=DataConfig(
-        source="spelled_numbers", source_language="de", target_language="en",
-        num_examples=(200, 20, 20), max_number=1000, max_length=48, tokens_per_batch=48 * 16,
-        num_buckets=1,
-    ),
-    optimizer=OptimizerConfig(schedule="constant", learning_rate=1e-3, warmup_steps=2),
-    training=TrainingConfig(steps=6, log_every=1),
-    checkpoint=CheckpointConfig(every_steps=3, best_by="loss"),
-    evaluation=EvaluationConfig(every_steps=3, bleu_sentences=0),
-)  # fmt: skip
 
 
 def changed(steps: int, mesh: tuple[int, int, int], bleu: int = 0) -> Experiment:
     return dataclasses.replace(
-        SIX,
-        training=dataclasses.replace(SIX.training, steps=steps),
+        RUN,
+        training=dataclasses.replace(RUN.training, steps=steps),
         mesh=MeshConfig(*mesh),
-        evaluation=dataclasses.replace(SIX.evaluation, bleu_sentences=bleu),
+        evaluation=dataclasses.replace(RUN.evaluation, bleu_sentences=bleu),
     )
 
 

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ def write_to(path: Path | None) -> Iterator[IO[str]]:
 
     Raises:
       UserError: if it cannot be opened.
+      DiskError: if the disk does not take it all.
     """
     how = {"encoding": "utf-8", "newline": "\n"}
     if path is None:
@@ -69,7 +71,7 @@ def write_to(path: Path | None) -> Iterator[IO[str]]:
         stdout.reconfigure(**how)
         yield stdout
         return
-    with _open("--output", path, "wt", **how) as file:
+    with writing(f"--output={path}", path.parent), _open("--output", path, "wt", **how) as file:
         yield file
 
 
