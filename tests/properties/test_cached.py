@@ -17,7 +17,7 @@ ROWS, WIDTH, ROOM = 3, 2, 6
 SOURCES = alone(random_store([(5, 1), (3, 1), (6, 1)]), ROWS, 6, 1)
 # A number feeds so many tokens to every hypothesis; a list takes back so many of each row.
 PROGRAMS = {
-    "everything": [3, "reorder", [2, 1, 3], 1, "reorder", 3],
+    "everything": [3, "reorder", [2, 1, 3], 1, "reorder", "grow", 3],
     "one token at a time": [1, 1, 1, 1],
     "several tokens at once": [1, 3, 1],
     "hypotheses exchanged": [1, "reorder", 1, "reorder", 3, "reorder", 1],
