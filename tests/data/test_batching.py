@@ -20,6 +20,7 @@ from transformer_jax.data.batching import (
     fixed_batches,
     padding_share,
     rows_for,
+    shapes_from,
 )
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS
@@ -90,6 +91,15 @@ def test_shapes_are_announced_and_within_the_budget(plan):
         assert shape.rows * max(shape.src_length, shape.tgt_length) <= CONFIG.tokens_per_batch
         assert shape.rows % CONFIG.rows_divisible_by == 0
         assert shape.rows > 0
+
+
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_no_batch_comes_in_a_shape_that_was_not_expected(plan, start):
+    """Not even long after the window that is looked at."""
+    expected = shapes_from(plan, start, 10**9)
+    assert set(expected) == {shape for shape, _ in batches(plan, start, 5 * len(plan))}
+    assert expected[0] == plan.batch(start)[0]
+    assert shapes_from(plan, start, start + 1) == expected[:1]
 
 
 def test_pairs_fit_and_do_not_overlap(plan, make_store):

@@ -1,19 +1,24 @@
 """Runs that differ in the seed or the numbers of their schedule share one compiled step."""
 
 import dataclasses
+import logging
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, alone, random_store
 
 from transformer_jax.config import Experiment, MeshConfig, OptimizerConfig
-from transformer_jax.experiments.train import _compiled_step
+from transformer_jax.data.batching import Shape
+from transformer_jax.experiments.train import _jitted_step
 from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.programs import StepPrograms
 from transformer_jax.training.schedule import SCHEDULES, make_schedule
-from transformer_jax.training.state import init_state
+from transformer_jax.training.state import abstract, init_state
 
 BATCH = alone(random_store([(5, 6)] * 8), 8, 6, 7)
 ONE = Experiment(seed=1, model=MODEL, optimizer=OptimizerConfig(learning_rate=0.5, warmup_steps=3))
@@ -27,7 +32,7 @@ def scene(experiment):
     model = build(experiment.model, VOCAB, VOCAB)
     schedule = make_schedule(experiment.optimizer, MODEL.d_model, experiment.training.steps)
     state = init_state(model, make_optimizer(experiment.optimizer, schedule), 1, mesh)
-    return mesh, state, _compiled_step(experiment, model, state, mesh), place_batch(BATCH, mesh)
+    return mesh, state, _jitted_step(experiment, model, state, mesh), place_batch(BATCH, mesh)
 
 
 def program(experiment) -> str:
@@ -61,3 +66,25 @@ def test_seed_and_learning_rate_still_count_and_nothing_compiles_twice():
     assert len(set(found[:3])) == 3
     assert found[3] == found[0]
     assert np.isfinite(found).all()
+
+
+def test_each_shape_is_compiled_once_and_told(caplog, monkeypatch):
+    """What a program ahead of need gives is what the jitted step gives."""
+    monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
+    caplog.set_level(logging.INFO)
+    mesh, state, step, batch = scene(ONE)
+    shapes = [Shape(8, 6, 7), Shape(16, 6, 7)]
+    with StepPrograms(step, abstract(state), mesh, shapes) as programs, jax.set_mesh(mesh):
+        kept = jax.tree.map(jnp.copy, state)
+        for _ in range(2):
+            state, ahead = programs(state, batch)
+            kept, in_time = step(kept, batch)
+            assert float(ahead.sums.loss) == float(in_time.sums.loss)
+        assert {leaf.is_deleted() for leaf in jax.tree.leaves(state)} == {False}
+        programs(state, batch)
+        assert {leaf.is_deleted() for leaf in jax.tree.leaves(state)} == {True}  # donated
+    told = [record.message for record in caplog.records]
+    assert [line.partition(":")[0] for line in told] == [
+        "batches of 8 x 6 and 7", "batches of 16 x 6 and 7"
+    ]  # fmt: skip
+    assert all(re.search(r"compiled in \d+\.\d s, \d+\.\d MB a device", line) for line in told)

@@ -187,6 +187,16 @@ class BatchSource:
         )
 
 
+def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
+    """Return the shapes of the batches from `start` to before `stop`, in the order of first use."""
+    found: dict[Shape, None] = {}
+    for index in range(start, min(stop, start + 2 * len(plan))):  # a whole epoch is among them
+        found[plan.batch(index)[0]] = None
+        if len(found) == len(plan.shapes):
+            break
+    return list(found)
+
+
 def lines_of(plan: Plan, index: int) -> list[int]:
     """Return which lines of the training text batch `index` is made of, counted from 1."""
     return sorted((plan.batch(index)[1].pairs + 1).tolist())

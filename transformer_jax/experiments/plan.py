@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from transformer_jax.config import Experiment, from_json, to_json
-from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import Shape, rows_for
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.chips import GPUS, TPUS, Chip, gpu_memory
 from transformer_jax.models.build import abstract_params, build, count_params, operations
-from transformer_jax.sharding.mesh import check_mesh, make_mesh, rows_over_data
+from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import abstract_state
 from transformer_jax.training.step import jit_train_step, make_train_step
@@ -63,22 +62,13 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
         nn.unbox(boxed),
         param_shardings(boxed, mesh),
     )
-    rows, *lengths = longest_shape(experiment)
-    sides: list[Any] = [
-        jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_over_data(mesh))
-        for length in lengths
-    ]
-    batch = Batch(*sides[:1] * 3, *sides[1:] * 4)
+    batch = abstract_batch(longest_shape(experiment), mesh)
     began = time.monotonic()
     with jax.set_mesh(mesh):
         step = jit_train_step(make_train_step(model, tx, config, experiment.seed), state, mesh)
         program = step.lower(state, batch).compile()
-    memory, cost = program.memory_analysis(), program.cost_analysis()
-    held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
-    return Compiled(
-        held + memory.temp_size_in_bytes, cost["flops"], cost["bytes accessed"],
-        time.monotonic() - began,
-    )  # fmt: skip
+    cost, seconds = program.cost_analysis(), time.monotonic() - began
+    return Compiled(peak_bytes(program), cost["flops"], cost["bytes accessed"], seconds)
 
 
 def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compiled | str:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import BatchSource, Plan, lines_of
+from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
 from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
@@ -28,9 +28,10 @@ from transformer_jax.sharding.processes import together
 from transformer_jax.training.loop import Outcome, Run, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, traced
+from transformer_jax.training.programs import StepPrograms
 from transformer_jax.training.report import Report, log, log_to
 from transformer_jax.training.schedule import make_schedule, schedule_of
-from transformer_jax.training.state import TrainState, init_state
+from transformer_jax.training.state import TrainState, abstract, init_state
 from transformer_jax.training.step import jit_train_step, make_train_step
 from transformer_jax.workdir import WorkDir, cache_dir
 
@@ -101,12 +102,10 @@ def _train(
         prepared.plan, mesh,
     )  # fmt: skip
     state = init_state(model, tx, experiment.seed, mesh)
-    step = _compiled_step(experiment, model, state, mesh)
+    step = _jitted_step(experiment, model, state, mesh)
     run = Run(experiment, step, source, mesh, checkpoints, validate, prepared.identity)
-
     start = restore(run, state)
     state, progress, _ = start
-    run.step = traced(step, int(state.step), experiment.profile.steps, workdir.path / "profile")
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
     if start.record is not None:
@@ -117,8 +116,13 @@ def _train(
         log.info("already finished at step %d: %s", state.step, reason)
         return Outcome.FINISHED
     run.times = Times()
-    lines = partial(lines_of, prepared.plan)
-    with Report(workdir, config, schedule, lines, start.host, start.scored) as report:
+    done, lines = int(state.step), partial(lines_of, prepared.plan)
+    shapes = shapes_from(prepared.plan, done, config.steps)
+    with (
+        Report(workdir, config, schedule, lines, start.host, start.scored) as report,
+        StepPrograms(step, abstract(state), mesh, shapes) as programs,
+    ):
+        run.step = traced(programs, done, experiment.profile.steps, workdir.path / "profile")
         outcome = train(run, start, report)
     log.info(run.times.told())
     _say_goodbye(outcome, workdir, checkpoints, report)
@@ -126,7 +130,7 @@ def _train(
     return outcome
 
 
-def _compiled_step(
+def _jitted_step(
     experiment: Experiment, model: EncoderDecoder, like: TrainState, mesh: Mesh
 ) -> functools.partial:
     """Return the step. The seed and the numbers of the schedule are arguments of the compiled
@@ -174,7 +178,9 @@ def use_every_core() -> None:
     """
     given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
-        jax.config.update("jax_num_cpu_devices", min(4, os.cpu_count() or 1))
+        lent = hasattr(os, "sched_getaffinity")  # on Linux: the cores that this process may use
+        cores = len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
+        jax.config.update("jax_num_cpu_devices", min(4, cores))
 
 
 def _parameters(params) -> list[str]:
