@@ -20,6 +20,7 @@ from transformer_jax.data.batching import BatchSource, Plan, lines_of
 from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
+from transformer_jax.experiments import history
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -116,11 +117,14 @@ def _train(
     if reason is not None and not validation_due(run, start):
         log.info("already finished at step %d: %s", state.step, reason)
         return Outcome.FINISHED
-    run.times = Times()
+    row = history.started(int(state.step), prepared, count_params(state.params))
+    history.note(workdir, row)
+    times = run.times = Times()
     lines = partial(lines_of, prepared.plan)
-    with Report(workdir, config, schedule, lines, start.host, start.scored) as report:
+    with Report(workdir, config, schedule, lines, start.host, start.scored, times) as report:
         outcome = train(run, start, report)
-    log.info(run.times.told())
+    history.note(workdir, history.ended(report.step, outcome.name.lower(), times.lap()))
+    log.info(times.told())
     _say_goodbye(outcome, workdir, checkpoints, report)
     checkpoints.close()
     return outcome

@@ -1,0 +1,116 @@
+"""The points of a sweep, found again in its directory."""
+
+import contextlib
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.errors import UserError
+from transformer_jax.experiments import runs, table
+from transformer_jax.experiments.points import Point, shown, value_at
+from transformer_jax.experiments.runs import Run
+from transformer_jax.workdir import WorkDir
+
+_SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
+
+
+def is_sweep(directory: Path) -> bool:
+    """Say whether a directory holds work directories and is none."""
+    return not (directory / "config.json").exists() and any(directory.glob("*/config.json"))
+
+
+def points(directory: Path) -> list[Point]:
+    """Return a sweep's points, the fields that differ between them as their settings.
+
+    A variant of the config file gives its point's directory its name; then its fields are not
+    settings, but those are that follow it in the name.
+
+    Raises:
+      UserError: if a point's config.json is damaged, or no two points differ.
+    """
+    places = [WorkDir(path.parent) for path in sorted(directory.glob("*/config.json"))]
+    experiments = [place.experiment() for place in places]
+    values = [runs.flat(experiment) for experiment in experiments]
+    differing = [
+        path for path in values[0]
+        if any(value[path] != values[0][path] for value in values)
+        and not path.startswith(_SWEPT_NOT)
+    ]  # fmt: skip
+    heads = [place.path.name.partition(",")[0] for place in places]
+    variants = ["" if "=" in head else head for head in heads]
+    if all(variants):
+        differing = [path for path in differing
+                     if any(f",{path}=" in place.path.name for place in places)]  # fmt: skip
+    return [
+        Point(variant if all(variants) else "",
+              {path: value_at(experiment, path) for path in differing}, experiment, place, ())
+        for variant, experiment, place in zip(variants, experiments, places, strict=True)
+    ]  # fmt: skip
+
+
+def published(directory: Path) -> dict[str, dict[str, float | None]]:
+    """Return the published figures of the variants, which table.csv has, if there is one."""
+    found: dict[str, dict[str, float | None]] = {}
+    with contextlib.suppress(OSError), open(directory / "table.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row.get("variant", "")] = {
+                name.removeprefix("published "): float(text)
+                for name, text in row.items()
+                if name.startswith("published ") and text
+            }
+    return found
+
+
+def tabulated(directory: Path, split: str) -> list[table.Row]:
+    """Return the table of a sweep's directory as it is now: means over seeds."""
+    return table.tabulate(points(directory), directory, split, published(directory))
+
+
+def rows(
+    found: Sequence[Point], directory: Path, split: str
+) -> tuple[dict[str, Any], list[Run]]:
+    """Return the table of a sweep, a row for each point, the best first, and the runs that have
+    something to show, in the same order.
+
+    Raises:
+      UserError: if no point has anything to show yet.
+    """
+    figures = published(directory)
+    told = []
+    for point in found:
+        settings = {"variant": point.variant} if point.variant else {}
+        settings |= {path: _plain(value) for path, value in point.settings.items()}
+        measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
+        known = {f"published {k}": v for k, v in figures.get(point.variant, {}).items()}
+        run = Run(point.name, point.workdir, point.experiment,
+                  point.experiment.evaluation.checkpoint)  # fmt: skip
+        told.append((run, {"name": point.name, "settings": settings, "measured": measured,
+                           "published": known, "state": runs.state(run),
+                           "command": runs.facts(run)["command"]}))  # fmt: skip
+    scores = list(dict.fromkeys(key for _, row in told for key in row["measured"]))
+    by = next((key for key in reversed(scores) if "BLEU" in key), "validation perplexity")
+    sign = -1 if "BLEU" in by else 1
+
+    def rank(item: tuple[Run, dict[str, Any]]) -> float:
+        score = item[1]["measured"].get(by)
+        return math.inf if score is None else sign * score
+
+    told.sort(key=rank)
+    seen = [run for run, _ in told if run.metrics]
+    if not seen:
+        raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")
+    fields = list(dict.fromkeys(key for _, row in told for key in row["settings"]))
+    columns = list(dict.fromkeys(key for _, row in told for key in row["published"]))
+    sweep = {"directory": str(directory), "fields": fields, "scores": scores,
+             "published": columns, "by": by, "rows": [row for _, row in told]}  # fmt: skip
+    return sweep, seen
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | str) else shown(value)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

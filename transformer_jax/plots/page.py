@@ -1,0 +1,83 @@
+"""One page of HTML that holds all it needs: data, style, program and plotting library.
+
+The data lie in it as JSON, compressed, since the text of a test set is most of it. The page's own
+policy lets no script run but the two that are hashed in it, and nothing be fetched. What comes from
+a corpus is never mark-up: the page's program puts it there as text alone.
+"""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import string
+from importlib import resources
+from typing import Any
+
+MOST_BYTES = 2_000_000  # of a page
+
+
+def render(report: dict[str, Any]) -> str:
+    """Return the page of a report as `experiments.report.gather` returns it.
+
+    Of a report that is too large for MOST_BYTES, sentences beyond the picked ones are left out, the
+    page saying so, and at last attention.
+    """
+    library = _script(_library())
+    report = {**report, "left_out": 0}
+    while True:
+        page = _filled(report, library)
+        if len(page.encode()) <= MOST_BYTES or not _smaller(report):
+            return page
+
+
+def unpack(page: str) -> dict[str, Any]:
+    """Return the report that a page was rendered from."""
+    packed = page.partition('<script type="application/gzip" id="data">')[2].partition("<")[0]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def _library() -> str:
+    import vl_convert  # starts slowly
+
+    return vl_convert.javascript_bundle()
+
+
+def _script(text: str) -> tuple[str, str]:
+    """Return a program as it can stand in a page, and its hash for the page's policy."""
+    text = text.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return text, f"'sha256-{digest}'"
+
+
+def _filled(report: dict[str, Any], library: tuple[str, str]) -> str:
+    program = _script("".join(_file(name) for name in ("charts.js", "sentences.js", "report.js")))
+    text = json.dumps(report, separators=(",", ":"), allow_nan=False)
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return string.Template(_file("report.html")).substitute(
+        title=html.escape(report["title"]),
+        policy=f"{library[1]} {program[1]}",
+        style=_file("report.css"),
+        library=library[0],
+        program=program[0],
+        data=packed,
+    )
+
+
+def _file(name: str) -> str:
+    return (resources.files("transformer_jax.plots") / "web" / name).read_text(encoding="utf-8")
+
+
+def _smaller(report: dict[str, Any]) -> bool:
+    """Leave out half of what can be left out; say whether there was any."""
+    kept = {i for kind in report["picked"].values() for i in kind}
+    others = [s for s in report["sentences"] if s["line"] - 1 not in kept]
+    if others:
+        dropped = {s["line"] for s in others[len(others) // 2 :]}
+        report["sentences"] = [s for s in report["sentences"] if s["line"] not in dropped]
+        report["left_out"] += len(dropped)
+        return True
+    with_attention = [t for s in report["sentences"] for t in s["systems"] if "attention" in t]
+    for told in with_attention[len(with_attention) // 2 :]:
+        del told["attention"]
+    return bool(with_attention)
