@@ -129,6 +129,7 @@ def command(run: Run) -> str:
     """Return a command that trains the same, written from config.json."""
     changed = differences(Experiment(), run.experiment)
     words = ["python", "train.py", "--config=configs/base.py", f"--workdir=runs/{run.name}"]
+    changed.pop("data.how_to_get", None)  # told, not used
     for path, (_, value) in changed.items():
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words.append(f"--config.{path}={text}")

@@ -17,7 +17,7 @@ Rows = Sequence[dict[str, Any]]
 
 # Upper ends of groups: words of a reference, and times that the training text has a word.
 _LENGTHS = (5, 10, 15, 20, 30, 50)
-_COUNTS = (0, 1, 5, 20, 100, 1000)
+_COUNTS = (0, 1, 10, 100, 1000)
 
 
 def by_length(systems: Sequence[Rows], config: EvaluationConfig) -> list[dict[str, Any]]:
@@ -84,9 +84,9 @@ def _grouped(
 
 def _label(edges: Sequence[int], group: int) -> str:
     if group == len(edges):
-        return f"more than {edges[-1]}"
+        return f">{edges[-1]}"
     low = edges[group - 1] + 1 if group else 0
-    return str(low) if low == edges[group] else f"{low} to {edges[group]}"
+    return str(low) if low == edges[group] else f"{low}–{edges[group]}"
 
 
 def marks(reference: str, hypothesis: str) -> tuple[list[int], list[int]]:

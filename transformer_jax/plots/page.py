@@ -11,8 +11,12 @@ import hashlib
 import html
 import json
 import string
+from contextlib import suppress
 from importlib import resources
 from typing import Any
+
+from transformer_jax.disk import write_text
+from transformer_jax.workdir import cache_dir
 
 MOST_BYTES = 2_000_000  # of a page
 
@@ -38,9 +42,17 @@ def unpack(page: str) -> dict[str, Any]:
 
 
 def _library() -> str:
-    import vl_convert  # starts slowly
+    """Return Vega, Vega-Lite and Vega-Embed as one program, which takes seconds to make anew."""
+    import vl_convert
 
-    return vl_convert.javascript_bundle()
+    kept = cache_dir() / f"vega-of-vl-convert-{vl_convert.__version__}.js"
+    with suppress(OSError):
+        return kept.read_text(encoding="utf-8")
+    text = vl_convert.javascript_bundle()
+    with suppress(OSError):  # without a cache it is made each time
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, text)
+    return text
 
 
 def _script(text: str) -> tuple[str, str]:

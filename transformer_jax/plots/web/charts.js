@@ -38,13 +38,21 @@ function theme() {
   };
 }
 
+// What a tooltip shows: text, and a dash where a run has no value.
+function asMarkup(value) {
+  const element = document.createElement("span");
+  element.textContent = value === "NaN" ? "–" : String(value);
+  return element.innerHTML;
+}
+
 const drawn = new Map(); // element -> the Vega view in it
 
 async function draw(element, spec) {
-  const whole = { ...spec, autosize: { type: "fit", contains: "padding", resize: true }, config: theme() };
+  const fit = spec.width === "container" ? { autosize: { type: "fit", contains: "padding", resize: true } } : {};
+  const whole = { ...spec, ...fit, config: theme() };
   const options = {
     mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false,
-    tooltip: { theme: dark.matches ? "dark" : "light" },
+    tooltip: { theme: dark.matches ? "dark" : "light", sanitize: asMarkup },
   };
   const { view } = await vegaEmbed(element, whole, options);
   drawn.get(element)?.finalize();
@@ -73,10 +81,10 @@ function curveSpec({ series, x, y, xTitle, logX, logY, points, height }) {
     const values = rows.map((row) => row[of]);
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const space = high > low ? 0 : Math.abs(high) / 10 || 1; // a single value stands in the middle
-    return { type: log ? "log" : "linear", domain: [zero && !log ? 0 : log ? low / (1 + space) : low - space, high + space] };
+    return { type: log ? "log" : "linear", nice: !log && !zero, domain: [zero && !log ? 0 : log ? low / (1 + space) : low - space, high + space] };
   };
   const { shape, ...look } = bySeries("run", numbers);
-  const xChannel = { field: "x", type: "quantitative", scale: { ...scale(logX, "x", true), nice: false }, title: xTitle, axis: { format: "~s", tickCount: 5, grid: false } };
+  const xChannel = { field: "x", type: "quantitative", scale: scale(logX, "x", true), title: xTitle, axis: { labelExpr: "format(datum.value, '~s')", tickCount: 5, grid: false } };
   const yChannel = { field: "y", type: "quantitative", scale: scale(logY, "y", false), title: null, axis: { tickCount: 5, format: y } };
   return {
     width: "container", height,
@@ -96,7 +104,7 @@ function curveSpec({ series, x, y, xTitle, logX, logY, points, height }) {
           x: xChannel,
           opacity: { condition: { value: 0.25, param: "hover", empty: false }, value: 0 },
           tooltip: [{ field: "x", title: xTitle, type: "quantitative", format: ",.6~g" },
-            ...series.map((s) => ({ field: `r${s.number}`, title: s.name, type: "nominal" }))],
+            ...series.map((s) => ({ field: `r${s.number}`, title: s.name, type: "quantitative", format: ",.5~g" }))],
         } },
     ],
   };
@@ -109,7 +117,7 @@ function underPointer(series) {
     const told = { x };
     for (const { number: i, rows } of series) {
       const near = rows.reduce((best, row) => (Math.abs(row.x - x) < Math.abs(best.x - x) ? row : best), rows[0]);
-      told[`r${i}`] = x > rows.at(-1).x || x < rows[0].x ? "–" : number(near.y, 5);
+      if (x <= rows.at(-1).x && x >= rows[0].x) told[`r${i}`] = near.y;
     }
     return told;
   });
@@ -178,7 +186,7 @@ function attentionSpec({ source, target, weights }, layer, head) {
     encoding: {
       x: { field: "s", type: "ordinal", axis: { ...axis("source"), orient: "top", labelAngle: -60 } },
       y: { field: "t", type: "ordinal", axis: axis("target") },
-      color: { field: "weight", type: "quantitative", scale: { domainMin: 0, range: [colour("--heat-low"), colour("--heat-high")] }, legend: { title: "weight", gradientLength: 100, format: ".1f" } },
+      color: { field: "weight", type: "quantitative", scale: { domainMin: 0, interpolate: "rgb", range: [colour("--heat-low"), colour("--heat-high")] }, legend: { title: "weight", gradientLength: 100, format: ".1f" } },
       tooltip: [{ field: "target" }, { field: "source" }, { field: "weight", format: ".3f" }],
     },
   };

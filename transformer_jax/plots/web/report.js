@@ -166,7 +166,7 @@ function scores(report) {
       table(["run", "split", "checkpoint", "BLEU", "chrF", "length ratio", "exact matches", "sentences", "beam"],
         rows.map(([run, e]) => [run.name, e.split, e.checkpoint, score(e.scores.BLEU), score(e.scores.chrF), e.length_ratio,
           `${e.exact_match.toFixed(1)} %`, e.sentences, e.beam_size]))),
-      el("p", { class: "quiet" }, "Small: where 95 % of bootstrap resamples of the sentences lie. Length ratio: words of the translations for each word of the references. Signatures: ",
+      el("p", { class: "quiet" }, "BLEU counts the word sequences, chrF the character sequences that a translation shares with its reference; 100 is the reference itself. Small: where 95 % of bootstrap resamples of the sentences lie. Length ratio: words of the translations for each word of the references. Signatures: ",
         ...[...new Set(rows.flatMap(([, e]) => Object.entries(e.scores).map(([name, s]) => `${name} ${s.signature}`)))].flatMap((s) => [el("code", {}, s), " "])));
   }
   for (const { system, metric, p } of report.tests) {
@@ -188,11 +188,11 @@ function where(report) {
   show("where");
   const several = systems.length > 1;
   byId("where-legend").append(...(several ? systems.map((s) => el("span", {}, swatch(s.run), el("bdi", {}, s.name))) : []));
-  byId("where-about").textContent = "Below each group: how many sentences or words it has. A group of few says little.";
+  byId("where-about").textContent = "Under each group: how many sentences or words it has. A group of few says little. Rare words are those that the target side of the training text hardly has.";
   const charts = [
-    ["length", "By length", "words of the reference", "sentences"],
-    ["rarest", "By its rarest word", "times that the training text has the rarest word of the reference", "sentences"],
-    ["words", "Words of the references that are in the translations", "times that the training text has the word", "words"],
+    ["length", "By length of the reference", "words", "sentences"],
+    ["rarest", "By the rarest word of the reference", "times in the training text", "sentences"],
+    ["words", "Words of the references found in the translations", "times in the training text", "words"],
   ].filter(([name]) => groups[name].length);
   const places = charts.map(([name, title, , unit]) => {
     const place = el("div", { class: "chart", id: `where-${name}` });
