@@ -36,7 +36,8 @@ def evaluate(
     """Translate and score; write <split>.<checkpoint>.hyp, .json and .jsonl; return what the JSON
     holds.
 
-    The JSON lines have a row for each sentence, see `sentences.describe`. References are raw text and never pass through the tokenizer.
+    The JSON lines have a row for each sentence, see `sentences.describe`. References are raw text
+    and never pass through the tokenizer.
     """
     translator = trained.translator(decoding)
     found = translator.translate(trained.params, src, progress)

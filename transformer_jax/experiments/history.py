@@ -93,7 +93,9 @@ def machine() -> dict[str, Any]:
         "devices": f"{jax.device_count()} {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": platform.platform(terse=True),
     }

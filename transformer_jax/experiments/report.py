@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import EvaluationConfig, parse
@@ -14,13 +15,17 @@ from transformer_jax.experiments.runs import Run
 from transformer_jax.workdir import WorkDir, read_rows
 
 _MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
+_SHOWN: tuple[str, ...] = ("hypothesis", "BLEU", "chrF", "attention")  # of a sentence's row
 
 
-def gather(places: Sequence[tuple[WorkDir, str | None]], split: str) -> dict[str, Any]:
+def gather(
+    places: Sequence[tuple[WorkDir, str | None]], split: str | None = None
+) -> dict[str, Any]:
     """Return the contents of a report about runs, or about one sweep.
 
     `places` are work directories with the checkpoint whose translations of `split` are shown, None
-    for the one that eval.py takes by default; or the directory of a sweep alone.
+    for the one that eval.py takes by default; or the directory of a sweep alone. Without a split it
+    is test, if that was scored or nothing was.
 
     Raises:
       UserError: if one of them holds nothing of the kind.
@@ -31,18 +36,25 @@ def gather(places: Sequence[tuple[WorkDir, str | None]], split: str) -> dict[str
     sweep = None
     if swept:
         points = sweep_rows.points(swept[0].path)
+        split = split or _scored_split([point.workdir for point in points])
         sweep, all_runs = sweep_rows.rows(points, swept[0].path, split)
         told = all_runs[:1]  # the best one
     else:
         told = all_runs = named([runs.read(*place) for place in places])
+        split = split or _scored_split([run.workdir for run in told])
     return {
         "title": f"Sweep {swept[0].path.name}" if swept else _title(all_runs),
         "made": time.strftime("%Y-%m-%d %H:%M %Z"),
         "split": split,
-        "runs": [_run(run, run in told) for run in all_runs],
+        "runs": [_run(run, run in told, split) for run in all_runs],
         "sweep": sweep,
         **_systems(told, split),
     }
+
+
+def _scored_split(workdirs: Sequence[WorkDir]) -> str:
+    scored = [path.name.partition(".")[0] for w in workdirs for path in w.eval.glob("*.json")]
+    return "test" if "test" in scored or not scored else scored[0]
 
 
 def _title(told: Sequence[Run]) -> str:
@@ -60,11 +72,12 @@ def named(found: list[Run]) -> list[Run]:
     ]  # fmt: skip
 
 
-def _run(run: Run, whole: bool) -> dict[str, Any]:
+def _run(run: Run, whole: bool, split: str) -> dict[str, Any]:
     """Return what is shown of a run; of a sweep's points, but for the best, the curves alone."""
     told: dict[str, Any] = {"name": run.name, "curves": runs.curves(run), "whole": whole}
     if whole:
         command = f"python eval.py --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
+        command += f" --split={split}"
         told |= {
             "facts": runs.facts(run), "settings": runs.settings(run), "seconds": runs.seconds(run),
             "evaluations": runs.evaluations(run), "evaluate": command, "checkpoint": run.checkpoint,
@@ -87,28 +100,28 @@ class _Scored:
 
 def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
     """Return the systems with translations of the first one's references, and what they show."""
-    found = []
-    for number, run in enumerate(told):
-        for evaluation in runs.evaluations(run):
-            if (evaluation["split"], evaluation["checkpoint"]) != (split, run.checkpoint):
-                continue
-            path = WorkDir(run.workdir.path).eval / evaluation["sentences_file"].split("/")[-1]
-            rows = read_rows(path, "line")
-            if len(rows) == evaluation["sentences"]:
-                found.append(_Scored(number, run.name, evaluation, rows))
+    found = [
+        _Scored(number, run.name, evaluation, rows)
+        for number, run in enumerate(told)
+        for evaluation in runs.evaluations(run)
+        if (evaluation["split"], evaluation["checkpoint"]) == (split, run.checkpoint)
+        # Those of an older version have none, those of very many sentences neither.
+        and (rows := read_rows(Path(evaluation["sentences_file"]), "line"))
+        and len(rows) == evaluation["sentences"]
+    ]
     found = [system for system in found if _alike(system, found[0])]
     if not found:
         return {"systems": [], "tests": [], "groups": {}, "sentences": [], "picked": {}}
     config = parse(found[0].told["evaluation"], EvaluationConfig, "evaluation")
-    rows = [system.rows for system in found]
+    systems = [system.rows for system in found]
     return {
         "systems": [{"run": system.number, "name": system.name} for system in found],
         "tests": _tests(found, config),
-        "groups": {"length": where.by_length(rows, config),
-                   "rarest": where.by_rarest_word(rows, config),
-                   "words": where.words_found(rows)},
-        "sentences": [_sentence([row[i] for row in rows]) for i in range(len(rows[0]))],
-        "picked": picked(rows[0]),
+        "groups": {"length": where.by_length(systems, config),
+                   "rarest": where.by_rarest_word(systems, config),
+                   "words": where.words_found(systems)},
+        "sentences": [_sentence(rows) for rows in zip(*systems, strict=True)],
+        "picked": picked(systems[0]),
     }  # fmt: skip
 
 
@@ -139,8 +152,8 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     told: list[dict[str, Any]] = []
     for row in rows:
         missing, extra = where.marks(row["reference"], row["hypothesis"])
-        found = {key: row[key] for key in ("hypothesis", "BLEU", "chrF", "attention") if key in row}
-        told.append({**found, "missing": missing, "extra": extra})
+        kept = {key: row[key] for key in _SHOWN if key in row}
+        told.append({**kept, "missing": missing, "extra": extra})
     first = rows[0]
     return {"line": first["line"], "source": first["source"], "reference": first["reference"],
             "systems": told}  # fmt: skip

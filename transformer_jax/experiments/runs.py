@@ -1,6 +1,5 @@
 """What a work directory tells of its run, read while the trainer may be writing there."""
 
-import dataclasses
 import json
 import re
 import shlex
@@ -232,12 +231,3 @@ def evaluations(run: Run) -> list[dict[str, Any]]:
              "sentences_file": str(path.with_suffix(".jsonl"))}
         )  # fmt: skip
     return found
-
-
-def flat(experiment: Experiment) -> dict[str, Any]:
-    """Return every field by its path."""
-    values: dict[str, Any] = {}
-    for group, part in vars(experiment).items():
-        inner = vars(part) if dataclasses.is_dataclass(part) else None
-        values |= {f"{group}.{k}": v for k, v in inner.items()} if inner else {group: part}
-    return values

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.config import Experiment, differences
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import runs, table
 from transformer_jax.experiments.points import Point, shown, value_at
@@ -32,12 +33,7 @@ def points(directory: Path) -> list[Point]:
     """
     places = [WorkDir(path.parent) for path in sorted(directory.glob("*/config.json"))]
     experiments = [place.experiment() for place in places]
-    values = [runs.flat(experiment) for experiment in experiments]
-    differing = [
-        path for path in values[0]
-        if any(value[path] != values[0][path] for value in values)
-        and not path.startswith(_SWEPT_NOT)
-    ]  # fmt: skip
+    differing = _differing(experiments)
     heads = [place.path.name.partition(",")[0] for place in places]
     variants = ["" if "=" in head else head for head in heads]
     if all(variants):
@@ -48,6 +44,13 @@ def points(directory: Path) -> list[Point]:
               {path: value_at(experiment, path) for path in differing}, experiment, place, ())
         for variant, experiment, place in zip(variants, experiments, places, strict=True)
     ]  # fmt: skip
+
+
+def _differing(experiments: Sequence[Experiment]) -> list[str]:
+    """Return the paths of the fields that differ and that matter to the scores."""
+    first = experiments[0]
+    paths = dict.fromkeys(path for other in experiments for path in differences(first, other))
+    return [path for path in paths if not path.startswith(_SWEPT_NOT)]
 
 
 def published(directory: Path) -> dict[str, dict[str, float | None]]:
@@ -63,13 +66,13 @@ def published(directory: Path) -> dict[str, dict[str, float | None]]:
     return found
 
 
-def tabulated(directory: Path, split: str) -> list[table.Row]:
+def tabulated(directory: Path, split: str | None) -> list[table.Row]:
     """Return the table of a sweep's directory as it is now: means over seeds."""
     return table.tabulate(points(directory), directory, split, published(directory))
 
 
 def rows(
-    found: Sequence[Point], directory: Path, split: str
+    found: Sequence[Point], directory: Path, split: str | None
 ) -> tuple[dict[str, Any], list[Run]]:
     """Return the table of a sweep, a row for each point, the best first, and the runs that have
     something to show, in the same order.
@@ -78,10 +81,11 @@ def rows(
       UserError: if no point has anything to show yet.
     """
     figures = published(directory)
+    differing = _differing([point.experiment for point in found])
     told = []
     for point in found:
         settings = {"variant": point.variant} if point.variant else {}
-        settings |= {path: _plain(value) for path, value in point.settings.items()}
+        settings |= {path: _plain(value_at(point.experiment, path)) for path in differing}
         measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
         known = {f"published {k}": v for k, v in figures.get(point.variant, {}).items()}
         run = Run(point.name, point.workdir, point.experiment,

@@ -13,6 +13,7 @@ import json
 import string
 from contextlib import suppress
 from importlib import resources
+from importlib.metadata import version
 from typing import Any
 
 from transformer_jax.disk import write_text
@@ -43,12 +44,12 @@ def unpack(page: str) -> dict[str, Any]:
 
 def _library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one program, which takes seconds to make anew."""
-    import vl_convert
-
-    kept = cache_dir() / f"vega-of-vl-convert-{vl_convert.__version__}.js"
+    kept = cache_dir() / f"vega-of-vl-convert-{version('vl-convert-python')}.js"
     with suppress(OSError):
         return kept.read_text(encoding="utf-8")
-    text = vl_convert.javascript_bundle()
+    import vl_convert
+
+    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     with suppress(OSError):  # without a cache it is made each time
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text(kept, text)

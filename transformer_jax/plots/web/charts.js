@@ -62,8 +62,9 @@ async function draw(element, spec) {
 
 function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
-  const small = value !== 0 && Math.abs(value) < 1e-3;
-  return small ? value.toExponential(digits - 2) : Number(value.toPrecision(digits)).toLocaleString("en");
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  if (Math.abs(value) < 1e-3) return String(Number(value.toPrecision(digits)));
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
 }
 
 // Hue, dashes and shape by the number in `field`; the page has its own legend.
@@ -193,7 +194,7 @@ function attentionSpec({ source, target, weights }, layer, head) {
 }
 
 // A line for each point of a sweep across its fields and its score.
-function parallelSpec(rows, axes, by) {
+function parallelSpec(rows, axes, by, width) {
   const lines = [], ticks = [];
   axes.forEach((axis, place) => {
     const known = rows.map((row) => row.values[axis]).filter((v) => v !== null && v !== undefined);
@@ -206,23 +207,23 @@ function parallelSpec(rows, axes, by) {
       return few && axis !== by ? distinct.indexOf(v) / (distinct.length - 1) : (v - low) / (high - low);
     };
     for (const v of few && axis !== by ? distinct : [low, high]) {
-      ticks.push({ place, height: height(v), text: typeof v === "number" ? number(v) : v });
+      ticks.push({ place, height: height(v), text: typeof v === "number" ? number(v, 6) : v });
     }
     for (const row of rows) {
       const v = row.values[axis];
       if (v === null || v === undefined) continue;
       lines.push({ place, height: height(v), id: row.id, name: row.name, score: row.values[by] ?? null,
-        field: axis, value: typeof v === "number" ? number(v, 5) : v });
+        field: axis, value: typeof v === "number" ? number(v, 6) : v });
     }
   });
   const x = { field: "place", type: "ordinal", title: null, scale: { padding: 0.1 },
-    axis: { orient: "top", labelExpr: "names[datum.value]", labelAngle: 0, labelLimit: 140, grid: true, ticks: false, domain: false, labelFontWeight: "bold", labelOverlap: false, labelPadding: 14 } };
+    axis: { orient: "top", labelExpr: "names[datum.value]", labelAngle: 0, labelLimit: 220, grid: true, ticks: false, domain: false, labelFontWeight: "bold", labelOverlap: false, labelPadding: 14 } };
   const y = { field: "height", type: "quantitative", axis: null, scale: { domain: [-0.04, 1.04], nice: false } };
   const picked = { test: "picked === datum.id", value: 1 };
   const strong = [picked, { param: "over", empty: false, value: 1 }];
-  const shade = { field: "score", type: "quantitative", title: by, scale: { range: dark.matches ? ["#4b6a94", "#ffffff"] : ["#a9c4e6", "#08254d"] }, legend: { orient: "bottom", gradientLength: 160 } };
+  const shade = { field: "score", type: "quantitative", title: by, scale: { reverse: !by.includes("BLEU"), range: dark.matches ? ["#4b6a94", "#ffffff"] : ["#a9c4e6", "#08254d"] }, legend: { orient: "bottom", gradientLength: 160 } };
   return {
-    width: Math.max(300, 150 * axes.length), height: 300,
+    width: Math.max(width - 60, 130 * axes.length), height: 300,
     params: [{ name: "names", value: axes.map((a) => a.split(".").at(-1)) }, { name: "picked", value: null }],
     encoding: { x, y },
     layer: [

@@ -53,7 +53,7 @@ function table(head, rows, attributes = {}) {
   const cells = (row) => row.map((cell) => (cell instanceof Node ? el("td", {}, cell)
     : typeof cell === "number" ? el("td", { class: "number" }, number(cell)) : text("td", cell ?? "–")));
   return el("table", attributes,
-    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)))),
+    el("thead", {}, el("tr", {}, ...head.map((name, i) => el("th", { scope: "col", ...(typeof rows[0]?.[i] === "number" ? { class: "number" } : {}) }, name)))),
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...cells(row)))));
 }
 
@@ -134,7 +134,7 @@ function card(run, number_, many, split) {
 function abstracts(report) {
   const whole = report.runs.filter((run) => run.whole);
   show("abstract");
-  if (report.sweep) byId("abstract-heading").textContent = `The best point: ${whole[0].name}`;
+  if (report.sweep) byId("abstract-heading").textContent = "The best point of the sweep";
   byId("cards").append(...whole.map((run) => card(run, report.runs.indexOf(run), report.runs.length > 1, report.split)));
   if (whole.length > 1) {
     const fields = [...new Set(whole.flatMap((run) => run.settings.map(([path]) => path)))];
@@ -273,10 +273,10 @@ function sweepSection({ sweep }) {
   const { fields, scores: measured, published, by } = sweep;
   const rows = sweep.rows.map((row, id) => ({ id, ...row, values: { ...row.settings, ...row.measured, ...row.published } }));
   const unfinished = rows.filter((row) => row.state !== "finished").length;
-  byId("sweep-about").append(text("p", `${rows.length} points that differ in ${fields.join(", ")}${unfinished ? `; ${unfinished} not finished` : ""}. Best by ${by}: ${rows[0].name}. Each line below is a point; the darker one scores higher (in dark colours: the lighter).`));
-  const differing = fields.filter((f) => new Set(rows.map((row) => row.values[f])).size > 1);
+  byId("sweep-about").append(text("p", `${rows.length} points that differ in ${fields.join(", ")}${unfinished ? `; ${unfinished} not finished` : ""}. Best by ${by}: ${rows[0].name}. Each line below is a point across the fields to its score: the stronger its colour, the better. Point at one, or choose its row, to see it whole.`));
+  const differing = fields.filter((f) => (f !== "variant" || fields.length === 1) && new Set(rows.map((row) => row.values[f])).size > 1);
   const lines = byId("sweep-lines");
-  keep(lines, () => parallelSpec(rows, [...differing, by], by));
+  keep(lines, () => parallelSpec(rows, [...differing, by], by, lines.clientWidth));
   const columns = [...fields, ...measured, ...published, "state"];
   const value = (row, column) => (column === "state" ? row.state : row.values[column]);
   const place = byId("sweep-table");
@@ -298,7 +298,7 @@ function sweepSection({ sweep }) {
     const head = columns.map((name) => {
       const button = el("button", { type: "button" }, name);
       button.addEventListener("click", () => { sorted = [name, sorted[0] === name ? -sorted[1] : 1]; update(); [...place.querySelectorAll("th button")].find((b) => b.textContent === name).focus(); });
-      const th = el("th", { scope: "col" }, button);
+      const th = el("th", { scope: "col", ...(typeof value(order[0], name) === "number" ? { class: "number" } : {}) }, button);
       if (name === column) th.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
       if (name === column) button.append(sign > 0 ? " ▲" : " ▼");
       return th;
@@ -307,7 +307,7 @@ function sweepSection({ sweep }) {
       const button = el("button", { type: "button" }, "show");
       const line = el("tr", {}, ...columns.map((name) => {
         const v = value(row, name);
-        return typeof v === "number" ? el("td", { class: "number" }, name === "parameters" ? v.toLocaleString("en") : number(v)) : text("td", v ?? "–");
+        return typeof v === "number" ? el("td", { class: "number" }, number(v, fields.includes(name) ? 6 : 4)) : text("td", v ?? "–");
       }), el("td", {}, button));
       button.addEventListener("click", () => pick(row, line));
       return line;
