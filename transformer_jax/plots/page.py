@@ -28,12 +28,14 @@ def render(report: dict[str, Any]) -> str:
     Of a report that is too large for MOST_BYTES, sentences beyond the picked ones are left out, the
     page saying so, and at last attention.
     """
-    library = _script(_library())
-    report = {**report, "left_out": 0}
-    while True:
-        page = _filled(report, library)
-        if len(page.encode()) <= MOST_BYTES or not _smaller(report):
-            return page
+    library, smaller = _script(_library()), {**report, "left_out": 0}
+    page = _filled(smaller, library)
+    while len(page.encode()) > MOST_BYTES:
+        found = _smaller(smaller)
+        if found is None:
+            break
+        smaller, page = found, _filled(found, library)
+    return page
 
 
 def unpack(page: str) -> dict[str, Any]:
@@ -65,8 +67,8 @@ def _script(text: str) -> tuple[str, str]:
 
 def _filled(report: dict[str, Any], library: tuple[str, str]) -> str:
     program = _script("".join(_file(name) for name in ("charts.js", "sentences.js", "report.js")))
-    text = json.dumps(report, separators=(",", ":"), allow_nan=False)
-    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    text = json.dumps(report, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    packed = base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
     return string.Template(_file("report.html")).substitute(
         title=html.escape(report["title"]),
         policy=f"{library[1]} {program[1]}",
@@ -81,16 +83,20 @@ def _file(name: str) -> str:
     return (resources.files("transformer_jax.plots") / "web" / name).read_text(encoding="utf-8")
 
 
-def _smaller(report: dict[str, Any]) -> bool:
-    """Leave out half of what can be left out; say whether there was any."""
+def _smaller(report: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the report without half of what can be left out; None if there is nothing."""
     kept = {i for kind in report["picked"].values() for i in kind}
-    others = [s for s in report["sentences"] if s["line"] - 1 not in kept]
+    others = [s["line"] for s in report["sentences"] if s["line"] - 1 not in kept]
     if others:
-        dropped = {s["line"] for s in others[len(others) // 2 :]}
-        report["sentences"] = [s for s in report["sentences"] if s["line"] not in dropped]
-        report["left_out"] += len(dropped)
-        return True
-    with_attention = [t for s in report["sentences"] for t in s["systems"] if "attention" in t]
-    for told in with_attention[len(with_attention) // 2 :]:
-        del told["attention"]
-    return bool(with_attention)
+        dropped = set(others[len(others) // 2 :])
+        rows = [s for s in report["sentences"] if s["line"] not in dropped]
+        return {**report, "sentences": rows, "left_out": report["left_out"] + len(dropped)}
+    shown = [s["line"] for s in report["sentences"] if any("attention" in t for t in s["systems"])]
+    bare = set(shown[len(shown) // 2 :])
+    rows = [_bare(s) if s["line"] in bare else s for s in report["sentences"]]
+    return {**report, "sentences": rows} if bare else None
+
+
+def _bare(sentence: dict[str, Any]) -> dict[str, Any]:
+    systems = [{k: v for k, v in t.items() if k != "attention"} for t in sentence["systems"]]
+    return {**sentence, "systems": systems}

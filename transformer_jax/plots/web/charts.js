@@ -155,7 +155,7 @@ function phaseSpec(rows) {
   const order = ["step", "input", "evaluation", "checkpoint"];
   const greys = dark.matches ? ["#8a94a6", "#e8ecf3", "#3c67a8", "#c98a3a"] : ["#8a94a6", "#20242c", "#9ec3f0", "#e2a04f"];
   return {
-    data: { values: rows }, width: "container", height: { step: 34 },
+    data: { values: rows }, width: "container", height: 90 + 34 * new Set(rows.map((row) => row.run)).size,
     encoding: {
       y: { field: "run", type: "nominal", title: null, sort: null, axis: { labelLimit: 130, ticks: false, domain: false } },
       x: { field: "seconds", type: "quantitative", stack: "zero", title: "seconds", axis: { tickCount: 5, format: "~s" } },
@@ -227,8 +227,8 @@ function parallelSpec(rows, axes, by, width) {
     params: [{ name: "names", value: axes.map((a) => a.split(".").at(-1)) }, { name: "picked", value: null }],
     encoding: { x, y },
     layer: [
-      { data: { values: lines }, mark: { type: "line", strokeWidth: 2 },
-        encoding: { detail: { field: "id" }, color: shade,
+      { data: { values: lines }, mark: "line",
+        encoding: { detail: { field: "id" }, description: { field: "name" }, color: shade,
           strokeWidth: { condition: [{ test: "picked === datum.id", value: 5 }, { param: "over", empty: false, value: 4 }], value: 1.6 },
           opacity: { condition: strong, value: 0.75 } } },
       { data: { values: lines }, mark: { type: "point", filled: true, size: 40 },

@@ -136,20 +136,17 @@ function abstracts(report) {
   show("abstract");
   if (report.sweep) byId("abstract-heading").textContent = "The best point of the sweep";
   byId("cards").append(...whole.map((run) => card(run, report.runs.indexOf(run), report.runs.length > 1, report.split)));
+  const known = new Map(whole.flatMap((run) => run.settings.map(([path, , base]) => [path, base])));
+  const settings = [...known].map(([path, base]) => [path, ...whole.map((run) => run.settings.find(([p]) => p === path)?.[1] ?? base), base]);
   if (whole.length > 1) {
-    const fields = [...new Set(whole.flatMap((run) => run.settings.map(([path]) => path)))];
-    const of = (run, path) => run.settings.find(([p]) => p === path)?.[1];
-    const fallback = (path) => whole.flatMap((run) => run.settings).find(([p]) => p === path)[2];
-    const rows = fields.map((path) => [path, ...whole.map((run) => of(run, path) ?? fallback(path))])
-      .filter(([, first, ...others]) => others.some((value) => value !== first));
+    const rows = settings.filter((row) => row.slice(2, -1).some((value) => value !== row[1])).map((row) => row.slice(0, -1));
     byId("differences").append(el("h3", {}, "What differs between them"), rows.length
       ? el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Settings that differ" }, table(["setting", ...whole.map((run) => run.name)], rows))
       : el("p", {}, "No setting."));
   }
-  const rows = whole.flatMap((run) => run.settings.map(([path, value, base]) => [...(whole.length > 1 ? [run.name] : []), path, value, base]));
-  if (rows.length) {
+  if (settings.length) {
     show("settings");
-    byId("settings-table").append(table([...(whole.length > 1 ? ["run"] : []), "setting", "value", "default"], rows));
+    byId("settings-table").append(table(["setting", ...(whole.length > 1 ? whole.map((run) => run.name) : ["value"]), "default"], settings));
   }
 }
 
