@@ -231,8 +231,11 @@ function parallelSpec(rows, axes, by, width) {
         encoding: { detail: { field: "id" }, description: { field: "name" }, color: shade,
           strokeWidth: { condition: [{ test: "picked === datum.id", value: 5 }, { param: "over", empty: false, value: 4 }], value: 1.6 },
           opacity: { condition: strong, value: 0.75 } } },
-      { data: { values: lines }, mark: { type: "point", filled: true, size: 40 },
-        params: [{ name: "over", select: { type: "point", fields: ["id"], nearest: true, on: "pointermove", clear: "pointerout" } }],
+      // What the pointer meets is wider than what the eye does.
+      { data: { values: lines }, mark: { type: "line", opacity: 0, strokeWidth: 14 },
+        params: [{ name: "over", select: { type: "point", fields: ["id"], on: "pointerover", clear: "pointerout" } }],
+        encoding: { detail: { field: "id" }, tooltip: [{ field: "name", title: "point" }, { field: "score", title: by, format: ".4~g" }] } },
+      { data: { values: lines }, mark: { type: "point", filled: true, size: 60 },
         encoding: { color: shade, detail: { field: "id" },
           tooltip: [{ field: "name", title: "point" }, { field: "field" }, { field: "value" }, { field: "score", title: by, format: ".4~g" }] } },
       { data: { values: ticks }, mark: { type: "text", align: "left", dx: 7, dy: -7, fontSize: 11.5, stroke: colour("--page"), strokeWidth: 3, strokeOpacity: 0.8 }, encoding: { text: { field: "text" } } },

@@ -294,7 +294,7 @@ function sweepSection({ sweep }) {
     });
     const head = columns.map((name) => {
       const button = el("button", { type: "button" }, name);
-      button.addEventListener("click", () => { sorted = [name, sorted[0] === name ? -sorted[1] : 1]; update(); [...place.querySelectorAll("th button")].find((b) => b.textContent === name).focus(); });
+      button.addEventListener("click", () => { sorted = [name, sorted[0] === name ? -sorted[1] : 1]; update(); place.querySelectorAll("th button")[columns.indexOf(name)].focus(); });
       const th = el("th", { scope: "col", ...(typeof value(order[0], name) === "number" ? { class: "number" } : {}) }, button);
       if (name === column) th.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
       if (name === column) button.append(sign > 0 ? " ▲" : " ▼");
