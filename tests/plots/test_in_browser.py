@@ -15,7 +15,7 @@ from transformer_jax.plots.page import render
 from transformer_jax.workdir import WorkDir, read_rows
 
 playwright = pytest.importorskip(
-    "playwright.sync_api", reason="pip install playwright, to see reports in a browser"
+    "playwright.sync_api", reason="no playwright: pip install -e '.[browser]', and Chromium"
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -28,7 +28,7 @@ EVIL = "<img src=x onerror=harmed=4>"  # a directory may have this name
 def browser():
     """Chromium without a window; a machine without it skips, and says so."""
     if CHROMIUM is None:
-        pytest.skip("no chromium on the PATH: install it, to see reports in a browser")
+        pytest.skip("no chromium on the PATH: reports were opened in no browser")
     with playwright.sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found

@@ -58,13 +58,20 @@ def evaluate(
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }
+    _write(
+        directory, result, hypotheses, describe(trained, src, references, found) if small else []
+    )
+    return result
+
+
+def _write(
+    directory: Path, result: dict[str, Any], hypotheses: list[str], rows: list[dict[str, Any]]
+) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    stem = f"{split}.{checkpoint.replace(':', '-')}"
+    stem = f"{result['split']}.{result['checkpoint'].replace(':', '-')}"
     write_text(directory / f"{stem}.hyp", "".join(f"{line}\n" for line in hypotheses))
-    rows = describe(trained, src, references, found) if small else []
     write_text(directory / f"{stem}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
     write_text(directory / f"{stem}.json", json.dumps(result, indent=2) + "\n")
-    return result
 
 
 def _told(scored: Score) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def gather(
 
 
 def _scored_split(workdirs: Sequence[WorkDir]) -> str:
-    scored = [path.name.partition(".")[0] for w in workdirs for path in w.eval.glob("*.json")]
+    scored = [told["split"] for workdir in workdirs for told in runs.evaluations(workdir)]
     return "test" if "test" in scored or not scored else scored[0]
 
 
@@ -80,7 +80,8 @@ def _run(run: Run, whole: bool, split: str) -> dict[str, Any]:
         command += f" --split={split}"
         told |= {
             "facts": runs.facts(run), "settings": runs.settings(run), "seconds": runs.seconds(run),
-            "evaluations": runs.evaluations(run), "evaluate": command, "checkpoint": run.checkpoint,
+            "evaluations": runs.evaluations(run.workdir), "evaluate": command,
+            "checkpoint": run.checkpoint,
         }  # fmt: skip
     return told
 
@@ -103,7 +104,7 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
     found = [
         _Scored(number, run.name, evaluation, rows)
         for number, run in enumerate(told)
-        for evaluation in runs.evaluations(run)
+        for evaluation in runs.evaluations(run.workdir)
         if (evaluation["split"], evaluation["checkpoint"]) == (split, run.checkpoint)
         # Those of an older version have none, those of very many sentences neither.
         and (rows := read_rows(Path(evaluation["sentences_file"]), "line"))

@@ -62,7 +62,7 @@ def read(workdir: WorkDir, checkpoint: str | None = None, name: str | None = Non
         name or workdir.path.name + (f"@{checkpoint}" if checkpoint else ""),
         workdir, experiment, checkpoint or experiment.evaluation.checkpoint,
     )  # fmt: skip
-    if not run.metrics and not evaluations(run):
+    if not run.metrics and not evaluations(workdir):
         raise UserError(
             f"{workdir.path}: holds neither metrics nor scores yet; wait for the first row of "
             "metrics.jsonl, or check the path"
@@ -209,14 +209,14 @@ def _rounded(values: Sequence[Any]) -> list[float | None]:
 # --- scores ---------------------------------------------------------------------------------------
 
 
-def evaluations(run: Run) -> list[dict[str, Any]]:
+def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
     """Return what eval.py wrote of each split and checkpoint, without the sentences.
 
     Raises:
       UserError: if a file is damaged.
     """
     found = []
-    for path in sorted(run.workdir.eval.glob("*.json")):
+    for path in sorted(workdir.eval.glob("*.json")):
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             lengths = re.search(r"ratio = ([\d.]+)", " ".join(told["details"]))

@@ -74,8 +74,8 @@ def tabulated(directory: Path, split: str | None) -> list[table.Row]:
 def rows(
     found: Sequence[Point], directory: Path, split: str | None
 ) -> tuple[dict[str, Any], list[Run]]:
-    """Return the table of a sweep, a row for each point, the best first, and the runs that have
-    something to show, in the same order.
+    """Return the table of a sweep, a row for each point, the best validation first, and the runs
+    that have something to show, in the same order.
 
     Raises:
       UserError: if no point has anything to show yet.
@@ -84,18 +84,18 @@ def rows(
     differing = _differing([point.experiment for point in found])
     told = []
     for point in found:
-        settings = {"variant": point.variant} if point.variant else {}
-        settings |= {path: _plain(value_at(point.experiment, path)) for path in differing}
-        measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
-        known = {f"published {k}": v for k, v in figures.get(point.variant, {}).items()}
-        run = Run(point.name, point.workdir, point.experiment,
-                  point.experiment.evaluation.checkpoint)  # fmt: skip
-        told.append((run, {"name": point.name, "settings": settings, "measured": measured,
-                           "published": known, "state": runs.state(run),
-                           "command": runs.facts(run)["command"]}))  # fmt: skip
-    scores = list(dict.fromkeys(key for _, row in told for key in row["measured"]))
-    by = next((key for key in reversed(scores) if "BLEU" in key), "validation perplexity")
-    sign = -1 if "BLEU" in by else 1
+        checkpoint = point.experiment.evaluation.checkpoint
+        run = Run(point.name, point.workdir, point.experiment, checkpoint)
+        row = _row(point, run, differing, split)
+        known = figures.get(point.variant, {})
+        told.append((run, row | {"published": {f"published {k}": v for k, v in known.items()}}))
+    columns = {
+        kind: list(dict.fromkeys(key for _, row in told for key in row[kind]))
+        for kind in ("settings", "measured", "published")
+    }
+    perplexity = "validation perplexity"
+    by = next((key for key in columns["measured"] if key.startswith("validation BLEU")), perplexity)
+    sign = 1 if by == perplexity else -1
 
     def rank(item: tuple[Run, dict[str, Any]]) -> float:
         score = item[1]["measured"].get(by)
@@ -105,11 +105,18 @@ def rows(
     seen = [run for run, _ in told if run.metrics]
     if not seen:
         raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")
-    fields = list(dict.fromkeys(key for _, row in told for key in row["settings"]))
-    columns = list(dict.fromkeys(key for _, row in told for key in row["published"]))
-    sweep = {"directory": str(directory), "fields": fields, "scores": scores,
-             "published": columns, "by": by, "rows": [row for _, row in told]}  # fmt: skip
+    sweep = {"directory": str(directory), "fields": columns["settings"],
+             "scores": columns["measured"], "published": columns["published"], "by": by,
+             "rows": [row for _, row in told]}  # fmt: skip
     return sweep, seen
+
+
+def _row(point: Point, run: Run, differing: Sequence[str], split: str | None) -> dict[str, Any]:
+    settings = {"variant": point.variant} if point.variant else {}
+    settings |= {path: _plain(value_at(point.experiment, path)) for path in differing}
+    measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
+    return {"name": point.name, "settings": settings, "measured": measured,
+            "state": runs.state(run), "command": runs.facts(run)["command"]}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

@@ -98,7 +98,8 @@ function interval(score, before = "", after = "") {
 }
 
 function copied(command) {
-  const code = el("code", {}, command);
+  // Broken between arguments, not within them, where there is room.
+  const code = el("code", {}, ...command.split(/(?<= )(?=--)/).map((part) => el("span", {}, part)));
   const button = el("button", { type: "button" }, "Copy");
   const told = el("span", { role: "status" });
   button.addEventListener("click", async () => {
@@ -110,7 +111,7 @@ function copied(command) {
       told.textContent = " selected: press Ctrl-C";
     }
   });
-  return [button, told, el("pre", {}, code)];
+  return [button, told, el("pre", { class: "command" }, code)];
 }
 
 function card(run, number_, many, split) {
@@ -118,11 +119,11 @@ function card(run, number_, many, split) {
   const total = Object.values(run.seconds).reduce((a, b) => a + b, 0);
   const spent = Object.entries(run.seconds).map(([name, s]) => `${name} ${number(100 * s / total, 3)} %`).join(", ");
   const left = f.steps !== null && f.steps < f.steps_planned ? `, ${f.steps.toLocaleString("en")} of ${f.steps_planned.toLocaleString("en")} steps` : "";
-  const unknown = f.recorded ? null : "not recorded by this run";
   const facts = [
     ["state", f.state + left], ["model", f.model], ["tokenizer", f.tokenizer], ["seed", String(f.seed)],
-    ["machine", f.machine ?? unknown], ["time", spent || null], ["code", f.commit ? `commit ${f.commit}` : unknown],
-    ["versions", f.versions ?? unknown], ["directory", f.workdir],
+    ["machine", f.machine], ["time", spent || null], ["code", f.commit ? `commit ${f.commit}` : null],
+    ["versions", f.versions], ["directory", f.workdir],
+    ["not recorded", f.recorded ? null : "machine, code, versions: a run of an earlier version"],
   ].filter(([, value]) => value);
   return el("div", { class: "card" },
     ...(many ? [el("h3", {}, swatch(number_), " ", el("bdi", {}, run.name))] : []),
@@ -157,7 +158,7 @@ function scores(report) {
   const rows = whole.flatMap((run) => run.evaluations.map((e) => [run, e]));
   const missing = whole.filter((run) => !report.systems.some((s) => report.runs[s.run] === run));
   show("scores");
-  const score = (s) => el("span", {}, el("strong", {}, s.value.toFixed(1)), el("small", { class: "quiet" }, interval(s, " ", "")));
+  const score = (s) => el("span", {}, el("strong", {}, s.value.toFixed(1)), " ", el("small", { class: "quiet interval" }, interval(s)));
   if (rows.length) {
     byId("scores-table").append(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores" },
       table(["run", "split", "checkpoint", "BLEU", "chrF", "length ratio", "exact matches", "sentences", "beam"],
@@ -277,7 +278,7 @@ function sweepSection({ sweep }) {
   const columns = [...fields, ...measured, ...published, "state"];
   const value = (row, column) => (column === "state" ? row.state : row.values[column]);
   const place = byId("sweep-table");
-  let sorted = [by, by.includes("BLEU") ? -1 : 1];
+  let sorted = [by, by.includes("BLEU") ? -1 : 1]; // column, direction
   function pick(row, line) {
     for (const other of place.querySelectorAll("tr.chosen")) other.classList.remove("chosen");
     line.classList.add("chosen");
