@@ -220,7 +220,7 @@ def test_the_points_of_a_sweep_are_found_again(tmp_path):
             trained(tmp_path / f"s/model.d_ff={d_ff},seed={seed}", experiment, factor=factor)
     report = gather([(WorkDir(tmp_path / "s"), None)])
     sweep = report["sweep"]
-    assert (sweep["fields"], sweep["by"]) == (["seed", "model.d_ff"], "validation BLEU")
+    assert (sweep["fields"], sweep["by"]) == (["model.d_ff", "seed"], "validation BLEU")
     best, *_, last = sweep["rows"]
     assert best["settings"]["model.d_ff"], last["settings"]["model.d_ff"] == (64, 32)
     assert best["measured"]["validation BLEU"] == 22.0

@@ -49,8 +49,8 @@ def points(directory: Path) -> list[Point]:
 def _differing(experiments: Sequence[Experiment]) -> list[str]:
     """Return the paths of the fields that differ and that matter to the scores."""
     first = experiments[0]
-    paths = dict.fromkeys(path for other in experiments for path in differences(first, other))
-    return [path for path in paths if not path.startswith(_SWEPT_NOT)]
+    paths = {path for other in experiments for path in differences(first, other)}
+    return sorted(path for path in paths if not path.startswith(_SWEPT_NOT))
 
 
 def published(directory: Path) -> dict[str, dict[str, float | None]]:

@@ -207,7 +207,7 @@ function parallelSpec(rows, axes, by, width) {
       return few && axis !== by ? distinct.indexOf(v) / (distinct.length - 1) : (v - low) / (high - low);
     };
     for (const v of few && axis !== by ? distinct : [low, high]) {
-      ticks.push({ place, height: height(v), text: typeof v === "number" ? number(v, 6) : v });
+      ticks.push({ place, height: height(v), text: typeof v === "number" ? number(v, axis === by ? 4 : 6) : v });
     }
     for (const row of rows) {
       const v = row.values[axis];

@@ -60,11 +60,8 @@ function table(head, rows, attributes = {}) {
 // --- the abstract --------------------------------------------------------------------------------
 
 function language(code) {
-  try {
-    return new Intl.DisplayNames(["en"], { type: "language" }).of(code) ?? code;
-  } catch {
-    return code; // a file's ending that is no code of a language
-  }
+  // A file's ending that is no code of a language stays what it is.
+  return /^[a-z]{2}(-[A-Z]{2})?$/.test(code) ? new Intl.DisplayNames(["en"], { type: "language" }).of(code) : code;
 }
 
 function duration(minutes) {
@@ -76,7 +73,7 @@ const million = (count) => (count >= 1e6 ? `${number(count / 1e6, 3)} million` :
 
 function sentences(run, split) {
   const f = run.facts;
-  const epochs = f.steps_an_epoch && f.steps ? ` (${number(f.steps / f.steps_an_epoch, 3)} times all of them)` : "";
+  const epochs = f.steps_an_epoch && f.steps ? ` (${number(f.steps / f.steps_an_epoch, 2)} epochs)` : "";
   const told = [`A Transformer with ${million(f.parameters)} parameters that translates ${language(f.source_language)} into ${language(f.target_language)}.`];
   if (f.steps) {
     const pairs = f.pairs ? `${f.pairs.toLocaleString("en")} pairs of sentences of ${f.corpus}` : `${f.corpus}`;
@@ -121,7 +118,7 @@ function card(run, number_, many, split) {
   const left = f.steps !== null && f.steps < f.steps_planned ? `, ${f.steps.toLocaleString("en")} of ${f.steps_planned.toLocaleString("en")} steps` : "";
   const facts = [
     ["state", f.state + left], ["model", f.model], ["tokenizer", f.tokenizer], ["seed", String(f.seed)],
-    ["machine", f.machine], ["time", spent || null], ["code", f.commit ? `commit ${f.commit}` : null],
+    ["machine", f.machine], ["time", spent || null], ["code", f.commit ? `commit ${f.commit.replace(/-dirty$/, ", and changes that are not in it")}` : null],
     ["versions", f.versions], ["directory", f.workdir],
     ["not recorded", f.recorded ? null : "machine, code, versions: a run of an earlier version"],
   ].filter(([, value]) => value);
@@ -164,7 +161,7 @@ function scores(report) {
       table(["run", "split", "checkpoint", "BLEU", "chrF", "length ratio", "exact matches", "sentences", "beam"],
         rows.map(([run, e]) => [run.name, e.split, e.checkpoint, score(e.scores.BLEU), score(e.scores.chrF), e.length_ratio,
           `${e.exact_match.toFixed(1)} %`, e.sentences, e.beam_size]))),
-      el("p", { class: "quiet" }, "BLEU counts the word sequences, chrF the character sequences that a translation shares with its reference; 100 is the reference itself. Small: where 95 % of bootstrap resamples of the sentences lie. Length ratio: words of the translations for each word of the references. Signatures: ",
+      el("p", { class: "quiet" }, "BLEU counts the word sequences, chrF the character sequences that a translation shares with its reference; 100 is the reference itself. The smaller figures: where 95 % of bootstrap resamples of the sentences lie. Checkpoint: the best by validation, the last, a step, or average:N, the mean of the last N. Length ratio: words of the translations for each word of the references. Signatures: ",
         ...[...new Set(rows.flatMap(([, e]) => Object.entries(e.scores).map(([name, s]) => `${name} ${s.signature}`)))].flatMap((s) => [el("code", {}, s), " "])));
   }
   for (const { system, metric, p } of report.tests) {
