@@ -165,7 +165,7 @@ def rows_of(hypotheses) -> list[dict]:
 @pytest.mark.parametrize("by", [where.by_length, where.by_rarest_word])
 def test_groups_are_scored_as_sacrebleu_scores_them(by):
     systems = [rows_of(ONE), rows_of(OTHER)]
-    found = by(systems, EvaluationConfig())
+    found = by(systems)
     for number in (0, 1):
         groups = [row for row in found if row["system"] == number]
         known = [row for row in systems[0] if by is where.by_length or row["seen"]]
@@ -179,6 +179,8 @@ def test_groups_are_scored_as_sacrebleu_scores_them(by):
     expected = sacrebleu.corpus_bleu([r["hypothesis"] for r in members],
                                      [[r["reference"] for r in members]])  # fmt: skip
     assert (row["count"], row["BLEU"]) == (len(members), pytest.approx(expected.score, abs=0.01))
+    assert row["length ratio"] == pytest.approx(expected.ratio, abs=1e-3)
+    assert row["chrF"] == pytest.approx(sum(r["chrF"] for r in members) / len(members), abs=0.01)
 
 
 def test_words_found_by_hand():

@@ -8,6 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEUScore
+
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import DataConfig, EvaluationConfig
 from transformer_jax.data import sources
@@ -32,6 +36,8 @@ def describe(
     line                              from 1
     source reference hypothesis       text
     BLEU chrF                         of the sentence alone, 0 to 100
+    counts                            for the BLEU of several: its n-grams that the reference has,
+                                      n = 1 to 4, all its n-grams, its words, the reference's words
     seen                              how often the training text has each word of the reference;
                                       absent where that text cannot be read
     attention                         cross-attention of the best, the worst and some random ones:
@@ -61,13 +67,22 @@ def words(line: str) -> list[str]:
 
 def sentence_scores(
     hypotheses: Sequence[str], references: Sequence[str], config: EvaluationConfig
-) -> list[dict[str, float]]:
-    """Return BLEU and chrF of each sentence alone."""
-    metrics = {name: sentence_metric(name, config) for name in ("BLEU", "chrF")}
-    return [
-        {name: round(metric.sentence_score(h, [r]).score, 2) for name, metric in metrics.items()}
-        for h, r in zip(hypotheses, references, strict=True)
-    ]
+) -> list[dict[str, Any]]:
+    """Return BLEU and chrF of each sentence alone, and what `corpus_bleu` takes."""
+    bleu, chrf = (sentence_metric(name, config) for name in ("BLEU", "chrF"))
+    found = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        one = bleu.sentence_score(hypothesis, [reference])
+        other = chrf.sentence_score(hypothesis, [reference])
+        scores = {"BLEU": round(one.score, 2), "chrF": round(other.score, 2)}
+        found.append({**scores, "counts": [*one.counts, *one.totals, one.sys_len, one.ref_len]})
+    return found
+
+
+def corpus_bleu(counts: Sequence[Sequence[int]]) -> BLEUScore:
+    """Return the BLEU of several sentences, whose `counts` these are."""
+    sums = np.sum(counts, axis=0).tolist()
+    return BLEU.compute_bleu(sums[:4], sums[4:8], sums[8], sums[9], smooth_method="exp")
 
 
 def picked(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:

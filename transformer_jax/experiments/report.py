@@ -118,8 +118,8 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
     return {
         "systems": [{"run": system.number, "name": system.name} for system in found],
         "tests": _tests(found, config),
-        "groups": {"length": where.by_length(systems, config),
-                   "rarest": where.by_rarest_word(systems, config),
+        "groups": {"length": where.by_length(systems),
+                   "rarest": where.by_rarest_word(systems),
                    "words": where.words_found(systems)},
         "sentences": [_sentence(rows) for rows in zip(*systems, strict=True)],
         "picked": picked(systems[0]),

@@ -1,17 +1,17 @@
 """Where systems translate well and where not: by length, by rare words, sentence by sentence.
 
-A system's rows are those of `evaluation.sentences`; all systems have the same references.
+A system's rows are those of `evaluation.sentences`; all systems have the same references. BLEU is
+that of a group as a whole, chrF the mean of its sentences.
 """
 
 import bisect
 import difflib
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.config import EvaluationConfig
-from transformer_jax.evaluation.metrics import METRICS
-from transformer_jax.evaluation.sentences import words
+from transformer_jax.evaluation.sentences import corpus_bleu, words
 
 Rows = Sequence[dict[str, Any]]
 
@@ -20,17 +20,17 @@ _LENGTHS = (5, 10, 15, 20, 30, 50)
 _COUNTS = (0, 1, 10, 100, 1000)
 
 
-def by_length(systems: Sequence[Rows], config: EvaluationConfig) -> list[dict[str, Any]]:
+def by_length(systems: Sequence[Rows]) -> list[dict[str, Any]]:
     """Return the scores of sentences grouped by the words of their reference."""
-    return _grouped(systems, [len(words(row["reference"])) for row in systems[0]], _LENGTHS, config)
+    return _grouped(systems, [len(words(row["reference"])) for row in systems[0]], _LENGTHS)
 
 
-def by_rarest_word(systems: Sequence[Rows], config: EvaluationConfig) -> list[dict[str, Any]]:
+def by_rarest_word(systems: Sequence[Rows]) -> list[dict[str, Any]]:
     """Return the scores of sentences grouped by how often the training text has the rarest word of
     their reference; [] where that is not known.
     """
     rarest = [min(row.get("seen", ()), default=None) for row in systems[0]]
-    return _grouped(systems, rarest, _COUNTS, config)
+    return _grouped(systems, rarest, _COUNTS)
 
 
 def words_found(systems: Sequence[Rows]) -> list[dict[str, Any]]:
@@ -61,7 +61,6 @@ def _grouped(
     systems: Sequence[Rows],
     values: Sequence[int | None],
     edges: Sequence[int],
-    config: EvaluationConfig,
 ) -> list[dict[str, Any]]:
     groups: dict[int, list[int]] = defaultdict(list)
     for i, value in enumerate(values):
@@ -70,13 +69,11 @@ def _grouped(
     rows = []
     for group, members in sorted(groups.items()):
         for number, system in enumerate(systems):
-            hypotheses = [system[i]["hypothesis"] for i in members]
-            references = [[system[i]["reference"] for i in members]]
-            bleu, chrf = (METRICS[n](config).corpus_score(hypotheses, references)
-                          for n in ("BLEU", "chrF"))  # fmt: skip
+            bleu = corpus_bleu([system[i]["counts"] for i in members])
+            chrf = statistics.fmean(system[i]["chrF"] for i in members)
             rows.append(
                 {"system": number, "group": group, "label": _label(edges, group),
-                 "count": len(members), "BLEU": round(bleu.score, 2), "chrF": round(chrf.score, 2),
+                 "count": len(members), "BLEU": round(bleu.score, 2), "chrF": round(chrf, 2),
                  "length ratio": round(bleu.sys_len / max(bleu.ref_len, 1), 3)}
             )  # fmt: skip
     return rows

@@ -197,7 +197,7 @@ function where(report) {
   });
   const update = () => charts.forEach(([name, , xTitle, unit], i) => {
     const value = name === "words" ? "found" : byId("where-metric").value;
-    places[i][1].textContent = name === "words" ? "per cent" : value;
+    places[i][1].textContent = name === "words" ? "per cent" : value === "chrF" ? "chrF, mean of the sentences" : value;
     keep(places[i][0], () => groupSpec({ rows: groups[name], value, xTitle, unit, systems, format: value === "length ratio" ? ".3f" : ".1f" }));
   });
   byId("where-metric").addEventListener("change", update);

@@ -53,7 +53,7 @@ function aboutSentences({ sentences, left_out, split }) {
   const about = [`${all} sentences of ${split}, ranked by their chrF. `, el("mark", {}, "Underlined like this"),
     ": not in the reference at this place. ", el("mark", { class: "lack" }, "Dotted"), ": of the reference, not in the translation."];
   const stored = sentences.some((s) => s.systems.some((t) => t.attention));
-  about.push(stored ? " A button opens the attention of the best, the worst and the random ones." : " No attention is stored: eval.py stores that of one model, not of an ensemble.");
+  about.push(stored ? " A button opens the attention of the best, the worst and the random ones; transformer-jax plot attention draws that of any other." : " No attention is stored: eval.py stores that of one model, not of an ensemble.");
   if (left_out) about.push(` ${left_out.toLocaleString("en")} of them are left out to keep this page small.`);
   return about;
 }
