@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -102,7 +103,7 @@ def contents(place: Path, *left_out: str) -> dict[str, bytes]:
 def test_a_work_directory_holds_what_the_contract_names(run):
     assert {path.name for path in run.path.iterdir()} == {
         "config.json", "tokenizer.model", "checkpoints", "metrics.jsonl", "timings.jsonl",
-        "train.log", "tensorboard", ".lock",
+        "history.jsonl", "train.log", "tensorboard", ".lock",
     }  # fmt: skip
     steps = {int(path.name) for path in run.checkpoints.iterdir()}
     assert {3, 4} <= steps <= {2, 3, 4}  # the last two and the best
@@ -129,7 +130,24 @@ def test_metrics_are_deterministic_and_rates_are_elsewhere(run):
     assert losses[3] < losses[0]
     timings = read_rows(run.timings)
     assert [row["step"] for row in timings] == [1, 2, 3, 4]
-    assert timings[0].keys() == {"step", "time", "target_tokens_per_s", "steps_per_s"}
+    rates = {"target_tokens_per_s", "steps_per_s"}
+    assert timings[0].keys() == {"step", "time", "seconds"} | rates
+
+
+def test_the_history_tells_what_ran_where_and_how_it_ended(run):
+    start, end = read_rows(run.history)
+    assert (start["step"], start["event"], end["step"], end["event"]) == (0, "start", 4, "end")
+    params = transformer_jax.load(run.path, "last").params
+    assert start["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert start["pairs"] <= SIZES["train"]
+    assert start["vocabulary"] == [150, 150]
+    assert "pytest" in start["command"]
+    assert start["machine"]["devices"] == "8 cpu"
+    assert end["outcome"] == "finished"
+    spent = [row["seconds"] for row in (*read_rows(run.timings), end)]
+    whole = sum(sum(seconds.values()) for seconds in spent)
+    assert 0 < whole < end["time"] - start["time"] + 1
+    assert min(sum(part[name] for part in spent) for name in ("step", "evaluation")) > 0
 
 
 def test_the_log_tells_what_is_trained_on_what(run):
@@ -184,6 +202,21 @@ def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, caps
         assert low <= high
     assert result["evaluation"]["bleu_tokenize"] == "13a"
     assert result["references"] == digest(references)
+    rows = read_rows(run.eval / "test.best.jsonl", "line")
+    assert [row["hypothesis"] for row in rows] == hypotheses
+    assert [row["reference"] for row in rows] == references
+    assert [row["source"] for row in rows] == read_lines(corpus / "test.de")
+    text = " ".join(read_lines(corpus / "train.en"))
+    for row in rows:  # all of them are picked: there are few
+        words = re.findall(r"\w+", row["reference"])
+        assert row["seen"] == [len(re.findall(rf"\b{word}\b", text)) for word in words]
+        chrf = sacrebleu.CHRF().sentence_score(row["hypothesis"], [row["reference"]]).score
+        assert row["chrF"] == pytest.approx(chrf, abs=0.005)
+        if row["hypothesis"]:
+            weights = np.array(row["attention"]["weights"])
+            sides = len(row["attention"]["target"]), len(row["attention"]["source"])
+            assert weights.shape == (1, 2, *sides)
+            np.testing.assert_allclose(weights.sum(-1), 1000, atol=sides[1])
     same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
     assert result["exact_match"] == pytest.approx(100 * same / 6)
     assert f"written to {run.eval}/test.*" in told

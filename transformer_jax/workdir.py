@@ -1,7 +1,7 @@
 """A work directory: what lies where in it, which experiment it belongs to, and who may write.
 
-config.json  tokenizer.model  checkpoints/<step>/  metrics.jsonl  timings.jsonl  train.log
-tensorboard/  eval/<split>.<checkpoint>.{hyp,json}
+config.json  tokenizer.model  checkpoints/<step>/  metrics.jsonl  timings.jsonl  history.jsonl
+train.log  tensorboard/  eval/<split>.<checkpoint>.{hyp,json,jsonl}
 """
 
 import fcntl
@@ -36,6 +36,7 @@ class WorkDir:
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.timings = self.path / "timings.jsonl"
+        self.history = self.path / "history.jsonl"
         self.log = self.path / "train.log"
         self.tensorboard = self.path / "tensorboard"
         self.eval = self.path / "eval"

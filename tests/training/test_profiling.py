@@ -30,6 +30,23 @@ def test_times(monkeypatch):
     )
 
 
+def test_laps_add_up(monkeypatch):
+    """A lap has what went by since the one before."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    times = Times()
+    now[0] += 2
+    with times.on("input"):
+        now[0] += 1
+    first = times.lap()
+    with times.on("evaluation"):
+        now[0] += 4
+    now[0] += 8
+    assert first == {"step": 2, "input": 1, "evaluation": 0, "checkpoint": 0}
+    assert times.lap() == {"step": 8, "input": 0, "evaluation": 4, "checkpoint": 0}
+    assert sum(times.lap().values()) == 0
+
+
 def test_trace(tmp_path):
     """Steps 12 and 13 of a run resumed after 10 are in the trace, for TensorBoard and Perfetto."""
     count = jax.jit(lambda state, batch: (state + batch, state))

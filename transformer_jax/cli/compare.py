@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(list(argv))
     if len(arguments.run) < 2:
         raise UserError(f"{arguments.run[0]}: compared with what? name two work directories")
-    places = [_place(text) for text in arguments.run]
+    places = [place_of(text) for text in arguments.run]
     systems = [read_system(*place, arguments.split) for place in places]
     references = _references(places[0][0], arguments.split, arguments.reference)
     check(systems, references)
@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _place(text: str) -> tuple[WorkDir, str | None]:
+def place_of(text: str) -> tuple[WorkDir, str | None]:
+    """Read RUN or RUN@CHECKPOINT."""
     path, at, checkpoint = text.rpartition("@")
     return (WorkDir(path), checkpoint) if at else (WorkDir(text), None)
 

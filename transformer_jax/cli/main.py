@@ -11,6 +11,7 @@ COMMANDS = {
     "inspect": "show what a work directory holds",
     "plan": "tell what a run would take, without training",
     "plot": "draw pictures",
+    "report": "write one page that shows runs, or a sweep",
     "score": "print log-probabilities of given translations",
     "sweep": "train every combination of some settings, and table the scores",
     "translate": "translate text line by line",

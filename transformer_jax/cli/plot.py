@@ -6,6 +6,8 @@ from transformer_jax.cli.arguments import run_command
 
 PICTURES = {
     "attention": "where a translation looks in its source",
+    "curves": "how training went",
+    "sweep": "scores against the fields that a sweep varies",
 }
 
 

@@ -15,6 +15,16 @@ METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
 }
 
 
+def sentence_metric(name: str, config: EvaluationConfig) -> Any:
+    """Return a metric for single sentences: BLEU of one shorter than four words counts what n-grams
+    it has.
+    """
+    metric = METRICS[name](config)
+    if isinstance(metric, BLEU):
+        metric.effective_order = True
+    return metric
+
+
 class Score(NamedTuple):
     """One corpus score, 0 to 100."""
 

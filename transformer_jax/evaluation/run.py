@@ -11,9 +11,10 @@ from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
 from transformer_jax.disk import write_text
 from transformer_jax.evaluation.metrics import Score, exact_match, score
+from transformer_jax.evaluation.sentences import describe
 
 _RESAMPLES = 1000  # sacrebleu's own number
-_MOST_RESAMPLED = 10_000  # sentences
+_MOST_SENTENCES = 10_000  # resampled, and described one by one
 
 
 def digest(lines: Sequence[str]) -> str:
@@ -32,17 +33,19 @@ def evaluate(
     directory: Path,
     progress: Any = iter,
 ) -> dict[str, Any]:
-    """Translate and score; write <split>.<checkpoint>.hyp and .json; return what the JSON holds.
+    """Translate and score; write <split>.<checkpoint>.hyp, .json and .jsonl; return what the JSON
+    holds.
 
-    References are raw text and never pass through the tokenizer.
+    The JSON lines have a row for each sentence, see `sentences.describe`. References are raw text
+    and never pass through the tokenizer.
     """
     translator = trained.translator(decoding)
     found = translator.translate(trained.params, src, progress)
     hypotheses = [item.text for item in found]
     evaluation = trained.experiment.evaluation
     # Resampling takes memory in proportion: too much for a training split.
-    resamples = _RESAMPLES if len(hypotheses) <= _MOST_RESAMPLED else 0
-    scores = score(hypotheses, references, evaluation, resamples)
+    small = len(hypotheses) <= _MOST_SENTENCES
+    scores = score(hypotheses, references, evaluation, _RESAMPLES if small else 0)
     result = {
         "split": split,
         "checkpoint": checkpoint,
@@ -55,11 +58,20 @@ def evaluate(
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    stem = f"{split}.{checkpoint.replace(':', '-')}"
-    write_text(directory / f"{stem}.hyp", "".join(f"{line}\n" for line in hypotheses))
-    write_text(directory / f"{stem}.json", json.dumps(result, indent=2) + "\n")
+    _write(
+        directory, result, hypotheses, describe(trained, src, references, found) if small else []
+    )
     return result
+
+
+def _write(
+    directory: Path, result: dict[str, Any], hypotheses: list[str], rows: list[dict[str, Any]]
+) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    stem = f"{result['split']}.{result['checkpoint'].replace(':', '-')}"
+    write_text(directory / f"{stem}.hyp", "".join(f"{line}\n" for line in hypotheses))
+    write_text(directory / f"{stem}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    write_text(directory / f"{stem}.json", json.dumps(result, indent=2) + "\n")
 
 
 def _told(scored: Score) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig, average_count, parse
 from transformer_jax.data import sources
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.metrics import METRICS
+from transformer_jax.evaluation.metrics import METRICS, sentence_metric
 from transformer_jax.evaluation.run import digest
 from transformer_jax.workdir import WorkDir
 
@@ -141,9 +140,8 @@ def differences(
     one: System, other: System, references: Sequence[str], name: str
 ) -> list[Difference]:
     """Return every sentence with the gain of `other` over `one`, the greatest gain first."""
-    metric = pick(METRICS, name, "--metric")(one.evaluation)
-    if isinstance(metric, BLEU):
-        metric.effective_order = True  # a sentence may be shorter than four words
+    pick(METRICS, name, "--metric")
+    metric = sentence_metric(name, one.evaluation)
     sign = -1 if name == "TER" else 1  # an error rate
 
     def score(line: str, reference: str) -> float:

@@ -20,12 +20,13 @@ from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_fr
 from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
+from transformer_jax.experiments import history
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import together
-from transformer_jax.training.loop import Outcome, Run, restore, train, validation_due
+from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, traced
 from transformer_jax.training.programs import StepPrograms
@@ -115,18 +116,28 @@ def _train(
     if reason is not None and not validation_due(run, start):
         log.info("already finished at step %d: %s", state.step, reason)
         return Outcome.FINISHED
+    return _follow(run, start, prepared, workdir, schedule)
+
+
+def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedule: Any) -> Outcome:
+    """Train from the start on, and tell of it."""
+    config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
+    history.note(workdir, history.started(done, prepared, count_params(start.state.params)))
+    shapes = shapes_from(plan, done, config.steps)
     run.times = Times()
-    done, lines = int(state.step), partial(lines_of, prepared.plan)
-    shapes = shapes_from(prepared.plan, done, config.steps)
     with (
-        Report(workdir, config, schedule, lines, start.host, start.scored) as report,
-        StepPrograms(step, abstract(state), mesh, shapes) as programs,
+        Report(
+            workdir, config, schedule, partial(lines_of, plan), start.host, start.scored, run.times
+        ) as report,
+        StepPrograms(run.step, abstract(start.state), run.mesh, shapes) as programs,
     ):
-        run.step = traced(programs, done, experiment.profile.steps, workdir.path / "profile")
+        steps = run.experiment.profile.steps
+        run.step = traced(programs, done, steps, workdir.path / "profile")
         outcome = train(run, start, report)
+    history.note(workdir, history.ended(report.step, outcome.name.lower(), run.times.lap()))
     log.info(run.times.told())
-    _say_goodbye(outcome, workdir, checkpoints, report)
-    checkpoints.close()
+    _say_goodbye(outcome, workdir, run.checkpoints, report)
+    run.checkpoints.close()
     return outcome
 
 

@@ -1,1 +1,1 @@
-"""Pictures of runs. matplotlib is imported only when one is drawn."""
+"""Pictures of runs, and pages. matplotlib is imported only when a picture is drawn."""

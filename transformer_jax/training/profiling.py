@@ -16,6 +16,7 @@ class Times:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._seconds: dict[str, float] = defaultdict(float)
+        self._lapped: dict[str, float] = {}
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
@@ -24,11 +25,21 @@ class Times:
         yield
         self._seconds[what] += time.monotonic() - began
 
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds so far by activity."""
+        whole = time.monotonic() - self._began
+        seconds = {name: self._seconds[name] for name in ("input", "evaluation", "checkpoint")}
+        return {"step": whole - sum(seconds.values()), **seconds}
+
+    def lap(self) -> dict[str, float]:
+        """Return the seconds since the last lap by activity, rounded: laps add up to all of it."""
+        before, self._lapped = self._lapped, self.seconds()
+        return {name: round(now - before.get(name, 0.0), 3) for name, now in self._lapped.items()}
+
     def told(self) -> str:
         """Return the shares, as in "step 90 %, input 1 %, evaluation 6 %, checkpoint 3 %"."""
-        whole = max(time.monotonic() - self._began, 1e-9)
-        seconds = {name: self._seconds[name] for name in ("input", "evaluation", "checkpoint")}
-        seconds = {"step": whole - sum(seconds.values()), **seconds}
+        seconds = self.seconds()
+        whole = max(sum(seconds.values()), 1e-9)
         shares = ", ".join(f"{name} {value / whole:.1%}" for name, value in seconds.items())
         return f"{whole:.0f} s since the start of training: {shares}"
 

@@ -15,6 +15,7 @@ from transformer_jax.config import TrainingConfig
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.training.board import Board
 from transformer_jax.training.loss import Sums
+from transformer_jax.training.profiling import Times
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.workdir import WorkDir, append_row, cut_rows
 
@@ -58,9 +59,11 @@ class Report:
         lines_of: Callable[[int], list[int]],  # of the training text, in batch number i
         state: dict[str, Any],
         validated: bool = True,
+        times: Times | None = None,
     ) -> None:
         """Go on from a state, dropping the rows after its step and, unless `validated`, the
         validation at its step."""
+        self._times = times or Times()
         self._workdir, self._config, self._schedule = workdir, config, schedule
         self._lines_of = lines_of
         self._writes = jax.process_index() == 0  # the others only keep the sums
@@ -178,7 +181,8 @@ class Report:
             "steps_per_s": round((step - self._clock_step) / seconds, 4),
         }
         self.restart_clock()
-        self._append(self._workdir.timings, {"step": step, "time": time.time(), **rates})
+        timing = {"step": step, "time": time.time(), **rates, "seconds": self._times.lap()}
+        self._append(self._workdir.timings, timing)
         self._to_board(step, "rate", rates)
         told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
         self._bar.update(self._task, completed=step, told=told)

@@ -1,0 +1,314 @@
+"""What a report holds is what lies in the work directories, and gathering it changes nothing."""
+
+import json
+import math
+import re
+import subprocess
+
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+from written import EXPERIMENT, HOSTILE, PLAIN, START, scored, trained, with_field
+
+from transformer_jax.cli import report as command
+from transformer_jax.cli.arguments import Parser, load_config
+from transformer_jax.cli.main import dispatch
+from transformer_jax.config import EvaluationConfig, from_json, parse
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.sentences import picked, sentence_scores, words
+from transformer_jax.experiments import history, runs, sweep_rows, where
+from transformer_jax.experiments.report import gather
+from transformer_jax.plots.page import render, unpack
+from transformer_jax.workdir import WorkDir, append_row, read_rows
+
+REFERENCES = [*PLAIN, *HOSTILE]
+ONE = [line.replace("Hund", "Kater") for line in REFERENCES]
+OTHER = [line.replace("und der", "mit einer") for line in REFERENCES]
+
+
+@pytest.fixture
+def run(tmp_path) -> WorkDir:
+    place = trained(tmp_path / "one")
+    scored(place, HOSTILE + PLAIN, REFERENCES, ONE)
+    return place
+
+
+@pytest.fixture
+def other(tmp_path) -> WorkDir:
+    place = trained(tmp_path / "other", with_field(EXPERIMENT, "model.d_ff", 64), factor=1.25)
+    scored(place, HOSTILE + PLAIN, REFERENCES, OTHER)
+    return place
+
+
+def contents(place: WorkDir) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in place.path.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_numbers_in_the_page_are_those_of_the_files(run):
+    page = unpack(render(gather([(run, None)])))
+    (told,) = page["runs"]
+    rows = read_rows(run.metrics)
+    for group, names in (
+        ("train", ("step", "loss", "nll", "accuracy", "grad_norm", "learning_rate")),
+        ("validation", ("step", "validation_loss", "validation_bleu")),
+    ):
+        for name in names:
+            of = [row for row in rows if names[1] in row]
+            assert told["curves"][group][name] == pytest.approx([r[name] for r in of], rel=1e-5)
+    timings = read_rows(run.timings)
+    rates = told["curves"]["rate"]
+    assert rates["target_tokens_per_s"] == [row["target_tokens_per_s"] for row in timings]
+    assert rates["minutes"] == pytest.approx([row["step"] / 5.0 / 60 for row in timings], rel=1e-5)
+    assert rates["tokens"] == [111 * row["step"] for row in timings]
+    written = json.loads((run.eval / "test.best.json").read_text())
+    (evaluation,) = told["evaluations"]
+    assert evaluation["scores"] == written["scores"]
+    ratio = sacrebleu.BLEU().corpus_score(ONE, [REFERENCES]).ratio
+    assert evaluation["length_ratio"] == pytest.approx(ratio, abs=5e-4)
+    assert told["seconds"] == {"step": 84.0, "input": 10.5, "evaluation": 9.0, "checkpoint": 5.2}
+    rows = read_rows(run.eval / "test.best.jsonl", "line")
+    assert len(page["sentences"]) == len(rows)
+    for sentence, row in zip(page["sentences"], rows, strict=True):
+        assert (sentence["source"], sentence["reference"]) == (row["source"], row["reference"])
+        (system,) = sentence["systems"]
+        for key in ("hypothesis", "BLEU", "chrF"):
+            assert system[key] == row[key]
+        assert system.get("attention") == row.get("attention")
+
+
+def test_facts_are_those_of_the_last_start(run):
+    (told,) = gather([(run, None)])["runs"]
+    facts = told["facts"]
+    for key in ("command", "commit", "parameters", "pairs"):
+        assert facts[key] == START[key]
+    assert facts["machine"] == "1 cpu; a processor, 2 cores, 8 GiB; Linux"
+    assert (facts["steps"], facts["tokens"], facts["state"]) == (200, 22200, "finished")
+    assert facts["minutes"] == pytest.approx(200 / 5 / 60)
+    assert facts["validation"]["bleu"] == 22.0
+    append_row(run.history, {"step": 200, "event": "start", "time": 1.0, **START, "pairs": 1})
+    assert runs.facts(runs.read(run))["pairs"] == 1
+
+
+def test_half_written_lines_change_nothing_and_nothing_is_written(run):
+    whole = gather([(run, None)])
+    for path in (run.metrics, run.timings, run.history):
+        with open(path, "a") as file:
+            file.write('{"step": 210, "lo')
+    before = contents(run)
+    assert gather([(run, None)])["runs"] == whole["runs"]
+    assert contents(run) == before
+
+
+def test_a_run_that_is_going_on_has_a_report(tmp_path):
+    place = trained(tmp_path / "going", steps=70)
+    (told,) = gather([(place, None)])["runs"]
+    assert told["facts"]["steps"] == 70
+    assert told["facts"]["state"].startswith("running or interrupted; last row ")
+    assert told["evaluate"].endswith("--checkpoint=best --split=test")
+
+
+def test_a_directory_without_history_tells_a_command_that_repeats_it(run):
+    run.history.unlink()
+    facts = runs.facts(runs.read(run))
+    assert not facts["recorded"]
+    assert facts["machine"] is None
+    parser = Parser("")
+    parser.add_argument("--config")
+    parser.add_argument("--workdir")
+    words_ = subprocess.run(["sh", "-c", f"printf '%s\\n' {facts['command']}"],
+                            capture_output=True, text=True).stdout.split("\n")[2:-1]  # fmt: skip
+    known, overrides = parser.read(words_)
+    assert parse(load_config(known.config, overrides)) == EXPERIMENT
+
+
+def test_two_runs_are_tested_and_laid_side_by_side(run, other):
+    report = gather([(run, None), (other, None)])
+    assert report["title"] == "Runs one and other compared"
+    assert {test["metric"] for test in report["tests"]} == {"BLEU", "chrF"}
+    assert all(test["system"] == 1 and 0 < test["p"] <= 1 for test in report["tests"])
+    for sentence, one, two in zip(report["sentences"], ONE, OTHER, strict=True):
+        assert [system["hypothesis"] for system in sentence["systems"]] == [one, two]
+    assert ["model.d_ff", "64", "2048"] in report["runs"][1]["settings"]
+
+
+def test_runs_scored_on_other_references_are_not_laid_side_by_side(run, tmp_path):
+    place = trained(tmp_path / "else")
+    scored(place, PLAIN, PLAIN, PLAIN)
+    report = gather([(run, None), (place, None)])
+    assert [system["run"] for system in report["systems"]] == [0]
+
+
+def test_another_checkpoint_and_split(run):
+    scored(run, PLAIN, PLAIN, PLAIN, checkpoint="average:5")
+    scored(run, PLAIN, PLAIN, ONE[: len(PLAIN)], split="validation")
+    report = gather([(run, None), (run, "average:5")], "test")
+    assert report["title"] == "Runs one and one@average:5 compared"
+    assert len(gather([(run, None)], "validation")["sentences"]) == len(PLAIN)
+
+
+# --- where ----------------------------------------------------------------------------------------
+
+
+def rows_of(hypotheses) -> list[dict]:
+    scores = sentence_scores(hypotheses, REFERENCES, EvaluationConfig())
+    return [
+        {"line": i, "reference": r, "hypothesis": h, "seen": [len(w) for w in words(r)], **s}
+        for i, (r, h, s) in enumerate(zip(REFERENCES, hypotheses, scores, strict=True), 1)
+    ]
+
+
+@pytest.mark.parametrize("by", [where.by_length, where.by_rarest_word])
+def test_groups_are_scored_as_sacrebleu_scores_them(by):
+    systems = [rows_of(ONE), rows_of(OTHER)]
+    found = by(systems)
+    for number in (0, 1):
+        groups = [row for row in found if row["system"] == number]
+        known = [row for row in systems[0] if by is where.by_length or row["seen"]]
+        assert sum(row["count"] for row in groups) == len(known)
+    row = next(row for row in found if row["label"] == "6–10" or row["label"] == "2–10")
+    members = [
+        r for r in systems[0]
+        if (6 <= len(r["seen"]) <= 10 if by is where.by_length else min(r["seen"], default=0) >= 2)
+        and (by is where.by_length or min(r["seen"]) <= 10)
+    ]  # fmt: skip
+    expected = sacrebleu.corpus_bleu([r["hypothesis"] for r in members],
+                                     [[r["reference"] for r in members]])  # fmt: skip
+    assert (row["count"], row["BLEU"]) == (len(members), pytest.approx(expected.score, abs=0.01))
+    assert row["length ratio"] == pytest.approx(expected.ratio, abs=1e-3)
+    assert row["chrF"] == pytest.approx(sum(r["chrF"] for r in members) / len(members), abs=0.01)
+
+
+def test_words_found_by_hand():
+    row = {"reference": "a b b c", "hypothesis": "b x a, b b", "seen": [0, 3, 3, 5000]}
+    assert [(r["label"], r["count"], r["found"]) for r in where.words_found([[row]])] == [
+        ("0", 1, 100.0), ("2–10", 2, 100.0), (">1000", 1, 0.0)
+    ]  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.sampled_from("abcd"), max_size=12)
+)
+def test_what_is_not_marked_is_in_both(one, other):
+    missing, extra = where.marks(" ".join(one), " ".join(other))
+    kept = [word for i, word in enumerate(one) if i not in missing]
+    assert kept == [word for i, word in enumerate(other) if i not in extra]
+    if one == other:
+        assert missing == extra == []
+
+
+def test_picked_are_the_best_the_worst_and_random_ones():
+    rows = rows_of(ONE)
+    found = picked(rows)
+    scores = [row["chrF"] for row in rows]
+    assert {scores[i] for i in found["best"]} == set(sorted(scores, reverse=True)[:8])
+    assert sorted(scores[i] for i in found["worst"]) == sorted(scores)[:8]
+    assert len(set(found["random"])) == 8
+    assert found["random"] == picked(rows_of(OTHER))["random"]
+    assert [len(kind) for kind in picked(rows[:3]).values()] == [3, 3, 3]
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+
+
+def test_the_points_of_a_sweep_are_found_again(tmp_path):
+    for d_ff, factor in ((32, 1.5), (64, 1.0)):
+        for seed in (1, 2):
+            experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
+            trained(tmp_path / f"s/model.d_ff={d_ff},seed={seed}", experiment, factor=factor)
+    report = gather([(WorkDir(tmp_path / "s"), None)])
+    sweep = report["sweep"]
+    assert (sweep["fields"], sweep["by"]) == (["model.d_ff", "seed"], "validation BLEU")
+    best, *_, last = sweep["rows"]
+    assert best["settings"]["model.d_ff"], last["settings"]["model.d_ff"] == (64, 32)
+    assert best["measured"]["validation BLEU"] == 22.0
+    assert [run["whole"] for run in report["runs"]] == [True, False, False, False]
+    rows = sweep_rows.tabulated(tmp_path / "s", "test")
+    assert [row.settings for row in rows] == [{"model.d_ff": "64"}, {"model.d_ff": "32"}]
+    assert rows[0].measured["validation BLEU"] == [22.0, 22.0]
+
+
+def test_variants_have_their_published_figures(tmp_path):
+    for variant, d_ff in (("base", 32), ("C-wide", 64)):
+        trained(tmp_path / f"s/{variant}", with_field(EXPERIMENT, "model.d_ff", d_ff))
+    (tmp_path / "s/table.csv").write_text(
+        "variant,parameters,published BLEU,seeds,state\nC-wide,1,25.7,1,\nbase,1,,1,\n"
+    )
+    sweep = gather([(WorkDir(tmp_path / "s"), None)])["sweep"]
+    assert sweep["fields"] == ["variant", "model.d_ff"]
+    figures = {row["settings"]["variant"]: row["published"] for row in sweep["rows"]}
+    assert figures == {"base": {}, "C-wide": {"published BLEU": 25.7}}
+    rows = sweep_rows.tabulated(tmp_path / "s", "test")
+    assert [row.settings for row in rows] == [{"variant": "C-wide"}, {"variant": "base"}]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_page(run, tmp_path, capsys):
+    output = tmp_path / "new/place/report.html"
+    assert dispatch(["report", str(run.path), f"--output={output}"]) == 0
+    assert f"written to {output}, " in capsys.readouterr().out
+    assert unpack(output.read_text())["title"] == "Run one"
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["nowhere"], "nowhere: no config.json here; train first"),
+        (["empty"], "empty: holds neither metrics nor scores yet; wait for the first row"),
+        (["one", "--output=one"], "--output=one: is a directory; name a file"),
+        (["one", "--output=one/config.json/x.html"], "x.html cannot be written: File exists"),
+        (["one", "sweep"], "sweep: is a sweep; give it a report of its own"),
+        (["damaged"], r"damaged/metrics.jsonl:2: damaged; mend or delete this line"),
+        (["unscored"], r"unscored/eval/test.best.json: damaged; run eval.py again, or delete it"),
+    ],
+)
+def test_what_has_no_report(argv, told, run, tmp_path, monkeypatch):
+    empty = trained(tmp_path / "empty")
+    empty.metrics.unlink()
+    trained(tmp_path / "sweep/model.d_ff=1")
+    damaged = trained(tmp_path / "damaged")
+    damaged.metrics.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
+    unscored = trained(tmp_path / "unscored")
+    unscored.eval.mkdir()
+    (unscored.eval / "test.best.json").write_text('{"split": "te')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=told):
+        command.main(argv)
+    assert not list(tmp_path.rglob("*.html"))
+
+
+# --- what a start is noted with -------------------------------------------------------------------
+
+
+def test_versions_commit_and_machine():
+    versions = history.versions()
+    assert {"python", "jax", "transformer-jax"} <= versions.keys()
+    commit = history.commit()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    if head.returncode == 0:
+        assert commit is not None
+        assert commit.removesuffix("-dirty") == head.stdout.strip()
+    machine = history.machine()
+    assert machine["memory"] > 2**28
+    assert re.match(r"\d+ \w+", machine["devices"])
+    assert math.isfinite(machine["cores"])
+
+
+def test_what_the_disk_does_not_take_stops_no_training(tmp_path, caplog):
+    place = WorkDir(tmp_path / "gone")
+    history.note(place, {"step": 1})
+    assert "history.jsonl: not written (No such file or directory)" in caplog.text
+    place.path.mkdir()
+    place.history.write_text('{"step": 1}\n{"st')  # by a start that was killed
+    history.note(place, {"step": 2})
+    assert [row["step"] for row in read_rows(place.history)] == [1, 2]
+
+
+def test_config_json_of_the_fixture_is_whole(run):
+    assert from_json(run.config.read_text()) == EXPERIMENT

@@ -1,0 +1,41 @@
+"""transformer-jax plot curves RUN ... --output=FILE"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.choices import pick
+from transformer_jax.cli.arguments import Parser
+from transformer_jax.errors import UserError
+from transformer_jax.plots.curves import ACROSS, TITLES, draw
+from transformer_jax.plots.picture import check_suffix
+from transformer_jax.workdir import WorkDir
+
+
+def main(argv: Sequence[str]) -> int:
+    """Draw the curves of runs, and return the exit code."""
+    parser = Parser("Draw training curves of each --workdir, for print in black and white too.")
+    add = parser.add_argument
+    add("run", nargs="+", help="work directories")
+    add("--measures", default="loss,validation_loss,validation_bleu", metavar="A,B",
+        help=f"of {', '.join(TITLES)}; default: loss,validation_loss,validation_bleu")  # fmt: skip
+    add("--across", choices=tuple(ACROSS), default="step", help="default: step")
+    add("--log", action="store_true", help="logarithmic upwards")
+    add("--output", required=True, type=Path, help="a .svg, .pdf or .png file")
+    arguments = parser.parse_args(list(argv))
+    check_suffix(arguments.output, "--output")
+    measures = arguments.measures.split(",")
+    for measure in measures:
+        pick(TITLES, measure, "--measures")
+
+    from transformer_jax.experiments import report, runs
+
+    found = report.named([runs.read(WorkDir(path)) for path in arguments.run])
+    curves = {run.name: runs.curves(run) for run in found}
+    for measure in measures:
+        columns = [group[measure] for run in curves.values() for group in run.values()
+                   if measure in group]  # fmt: skip
+        if all(value is None for column in columns for value in column):
+            raise UserError(f"--measures={measure}: no run has any yet; leave it out")
+    draw(curves, arguments.output, measures, arguments.across, arguments.log)
+    print(f"written to {arguments.output.absolute()}")
+    return 0

@@ -1,0 +1,38 @@
+"""transformer-jax report RUN[@CHECKPOINT] ... [--output=report.html]"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.cli.arguments import Parser
+from transformer_jax.cli.compare import place_of
+from transformer_jax.disk import write_text, writing
+from transformer_jax.errors import UserError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write one page that shows a run, several, or a sweep, and return the exit code."""
+    parser = Parser(
+        "Write one page, for any browser and without a network, that shows what train.py and\n"
+        "eval.py left in each --workdir: what was trained, curves, scores, sentences. Several are\n"
+        "compared; of a sweep's directory its points are. A run may be going on meanwhile."
+    )
+    add = parser.add_argument
+    add("run", nargs="+", metavar="RUN[@CHECKPOINT]",
+        help="work directories, or the directory of one sweep; checkpoint: best, last, a step or "
+        "average:N, default: the config's")  # fmt: skip
+    add("--split", help="whose sentences are shown; default: test, if that was scored")
+    add("--output", type=Path, default=Path("report.html"), help="default: report.html")
+    arguments = parser.parse_args(list(argv))
+    output: Path = arguments.output
+    if output.is_dir():
+        raise UserError(f"--output={output}: is a directory; name a file")
+
+    from transformer_jax.experiments.report import gather
+    from transformer_jax.plots.page import render
+
+    page = render(gather([place_of(text) for text in arguments.run], arguments.split))
+    with writing(f"--output={output}", output.absolute().parent):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_text(output, page)
+    print(f"written to {output.absolute()}, {len(page.encode()) / 1e6:.1f} MB")
+    return 0

@@ -1,0 +1,121 @@
+"""What there is to know of each sentence of an evaluation: scores, how rare its words are, and of a
+few the attention.
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEUScore
+
+from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.config import DataConfig, EvaluationConfig
+from transformer_jax.data import sources
+from transformer_jax.decoding.attention import cross_attention
+from transformer_jax.decoding.translation import Translation
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import sentence_metric
+
+_PICKED = 8  # sentences of each kind whose attention is kept
+_MOST_PIECES = 80  # of a side whose attention is kept
+_MOST_COUNTED = 1_000_000  # training lines
+
+
+def describe(
+    trained: TrainedModel,
+    src: Sequence[str],
+    references: Sequence[str],
+    found: Sequence[Translation],
+) -> list[dict[str, Any]]:
+    """Return a row for each sentence.
+
+    line                              from 1
+    source reference hypothesis       text
+    BLEU chrF                         of the sentence alone, 0 to 100
+    counts                            for the BLEU of several: its n-grams that the reference has,
+                                      n = 1 to 4, all its n-grams, its words, the reference's words
+    seen                              how often the training text has each word of the reference;
+                                      absent where that text cannot be read
+    attention                         cross-attention of the best, the worst and some random ones:
+                                      source and target pieces, weights [L N T S] in thousandths
+    """
+    hypotheses = [item.text for item in found]
+    scores = sentence_scores(hypotheses, references, trained.experiment.evaluation)
+    seen = training_counts(trained.experiment.data, references)
+    rows: list[dict[str, Any]] = []
+    for i, scored in enumerate(scores):
+        texts = {"source": src[i], "reference": references[i], "hypothesis": hypotheses[i]}
+        rows.append({"line": i + 1, **texts, **scored})
+        if seen is not None:
+            rows[i]["seen"] = [seen[word] for word in words(references[i])]
+    if not isinstance(trained, TrainedEnsemble):  # whose members look at different places
+        for i in sorted({i for kind in picked(rows).values() for i in kind}):
+            attention = _attention(trained, src[i], found[i])
+            if attention is not None:
+                rows[i]["attention"] = attention
+    return rows
+
+
+def words(line: str) -> list[str]:
+    """Return the words of a line, without punctuation."""
+    return re.findall(r"\w+", line)
+
+
+def sentence_scores(
+    hypotheses: Sequence[str], references: Sequence[str], config: EvaluationConfig
+) -> list[dict[str, Any]]:
+    """Return BLEU and chrF of each sentence alone, and what `corpus_bleu` takes."""
+    bleu, chrf = (sentence_metric(name, config) for name in ("BLEU", "chrF"))
+    found = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        one = bleu.sentence_score(hypothesis, [reference])
+        other = chrf.sentence_score(hypothesis, [reference])
+        scores = {"BLEU": round(one.score, 2), "chrF": round(other.score, 2)}
+        found.append({**scores, "counts": [*one.counts, *one.totals, one.sys_len, one.ref_len]})
+    return found
+
+
+def corpus_bleu(counts: Sequence[Sequence[int]]) -> BLEUScore:
+    """Return the BLEU of several sentences, whose `counts` these are."""
+    sums = np.sum(counts, axis=0).tolist()
+    return BLEU.compute_bleu(sums[:4], sums[4:8], sums[8], sums[9], smooth_method="exp")
+
+
+def picked(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    """Return the numbers, from 0, of the sentences with the best and the worst chrF, of those alike
+    the longest, and of random ones, the same for every system.
+    """
+    order = sorted(
+        range(len(rows)), key=lambda i: (-rows[i]["chrF"], -len(rows[i]["reference"]), i)
+    )
+    worst = sorted(order, key=lambda i: (rows[i]["chrF"], -len(rows[i]["reference"]), i))
+    drawn = random.Random(0).sample(range(len(rows)), min(_PICKED, len(rows)))
+    return {"best": order[:_PICKED], "worst": worst[:_PICKED], "random": sorted(drawn)}
+
+
+def training_counts(data: DataConfig, references: Sequence[str]) -> Counter[str] | None:
+    """Return how often the target side of the training text has each word of the references; None
+    if it cannot be read. Of a very large text evenly spread lines are counted.
+    """
+    try:
+        text = sources.load(data, "train").tgt
+    except UserError:
+        return None
+    wanted = {word for line in references for word in words(line)}
+    counts: Counter[str] = Counter()
+    for line in text[:: -(-len(text) // _MOST_COUNTED)]:
+        counts.update(word for word in words(line) if word in wanted)
+    return counts
+
+
+def _attention(trained: TrainedModel, source: str, found: Translation) -> dict[str, Any] | None:
+    (ids,) = trained.tokenizers.src.encode([source])
+    if not found.ids or max(len(ids), len(found.ids)) > _MOST_PIECES:
+        return None
+    seen = cross_attention(trained.model, trained.params, trained.tokenizers, ids, found.ids)
+    weights = (1000 * seen.weights).round().astype(int).tolist()
+    return {"source": seen.source, "target": seen.target, "weights": weights}

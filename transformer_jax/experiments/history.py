@@ -1,0 +1,109 @@
+"""history.jsonl: what each start of a training ran on, and how it ended.
+
+Two rows for each start of the trainer. One that was killed leaves the first alone.
+"""
+
+import importlib.metadata
+import logging
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from transformer_jax.errors import UserError
+from transformer_jax.experiments.prepare import Prepared
+from transformer_jax.workdir import WorkDir, append_row, cut_rows
+
+log = logging.getLogger("transformer_jax")
+
+_SOURCE = Path(__file__).parents[2]
+_LIBRARIES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
+
+
+def started(step: int, prepared: Prepared, parameters: int) -> dict[str, Any]:
+    """Return the row of a start: the command, the code, the machine, the sizes."""
+    program, *arguments = sys.orig_argv
+    tokenizers = prepared.tokenizers
+    return {
+        "step": step,
+        "event": "start",
+        "time": time.time(),
+        "command": shlex.join([Path(program).name, *arguments]),
+        "commit": commit(),
+        "versions": versions(),
+        "machine": machine(),
+        "parameters": parameters,
+        "pairs": len(prepared.selection.pairs),
+        "steps_an_epoch": len(prepared.plan),
+        "vocabulary": [tokenizers.src.size, tokenizers.tgt.size],
+    }
+
+
+def ended(step: int, outcome: str, seconds: dict[str, float]) -> dict[str, Any]:
+    """Return the row of an end; `seconds` by activity since the last row of timings.jsonl."""
+    now = time.time()
+    return {"step": step, "event": "end", "time": now, "outcome": outcome, "seconds": seconds}
+
+
+def note(workdir: WorkDir, row: dict[str, Any]) -> None:
+    """Append a row, in the first process alone. What the disk does not take is left out: training
+    goes on."""
+    if jax.process_index() != 0:
+        return
+    try:
+        with suppress(UserError):  # a line that somebody damaged stays as it is
+            cut_rows(workdir.history, lambda _: True)  # drops what a crash left half-written
+        append_row(workdir.history, row)
+    except OSError as error:
+        log.warning("%s: not written (%s)", workdir.history, error.strerror)
+
+
+def commit() -> str | None:
+    """Return the commit of this source tree, "-dirty" after it if files differ from it; None if it
+    is no git checkout."""
+    if not (_SOURCE / ".git").exists():
+        return None
+    ask = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(ask, cwd=_SOURCE, capture_output=True, text=True, timeout=10)
+        return done.stdout.strip() or None
+    return None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of this package and of what its results depend on."""
+    found = {"python": platform.python_version()}
+    for name in ("transformer-jax", *_LIBRARIES):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return the accelerators, the processor, its cores and the memory in bytes."""
+    return {
+        "devices": f"{jax.device_count()} {jax.devices()[0].device_kind}",
+        "processes": jax.process_count(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.platform(terse=True),
+    }
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        if named:
+            return named[1]
+    return platform.processor() or platform.machine()

@@ -1,0 +1,160 @@
+"""All that a report shows, gathered from work directories as plain data: no model, no drawing."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import EvaluationConfig, parse
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.sentences import picked
+from transformer_jax.experiments import runs, sweep_rows, where
+from transformer_jax.experiments.compare import System, paired_tests
+from transformer_jax.experiments.runs import Run
+from transformer_jax.workdir import WorkDir, read_rows
+
+_MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
+_SHOWN: tuple[str, ...] = ("hypothesis", "BLEU", "chrF", "attention")  # of a sentence's row
+
+
+def gather(
+    places: Sequence[tuple[WorkDir, str | None]], split: str | None = None
+) -> dict[str, Any]:
+    """Return the contents of a report about runs, or about one sweep.
+
+    `places` are work directories with the checkpoint whose translations of `split` are shown, None
+    for the one that eval.py takes by default; or the directory of a sweep alone. Without a split it
+    is test, if that was scored or nothing was.
+
+    Raises:
+      UserError: if one of them holds nothing of the kind.
+    """
+    swept = [place for place, _ in places if sweep_rows.is_sweep(place.path)]
+    if swept and len(places) > 1:
+        raise UserError(f"{swept[0].path}: is a sweep; give it a report of its own")
+    sweep = None
+    if swept:
+        points = sweep_rows.points(swept[0].path)
+        split = split or _scored_split([point.workdir for point in points])
+        sweep, all_runs = sweep_rows.rows(points, swept[0].path, split)
+        told = all_runs[:1]  # the best one
+    else:
+        told = all_runs = named([runs.read(*place) for place in places])
+        split = split or _scored_split([run.workdir for run in told])
+    return {
+        "title": f"Sweep {swept[0].path.name}" if swept else _title(all_runs),
+        "made": time.strftime("%Y-%m-%d %H:%M %Z"),
+        "split": split,
+        "runs": [_run(run, run in told, split) for run in all_runs],
+        "sweep": sweep,
+        **_systems(told, split),
+    }
+
+
+def _scored_split(workdirs: Sequence[WorkDir]) -> str:
+    scored = [told["split"] for workdir in workdirs for told in runs.evaluations(workdir)]
+    return "test" if "test" in scored or not scored else scored[0]
+
+
+def _title(told: Sequence[Run]) -> str:
+    *others, last = [run.name for run in told]
+    return f"Runs {', '.join(others)} and {last} compared" if others else f"Run {last}"
+
+
+def named(found: list[Run]) -> list[Run]:
+    """Tell runs apart whose directories have the same name."""
+    names = [run.name for run in found]
+    return [
+        run if names.count(run.name) == 1
+        else dataclasses.replace(run, name=f"{run.workdir.path.parent.name}/{run.name}")
+        for run in found
+    ]  # fmt: skip
+
+
+def _run(run: Run, whole: bool, split: str) -> dict[str, Any]:
+    """Return what is shown of a run; of a sweep's points, but for the best, the curves alone."""
+    told: dict[str, Any] = {"name": run.name, "curves": runs.curves(run), "whole": whole}
+    if whole:
+        command = f"python eval.py --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
+        command += f" --split={split}"
+        told |= {
+            "facts": runs.facts(run), "settings": runs.settings(run), "seconds": runs.seconds(run),
+            "evaluations": runs.evaluations(run.workdir), "evaluate": command,
+            "checkpoint": run.checkpoint,
+        }  # fmt: skip
+    return told
+
+
+# --- translations of one split --------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scored:
+    """A run's translations of the split."""
+
+    number: int  # of the run
+    name: str
+    told: dict[str, Any]  # what eval.py wrote
+    rows: list[dict[str, Any]]  # one a sentence
+
+
+def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
+    """Return the systems with translations of the first one's references, and what they show."""
+    found = [
+        _Scored(number, run.name, evaluation, rows)
+        for number, run in enumerate(told)
+        for evaluation in runs.evaluations(run.workdir)
+        if (evaluation["split"], evaluation["checkpoint"]) == (split, run.checkpoint)
+        # Those of an older version have none, those of very many sentences neither.
+        and (rows := read_rows(Path(evaluation["sentences_file"]), "line"))
+        and len(rows) == evaluation["sentences"]
+    ]
+    found = [system for system in found if _alike(system, found[0])]
+    if not found:
+        return {"systems": [], "tests": [], "groups": {}, "sentences": [], "picked": {}}
+    config = parse(found[0].told["evaluation"], EvaluationConfig, "evaluation")
+    systems = [system.rows for system in found]
+    return {
+        "systems": [{"run": system.number, "name": system.name} for system in found],
+        "tests": _tests(found, config),
+        "groups": {"length": where.by_length(systems),
+                   "rarest": where.by_rarest_word(systems),
+                   "words": where.words_found(systems)},
+        "sentences": [_sentence(rows) for rows in zip(*systems, strict=True)],
+        "picked": picked(systems[0]),
+    }  # fmt: skip
+
+
+def _alike(one: _Scored, other: _Scored) -> bool:
+    """Say whether two were scored on the same references by the same protocol."""
+    return all(one.told[key] == other.told[key] for key in ("references", "evaluation"))
+
+
+def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str, Any]]:
+    """Return the paired bootstrap tests of each system against the first."""
+    if len(found) < 2 or len(found[0].rows) > _MOST_TESTED:
+        return []
+    systems = [
+        System(f"{i}", [row["hypothesis"] for row in system.rows], "", config)
+        for i, system in enumerate(found)
+    ]
+    references = [row["reference"] for row in found[0].rows]
+    results = paired_tests(systems, references, ("BLEU", "chrF"), ("bs",))
+    return [
+        {"system": int(result.system), "metric": result.metric, "p": result.p_values["bs"]}
+        for result in results
+        if result.p_values
+    ]
+
+
+def _sentence(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a sentence and what each system made of it."""
+    told: list[dict[str, Any]] = []
+    for row in rows:
+        missing, extra = where.marks(row["reference"], row["hypothesis"])
+        kept = {key: row[key] for key in _SHOWN if key in row}
+        told.append({**kept, "missing": missing, "extra": extra})
+    first = rows[0]
+    return {"line": first["line"], "source": first["source"], "reference": first["reference"],
+            "systems": told}  # fmt: skip

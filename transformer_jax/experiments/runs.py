@@ -1,0 +1,233 @@
+"""What a work directory tells of its run, read while the trainer may be writing there."""
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.config import Experiment, differences
+from transformer_jax.errors import UserError
+from transformer_jax.experiments import table
+from transformer_jax.experiments.points import Point, shown
+from transformer_jax.workdir import WorkDir, read_rows
+
+Rows = list[dict[str, Any]]
+
+_MOST_POINTS = 1000  # of a curve
+ACTIVITIES = ("step", "input", "evaluation", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A work directory, and which of its checkpoints is spoken of."""
+
+    name: str
+    workdir: WorkDir
+    experiment: Experiment
+    checkpoint: str  # best, last, a step or average:N
+
+    @cached_property
+    def metrics(self) -> Rows:
+        return read_rows(self.workdir.metrics)
+
+    @cached_property
+    def timings(self) -> Rows:
+        return read_rows(self.workdir.timings)
+
+    @cached_property
+    def history(self) -> Rows:
+        return read_rows(self.workdir.history)
+
+    @cached_property
+    def point(self) -> Point:
+        """The run as a sweep sees it."""
+        return Point("", {}, self.experiment, self.workdir, ())
+
+
+def read(workdir: WorkDir, checkpoint: str | None = None, name: str | None = None) -> Run:
+    """Return a run; None takes the checkpoint that eval.py does by default.
+
+    Raises:
+      UserError: if there is none, or nothing of it to be seen yet.
+    """
+    experiment = workdir.experiment()
+    run = Run(
+        name or workdir.path.name + (f"@{checkpoint}" if checkpoint else ""),
+        workdir, experiment, checkpoint or experiment.evaluation.checkpoint,
+    )  # fmt: skip
+    if not run.metrics and not evaluations(workdir):
+        raise UserError(
+            f"{workdir.path}: holds neither metrics nor scores yet; wait for the first row of "
+            "metrics.jsonl, or check the path"
+        )
+    return run
+
+
+# --- what was trained, on what, how far -----------------------------------------------------------
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """Return what an abstract of the run says."""
+    experiment, started = run.experiment, _last_start(run)
+    trained = [row for row in run.metrics if "loss" in row]
+    data, tokenizer = experiment.data, experiment.tokenizer
+    return {
+        "model": _model(experiment),
+        "parameters": started.get("parameters") or table.parameters(run.point),
+        "source_language": data.source_language,
+        "target_language": data.target_language,
+        "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
+        "splits": {name: shown(getattr(data, name)) for name in ("train", "validation", "test")},
+        "pairs": started.get("pairs"),
+        "tokenizer": f"{tokenizer.algorithm}, {'one vocabulary' if tokenizer.joint else 'two'}, "
+        f"at most {tokenizer.vocab_size:,} pieces",
+        "steps": trained[-1]["step"] if trained else None,
+        "steps_planned": experiment.training.steps,
+        "tokens": trained[-1]["target_tokens"] if trained else None,
+        "steps_an_epoch": started.get("steps_an_epoch"),
+        "minutes": table.training_minutes(run.point),
+        "state": state(run),
+        "validation": table.best_validation(run.point),
+        "seed": experiment.seed,
+        "machine": _machine(started.get("machine")),
+        "versions": ", ".join(f"{k} {v}" for k, v in started.get("versions", {}).items()) or None,
+        "commit": started.get("commit"),
+        "command": started.get("command") or command(run),
+        "recorded": bool(started),
+        "workdir": str(run.workdir.path),
+    }  # fmt: skip
+
+
+def state(run: Run) -> str:
+    """Return how far a run is: what its trainer noted last, else what its rows tell."""
+    step = max((row["step"] for row in run.metrics), default=0)
+    if run.history and run.history[-1]["event"] == "end":
+        return str(run.history[-1]["outcome"])
+    if step >= run.experiment.training.steps:
+        return "finished"
+    heard = [row["time"] for row in [*run.timings[-1:], *run.history[-1:]] if "time" in row]
+    ago = f"; last row {_ago(time.time() - max(heard))} before this page" if heard else ""
+    return f"running or interrupted{ago}"
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} seconds"
+
+
+def command(run: Run) -> str:
+    """Return a command that trains the same, written from config.json."""
+    changed = differences(Experiment(), run.experiment)
+    words = ["python", "train.py", "--config=configs/base.py", f"--workdir=runs/{run.name}"]
+    changed.pop("data.how_to_get", None)  # told, not used
+    for path, (_, value) in changed.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words.append(f"--config.{path}={text}")
+    return shlex.join(words)
+
+
+def settings(run: Run) -> list[list[str]]:
+    """Return [path, value, default] of the fields that differ from the defaults."""
+    changed = differences(Experiment(), run.experiment)
+    return [[path, shown(value), shown(default)] for path, (default, value) in changed.items()]
+
+
+def _last_start(run: Run) -> dict[str, Any]:
+    return next((row for row in reversed(run.history) if row["event"] == "start"), {})
+
+
+def _model(experiment: Experiment) -> str:
+    c = experiment.model
+    return (
+        f"{c.num_encoder_layers} encoder and {c.num_decoder_layers} decoder layers, "
+        f"d_model {c.d_model}, d_ff {c.d_ff}, {c.num_heads} heads, {c.residual}, dropout "
+        f"{c.dropout_rate:g}, {c.compute_dtype}"
+    )
+
+
+def _machine(told: dict[str, Any] | None) -> str | None:
+    if told is None:
+        return None
+    several = f" of {told['processes']} processes" if told["processes"] > 1 else ""
+    return (
+        f"{told['devices']}{several}; {told['processor']}, {told['cores']} cores, "
+        f"{told['memory'] / 2**30:.0f} GiB; {told['system']}"
+    )
+
+
+# --- curves and times -----------------------------------------------------------------------------
+
+
+def curves(run: Run) -> dict[str, Any]:
+    """Return columns: of the rows of training, of the validations, and of the rates."""
+    steps = [0, *(row["step"] for row in run.timings)]
+    minutes = [0.0]
+    for before, row in zip(steps, run.timings, strict=False):
+        minutes.append(minutes[-1] + (row["step"] - before) / max(row["steps_per_s"], 1e-4) / 60)
+    trained = [row for row in run.metrics if "loss" in row]
+    tokens = [0, *(row["target_tokens"] for row in trained)]
+    token_steps = [0, *(row["step"] for row in trained)]
+
+    def columns(rows: Rows, *names: str) -> dict[str, list]:
+        rows = _thinned([row for row in rows if names[0] in row])
+        at = [row["step"] for row in rows]
+        places = {"step": at, "minutes": _rounded(np.interp(at, steps, minutes)),
+                  "tokens": _rounded(np.interp(at, token_steps, tokens))}  # fmt: skip
+        return places | {name: _rounded([row.get(name) for row in rows]) for name in names}
+
+    return {
+        "train": columns(run.metrics, "loss", "nll", "accuracy", "grad_norm", "learning_rate"),
+        "validation": columns(run.metrics, "validation_loss", "validation_bleu"),
+        "rate": columns(run.timings, "target_tokens_per_s"),
+    }
+
+
+def seconds(run: Run) -> dict[str, float]:
+    """Return the seconds of a run by activity; {} where they were not recorded."""
+    parts = [row["seconds"] for row in [*run.timings, *run.history] if "seconds" in row]
+    return {name: round(sum(part[name] for part in parts), 1) for name in ACTIVITIES if parts}
+
+
+def _thinned(rows: Rows) -> Rows:
+    stride = -(-len(rows) // _MOST_POINTS) or 1
+    return rows[::-1][::stride][::-1]  # the last one stays
+
+
+def _rounded(values: Sequence[Any]) -> list[float | None]:
+    return [None if value is None else float(f"{value:.6g}") for value in values]
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
+    """Return what eval.py wrote of each split and checkpoint, without the sentences.
+
+    Raises:
+      UserError: if a file is damaged.
+    """
+    found = []
+    for path in sorted(workdir.eval.glob("*.json")):
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            lengths = re.search(r"ratio = ([\d.]+)", " ".join(told["details"]))
+            keys = ("split", "checkpoint", "steps", "sentences", "scores", "exact_match")
+            kept = {key: told[key] for key in keys}
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: damaged; run eval.py again, or delete it") from None
+        beam = told.get("decoding", {}).get("beam_size")
+        found.append(
+            {**kept, "length_ratio": float(lengths[1]) if lengths else None, "beam_size": beam,
+             "evaluation": told.get("evaluation"), "references": told.get("references"),
+             "sentences_file": str(path.with_suffix(".jsonl"))}
+        )  # fmt: skip
+    return found

@@ -1,0 +1,127 @@
+"""The points of a sweep, found again in its directory."""
+
+import contextlib
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import Experiment, differences
+from transformer_jax.errors import UserError
+from transformer_jax.experiments import runs, table
+from transformer_jax.experiments.points import Point, shown, value_at
+from transformer_jax.experiments.runs import Run
+from transformer_jax.workdir import WorkDir
+
+_SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
+
+
+def is_sweep(directory: Path) -> bool:
+    """Say whether a directory holds work directories and is none."""
+    return not (directory / "config.json").exists() and any(directory.glob("*/config.json"))
+
+
+def points(directory: Path) -> list[Point]:
+    """Return a sweep's points, the fields that differ between them as their settings.
+
+    A variant of the config file gives its point's directory its name; then its fields are not
+    settings, but those are that follow it in the name.
+
+    Raises:
+      UserError: if a point's config.json is damaged, or no two points differ.
+    """
+    places = [WorkDir(path.parent) for path in sorted(directory.glob("*/config.json"))]
+    experiments = [place.experiment() for place in places]
+    differing = _differing(experiments)
+    heads = [place.path.name.partition(",")[0] for place in places]
+    variants = ["" if "=" in head else head for head in heads]
+    if all(variants):
+        differing = [path for path in differing
+                     if any(f",{path}=" in place.path.name for place in places)]  # fmt: skip
+    return [
+        Point(variant if all(variants) else "",
+              {path: value_at(experiment, path) for path in differing}, experiment, place, ())
+        for variant, experiment, place in zip(variants, experiments, places, strict=True)
+    ]  # fmt: skip
+
+
+def _differing(experiments: Sequence[Experiment]) -> list[str]:
+    """Return the paths of the fields that differ and that matter to the scores."""
+    first = experiments[0]
+    paths = {path for other in experiments for path in differences(first, other)}
+    return sorted(path for path in paths if not path.startswith(_SWEPT_NOT))
+
+
+def published(directory: Path) -> dict[str, dict[str, float | None]]:
+    """Return the published figures of the variants, which table.csv has, if there is one."""
+    found: dict[str, dict[str, float | None]] = {}
+    with contextlib.suppress(OSError), open(directory / "table.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row.get("variant", "")] = {
+                name.removeprefix("published "): float(text)
+                for name, text in row.items()
+                if name.startswith("published ") and text
+            }
+    return found
+
+
+def tabulated(directory: Path, split: str | None) -> list[table.Row]:
+    """Return the table of a sweep's directory as it is now: means over seeds."""
+    return table.tabulate(points(directory), directory, split, published(directory))
+
+
+def rows(
+    found: Sequence[Point], directory: Path, split: str | None
+) -> tuple[dict[str, Any], list[Run]]:
+    """Return the table of a sweep, a row for each point, the best validation first, and the runs
+    that have something to show, in the same order.
+
+    Raises:
+      UserError: if no point has anything to show yet.
+    """
+    figures = published(directory)
+    differing = _differing([point.experiment for point in found])
+    told = []
+    for point in found:
+        checkpoint = point.experiment.evaluation.checkpoint
+        run = Run(point.name, point.workdir, point.experiment, checkpoint)
+        row = _row(point, run, differing, split)
+        known = figures.get(point.variant, {})
+        told.append((run, row | {"published": {f"published {k}": v for k, v in known.items()}}))
+    columns = {
+        kind: list(dict.fromkeys(key for _, row in told for key in row[kind]))
+        for kind in ("settings", "measured", "published")
+    }
+    perplexity = "validation perplexity"
+    by = next((key for key in columns["measured"] if key.startswith("validation BLEU")), perplexity)
+    sign = 1 if by == perplexity else -1
+
+    def rank(item: tuple[Run, dict[str, Any]]) -> float:
+        score = item[1]["measured"].get(by)
+        return math.inf if score is None else sign * score
+
+    told.sort(key=rank)
+    seen = [run for run, _ in told if run.metrics]
+    if not seen:
+        raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")
+    sweep = {"directory": str(directory), "fields": columns["settings"],
+             "scores": columns["measured"], "published": columns["published"], "by": by,
+             "rows": [row for _, row in told]}  # fmt: skip
+    return sweep, seen
+
+
+def _row(point: Point, run: Run, differing: Sequence[str], split: str | None) -> dict[str, Any]:
+    settings = {"variant": point.variant} if point.variant else {}
+    settings |= {path: _plain(value_at(point.experiment, path)) for path in differing}
+    measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
+    return {"name": point.name, "settings": settings, "measured": measured,
+            "state": runs.state(run), "command": runs.facts(run)["command"]}  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | str) else shown(value)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,102 @@
+"""One page of HTML that holds all it needs: data, style, program and plotting library.
+
+The data lie in it as JSON, compressed, since the text of a test set is most of it. The page's own
+policy lets no script run but the two that are hashed in it, and nothing be fetched. What comes from
+a corpus is never mark-up: the page's program puts it there as text alone.
+"""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import string
+from contextlib import suppress
+from importlib import resources
+from importlib.metadata import version
+from typing import Any
+
+from transformer_jax.disk import write_text
+from transformer_jax.workdir import cache_dir
+
+MOST_BYTES = 2_000_000  # of a page
+
+
+def render(report: dict[str, Any]) -> str:
+    """Return the page of a report as `experiments.report.gather` returns it.
+
+    Of a report that is too large for MOST_BYTES, sentences beyond the picked ones are left out, the
+    page saying so, and at last attention.
+    """
+    library, smaller = _script(_library()), {**report, "left_out": 0}
+    page = _filled(smaller, library)
+    while len(page.encode()) > MOST_BYTES:
+        found = _smaller(smaller)
+        if found is None:
+            break
+        smaller, page = found, _filled(found, library)
+    return page
+
+
+def unpack(page: str) -> dict[str, Any]:
+    """Return the report that a page was rendered from."""
+    packed = page.partition('<script type="application/gzip" id="data">')[2].partition("<")[0]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def _library() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one program, which takes seconds to make anew."""
+    kept = cache_dir() / f"vega-of-vl-convert-{version('vl-convert-python')}.js"
+    with suppress(OSError):
+        return kept.read_text(encoding="utf-8")
+    import vl_convert
+
+    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with suppress(OSError):  # without a cache it is made each time
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, text)
+    return text
+
+
+def _script(text: str) -> tuple[str, str]:
+    """Return a program as it can stand in a page, and its hash for the page's policy."""
+    text = text.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return text, f"'sha256-{digest}'"
+
+
+def _filled(report: dict[str, Any], library: tuple[str, str]) -> str:
+    program = _script("".join(_file(name) for name in ("charts.js", "sentences.js", "report.js")))
+    text = json.dumps(report, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    packed = base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
+    return string.Template(_file("report.html")).substitute(
+        title=html.escape(report["title"]),
+        policy=f"{library[1]} {program[1]}",
+        style=_file("report.css"),
+        library=library[0],
+        program=program[0],
+        data=packed,
+    )
+
+
+def _file(name: str) -> str:
+    return (resources.files("transformer_jax.plots") / "web" / name).read_text(encoding="utf-8")
+
+
+def _smaller(report: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the report without half of what can be left out; None if there is nothing."""
+    kept = {i for kind in report["picked"].values() for i in kind}
+    others = [s["line"] for s in report["sentences"] if s["line"] - 1 not in kept]
+    if others:
+        dropped = set(others[len(others) // 2 :])
+        rows = [s for s in report["sentences"] if s["line"] not in dropped]
+        return {**report, "sentences": rows, "left_out": report["left_out"] + len(dropped)}
+    shown = [s["line"] for s in report["sentences"] if any("attention" in t for t in s["systems"])]
+    bare = set(shown[len(shown) // 2 :])
+    rows = [_bare(s) if s["line"] in bare else s for s in report["sentences"]]
+    return {**report, "sentences": rows} if bare else None
+
+
+def _bare(sentence: dict[str, Any]) -> dict[str, Any]:
+    systems = [{k: v for k, v in t.items() if k != "attention"} for t in sentence["systems"]]
+    return {**sentence, "systems": systems}

@@ -1,0 +1,336 @@
+// The page: what is in the data becomes text, tables and charts. Nothing from a corpus is ever
+// parsed as mark-up: all of it goes through `el` and `text`, which make text nodes.
+
+const byId = (id) => document.getElementById(id);
+
+function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// Text in any script, set in its own direction.
+const text = (tag, line) => el(tag, { dir: "auto" }, line);
+
+function show(id) {
+  byId(id).hidden = false;
+}
+
+const keepers = new Map(); // element -> how to draw it again, for another scheme of colours
+
+async function keep(element, makeSpec) {
+  keepers.set(element, makeSpec);
+  return draw(element, makeSpec());
+}
+
+dark.addEventListener("change", () => {
+  for (const [element, makeSpec] of keepers) draw(element, makeSpec());
+  for (const swatch of document.querySelectorAll("[data-series]")) swatch.replaceChildren(sample(Number(swatch.dataset.series)));
+});
+
+function sample(series) {
+  const { hue, dash, shape } = style(series);
+  const svg = (tag, attributes) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return element;
+  };
+  const picture = svg("svg", { width: 40, height: 14, "aria-hidden": "true" });
+  const points = {
+    circle: "M16,7a4,4 0 1,0 8,0a4,4 0 1,0 -8,0", square: "M16,3h8v8h-8z", "triangle-up": "M20,2l5,9h-10z",
+    diamond: "M20,2l4,5l-4,5l-4,-5z", cross: "M18.5,2h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z", "triangle-down": "M20,12l5,-9h-10z",
+  };
+  picture.append(svg("line", { x1: 1, x2: 39, y1: 7, y2: 7, stroke: hue, "stroke-width": 2, "stroke-dasharray": dash.join(" ") }), svg("path", { d: points[shape], fill: hue }));
+  return picture;
+}
+
+function swatch(series) {
+  return el("span", { "data-series": series }, sample(series));
+}
+
+function table(head, rows, attributes = {}) {
+  const cells = (row) => row.map((cell) => (cell instanceof Node ? el("td", {}, cell)
+    : typeof cell === "number" ? el("td", { class: "number" }, number(cell)) : text("td", cell ?? "–")));
+  return el("table", attributes,
+    el("thead", {}, el("tr", {}, ...head.map((name, i) => el("th", { scope: "col", ...(typeof rows[0]?.[i] === "number" ? { class: "number" } : {}) }, name)))),
+    el("tbody", {}, ...rows.map((row) => el("tr", {}, ...cells(row)))));
+}
+
+// --- the abstract --------------------------------------------------------------------------------
+
+function language(code) {
+  // A file's ending that is no code of a language stays what it is.
+  return /^[a-z]{2}(-[A-Z]{2})?$/.test(code) ? new Intl.DisplayNames(["en"], { type: "language" }).of(code) : code;
+}
+
+function duration(minutes) {
+  if (minutes < 1) return `${number(60 * minutes, 2)} seconds`;
+  return minutes < 120 ? `${number(minutes, 3)} minutes` : `${number(minutes / 60, 3)} hours`;
+}
+
+const million = (count) => (count >= 1e6 ? `${number(count / 1e6, 3)} million` : count.toLocaleString("en"));
+
+function sentences(run, split) {
+  const f = run.facts;
+  const epochs = f.steps_an_epoch && f.steps ? ` (${number(f.steps / f.steps_an_epoch, 2)} epochs)` : "";
+  const told = [`A Transformer with ${million(f.parameters)} parameters that translates ${language(f.source_language)} into ${language(f.target_language)}.`];
+  if (f.steps) {
+    const pairs = f.pairs ? `${f.pairs.toLocaleString("en")} pairs of sentences of ${f.corpus}` : `${f.corpus}`;
+    told.push(`It was trained on ${pairs} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${duration(f.minutes)}.`);
+  }
+  const best = run.evaluations.find((e) => e.split === split && e.checkpoint === run.checkpoint);
+  if (best) {
+    const score = (name) => `${name} ${number(best.scores[name].value, 3)}${interval(best.scores[name], " (95 % interval ", ")")}`;
+    told.push(`Of the ${best.sentences.toLocaleString("en")} sentences of ${f.splits[split] ?? split} its translations score ${score("BLEU")} and ${score("chrF")}, out of 100.`);
+  } else if (Object.keys(f.validation).length) {
+    const { bleu, loss } = f.validation;
+    told.push(`Its best validation so far: ${bleu === undefined ? "" : `BLEU ${number(bleu, 3)}, `}perplexity ${number(Math.exp(loss), 3)}. It has not been scored on ${split}.`);
+  }
+  return told.join(" ");
+}
+
+function interval(score, before = "", after = "") {
+  return score.interval ? `${before}${score.interval.map((v) => v.toFixed(1)).join(" to ")}${after}` : "";
+}
+
+function copied(command) {
+  // Broken between arguments, not within them, where there is room.
+  const code = el("code", {}, ...command.split(/(?<= )(?=--)/).map((part) => el("span", {}, part)));
+  const button = el("button", { type: "button" }, "Copy");
+  const told = el("span", { role: "status" });
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(command);
+      told.textContent = " copied";
+    } catch {
+      getSelection().selectAllChildren(code); // no clipboard here: Ctrl-C takes the selection
+      told.textContent = " selected: press Ctrl-C";
+    }
+  });
+  return [button, told, el("pre", { class: "command" }, code)];
+}
+
+function card(run, number_, many, split) {
+  const f = run.facts;
+  const total = Object.values(run.seconds).reduce((a, b) => a + b, 0);
+  const spent = Object.entries(run.seconds).map(([name, s]) => `${name} ${number(100 * s / total, 3)} %`).join(", ");
+  const left = f.steps !== null && f.steps < f.steps_planned ? `, ${f.steps.toLocaleString("en")} of ${f.steps_planned.toLocaleString("en")} steps` : "";
+  const facts = [
+    ["state", f.state + left], ["model", f.model], ["tokenizer", f.tokenizer], ["seed", String(f.seed)],
+    ["machine", f.machine], ["time", spent || null], ["code", f.commit ? `commit ${f.commit.replace(/-dirty$/, ", and changes that are not in it")}` : null],
+    ["versions", f.versions], ["directory", f.workdir],
+    ["not recorded", f.recorded ? null : "machine, code, versions: a run of an earlier version"],
+  ].filter(([, value]) => value);
+  return el("div", { class: "card" },
+    ...(many ? [el("h3", {}, swatch(number_), " ", el("bdi", {}, run.name))] : []),
+    text("p", sentences(run, split)),
+    el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), text("dd", value)])),
+    el("p", {}), el("span", {}, f.recorded ? "The command that repeats it " : "A command that repeats it, from its config.json "), ...copied(f.command));
+}
+
+function abstracts(report) {
+  const whole = report.runs.filter((run) => run.whole);
+  show("abstract");
+  if (report.sweep) byId("abstract-heading").textContent = "The best point of the sweep";
+  byId("cards").append(...whole.map((run) => card(run, report.runs.indexOf(run), report.runs.length > 1, report.split)));
+  const known = new Map(whole.flatMap((run) => run.settings.map(([path, , base]) => [path, base])));
+  const settings = [...known].map(([path, base]) => [path, ...whole.map((run) => run.settings.find(([p]) => p === path)?.[1] ?? base), base]);
+  if (whole.length > 1) {
+    const rows = settings.filter((row) => row.slice(2, -1).some((value) => value !== row[1])).map((row) => row.slice(0, -1));
+    byId("differences").append(el("h3", {}, "What differs between them"), rows.length
+      ? el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Settings that differ" }, table(["setting", ...whole.map((run) => run.name)], rows))
+      : el("p", {}, "No setting."));
+  }
+  if (settings.length) {
+    show("settings");
+    byId("settings-table").append(table(["setting", ...(whole.length > 1 ? whole.map((run) => run.name) : ["value"]), "default"], settings));
+  }
+}
+
+// --- scores --------------------------------------------------------------------------------------
+
+function scores(report) {
+  const whole = report.runs.filter((run) => run.whole);
+  const rows = whole.flatMap((run) => run.evaluations.map((e) => [run, e]));
+  const missing = whole.filter((run) => !report.systems.some((s) => report.runs[s.run] === run));
+  show("scores");
+  const score = (s) => el("span", {}, el("strong", {}, s.value.toFixed(1)), " ", el("small", { class: "quiet interval" }, interval(s)));
+  if (rows.length) {
+    byId("scores-table").append(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores" },
+      table(["run", "split", "checkpoint", "BLEU", "chrF", "length ratio", "exact matches", "sentences", "beam"],
+        rows.map(([run, e]) => [run.name, e.split, e.checkpoint, score(e.scores.BLEU), score(e.scores.chrF), e.length_ratio,
+          `${e.exact_match.toFixed(1)} %`, e.sentences, e.beam_size]))),
+      el("p", { class: "quiet" }, "BLEU counts the word sequences, chrF the character sequences that a translation shares with its reference; 100 is the reference itself. The smaller figures: where 95 % of bootstrap resamples of the sentences lie. Checkpoint: the best by validation, the last, a step, or average:N, the mean of the last N. Length ratio: words of the translations for each word of the references. Signatures: ",
+        ...[...new Set(rows.flatMap(([, e]) => Object.entries(e.scores).map(([name, s]) => `${name} ${s.signature}`)))].flatMap((s) => [el("code", {}, s), " "])));
+  }
+  for (const { system, metric, p } of report.tests) {
+    const [one, other] = [report.systems[0].name, report.systems[system].name];
+    const verdict = p < 0.05 ? "differ by more than chance would explain" : "do not differ by more than chance would explain";
+    byId("tests").append(text("p", `${metric}: ${one} and ${other} ${verdict} on these sentences (paired bootstrap, p = ${p.toFixed(3)}).`));
+  }
+  for (const run of missing) {
+    const stored = run.evaluations.some((e) => e.split === report.split && e.checkpoint === run.checkpoint);
+    byId("tests").append(el("p", {}, el("bdi", {}, run.name), stored
+      ? ": its sentences cannot be shown here: scored on other references, by another protocol, or by an older version. To score it again: "
+      : `: no translations of ${report.split} with checkpoint ${run.checkpoint}. To make them: `, ...copied(run.evaluate)));
+  }
+}
+
+function where(report) {
+  const { groups, systems } = report;
+  if (!systems.length) return;
+  show("where");
+  const several = systems.length > 1;
+  byId("where-legend").append(...(several ? systems.map((s) => el("span", {}, swatch(s.run), el("bdi", {}, s.name))) : []));
+  byId("where-about").textContent = "Under each group: how many sentences or words it has. A group of few says little. Rare words are those that the target side of the training text hardly has.";
+  const charts = [
+    ["length", "By length of the reference", "words", "sentences"],
+    ["rarest", "By the rarest word of the reference", "times in the training text", "sentences"],
+    ["words", "Words of the references found in the translations", "times in the training text", "words"],
+  ].filter(([name]) => groups[name].length);
+  const places = charts.map(([name, title, , unit]) => {
+    const place = el("div", { class: "chart", id: `where-${name}` });
+    const small = el("small", {});
+    byId("where-charts").append(el("figure", {}, el("figcaption", {}, title, " ", small), place));
+    return [place, small];
+  });
+  const update = () => charts.forEach(([name, , xTitle, unit], i) => {
+    const value = name === "words" ? "found" : byId("where-metric").value;
+    places[i][1].textContent = name === "words" ? "per cent" : value === "chrF" ? "chrF, mean of the sentences" : value;
+    keep(places[i][0], () => groupSpec({ rows: groups[name], value, xTitle, unit, systems, format: value === "length ratio" ? ".3f" : ".1f" }));
+  });
+  byId("where-metric").addEventListener("change", update);
+  update();
+}
+
+// --- curves --------------------------------------------------------------------------------------
+
+const CURVES = [
+  ["loss", "train", "Training loss", "with label smoothing, nats a token"],
+  ["validation_loss", "validation", "Validation loss", "nats a token"],
+  ["validation_bleu", "validation", "Validation BLEU", "greedy search"],
+  ["learning_rate", "train", "Learning rate", ""],
+  ["grad_norm", "train", "Gradient norm", "mean since the row before"],
+  ["target_tokens_per_s", "rate", "Target tokens a second", "without validation and saving"],
+];
+
+function curves(report) {
+  const { runs } = report;
+  const charts = CURVES.filter(([name, table_]) => runs.some((run) => run.curves[table_][name].some((v) => v !== null)));
+  if (!charts.length) return;
+  show("curves");
+  const on = new Set(runs.keys());
+  if (runs.length > 8) for (const i of runs.keys()) if (i > 5) on.delete(i);
+  byId("switches").append(...runs.map((run, i) => {
+    const box = el("input", { type: "checkbox" });
+    box.checked = on.has(i);
+    box.addEventListener("change", () => { if (box.checked) on.add(i); else on.delete(i); update(); });
+    return el("label", {}, box, swatch(i), el("bdi", {}, run.name));
+  }));
+  byId("switches").hidden = runs.length < 2;
+  const places = charts.map(([name, , title, about]) => {
+    const place = el("div", { class: "chart", id: `curve-${name}` });
+    byId("curve-charts").append(el("figure", {}, el("figcaption", {}, title, el("small", {}, about ? `, ${about}` : "")), place));
+    return place;
+  });
+  function update() {
+    const [across, logX, logY] = [byId("across").value, byId("log-x").checked, byId("log-y").checked];
+    charts.forEach(([name, table_], i) => keep(places[i], () => {
+      const series = [...on].sort((a, b) => a - b).map((n) => ({ number: n, name: runs[n].name, rows: rowsOf(runs[n].curves[table_], across, name, logX, logY) })).filter((s) => s.rows.length);
+      return curveSpec({ series, xTitle: { step: "step", tokens: "target tokens", minutes: "minutes" }[across], y: name === "learning_rate" ? ".1~e" : ",.4~g", logX, logY, points: table_ === "validation", height: 210 });
+    }));
+  }
+  for (const id of ["across", "log-x", "log-y"]) byId(id).addEventListener("change", update);
+  update();
+  phases(report);
+}
+
+function rowsOf(columns, across, name, logX, logY) {
+  const rows = columns[name].map((y, i) => ({ x: columns[across][i], y }));
+  return rows.filter(({ x, y }) => y !== null && (!logX || x > 0) && (!logY || y > 0));
+}
+
+function phases({ runs }) {
+  const rows = runs.flatMap((run) => Object.entries(run.seconds ?? {}).map(([activity, seconds], place, all) => ({
+    run: run.name, activity, seconds, place, share: seconds / all.reduce((sum, [, s]) => sum + s, 0) })));
+  if (!rows.length) return;
+  const place = el("div", { class: "chart" });
+  byId("phases").append(el("figure", {}, el("figcaption", {}, "Where the time went", el("small", {}, ", starting and compiling in the first step")), place));
+  keep(place, () => phaseSpec(rows));
+}
+
+// --- sweeps --------------------------------------------------------------------------------------
+
+function sweepSection({ sweep }) {
+  if (!sweep) return;
+  show("sweep");
+  const { fields, scores: measured, published, by } = sweep;
+  const rows = sweep.rows.map((row, id) => ({ id, ...row, values: { ...row.settings, ...row.measured, ...row.published } }));
+  const unfinished = rows.filter((row) => row.state !== "finished").length;
+  byId("sweep-about").append(text("p", `${rows.length} points that differ in ${fields.join(", ")}${unfinished ? `; ${unfinished} not finished` : ""}. Best by ${by}: ${rows[0].name}. Each line below is a point across the fields to its score: the stronger its colour, the better. Point at one, or choose its row, to see it whole.`));
+  const differing = fields.filter((f) => (f !== "variant" || fields.length === 1) && new Set(rows.map((row) => row.values[f])).size > 1);
+  const lines = byId("sweep-lines");
+  keep(lines, () => parallelSpec(rows, [...differing, by], by, lines.clientWidth));
+  const columns = [...fields, ...measured, ...published, "state"];
+  const value = (row, column) => (column === "state" ? row.state : row.values[column]);
+  const place = byId("sweep-table");
+  let sorted = [by, by.includes("BLEU") ? -1 : 1]; // column, direction
+  function pick(row, line) {
+    for (const other of place.querySelectorAll("tr.chosen")) other.classList.remove("chosen");
+    line.classList.add("chosen");
+    drawn.get(lines)?.signal("picked", row.id).runAsync();
+    byId("sweep-command").replaceChildren(el("h3", {}, row.name), ...copied(row.command));
+  }
+  function update() {
+    const [column, sign] = sorted;
+    const order = [...rows].sort((a, b) => {
+      const [x, y] = [value(a, column), value(b, column)];
+      if (x === null || x === undefined) return 1;
+      if (y === null || y === undefined) return -1;
+      return sign * (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y)));
+    });
+    const head = columns.map((name) => {
+      const button = el("button", { type: "button" }, name);
+      button.addEventListener("click", () => { sorted = [name, sorted[0] === name ? -sorted[1] : 1]; update(); place.querySelectorAll("th button")[columns.indexOf(name)].focus(); });
+      const th = el("th", { scope: "col", ...(typeof value(order[0], name) === "number" ? { class: "number" } : {}) }, button);
+      if (name === column) th.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      if (name === column) button.append(sign > 0 ? " ▲" : " ▼");
+      return th;
+    });
+    const body = order.map((row) => {
+      const button = el("button", { type: "button" }, "show");
+      const line = el("tr", {}, ...columns.map((name) => {
+        const v = value(row, name);
+        return typeof v === "number" ? el("td", { class: "number" }, number(v, fields.includes(name) ? 6 : 4)) : text("td", v ?? "–");
+      }), el("td", {}, button));
+      button.addEventListener("click", () => pick(row, line));
+      return line;
+    });
+    place.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, ...head, el("th", { scope: "col" }, "line and command"))), el("tbody", {}, ...body)));
+  }
+  update();
+}
+
+// --- all of it -----------------------------------------------------------------------------------
+
+async function read() {
+  const packed = Uint8Array.from(atob(byId("data").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+const report = await read();
+byId("title").textContent = report.title;
+document.title = `${report.title}: report`;
+byId("made").textContent = `A report of transformer_jax, made ${report.made}`;
+sweepSection(report);
+abstracts(report);
+scores(report);
+where(report);
+sentenceSection(report);
+curves(report);
+for (const section of document.querySelectorAll("main > section:not([hidden])")) {
+  byId("sections").append(el("li", {}, el("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)));
+}
+document.documentElement.dataset.ready = "yes";
