@@ -9,7 +9,8 @@ from transformer_jax.config import Experiment, parse
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.grid import draw, grid, read_axis
 from transformer_jax.experiments.points import Point, make_points
-from transformer_jax.plots.sweep import check_suffix, draw_rows
+from transformer_jax.plots.picture import check_suffix
+from transformer_jax.plots.sweep import draw_rows
 
 _HELP = """\
 Train every combination of the values of some fields, each in a work directory of its own below
@@ -91,7 +92,7 @@ def _points(arguments, overrides, directory: Path, known: list[str]) -> list[Poi
         if value is not None and value < 1:
             raise UserError(f"--{name}={value}: must be at least 1")
     if arguments.plot is not None:
-        check_suffix(arguments.plot)
+        check_suffix(arguments.plot, "--plot")
     if (directory / "config.json").exists():
         raise UserError(f"--workdir={directory}: holds a run; name another directory for the sweep")
     axes = [read_axis(text) for text in arguments.grid]

@@ -6,31 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.errors import UserError
+from transformer_jax.plots.picture import save
 
-SUFFIXES = (".svg", ".pdf", ".png")
 _OURS, _THEIRS, _GRID = "#0b5fa5", "#c8500a", "#d9d9d9"
-
-
-def check_suffix(path: Path) -> None:
-    """Check that a picture can be written under this name.
-
-    Raises:
-      UserError: if its ending names no known format.
-    """
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"--plot={path}: must end in {', '.join(SUFFIXES)}")
 
 
 def draw_rows(rows: Sequence[Any], path: Path) -> None:
     """Draw the rows of `experiments.table`, and write the picture in the format of its ending."""
-    import matplotlib as mpl
-
-    figure = _beside(rows) if any(row.published for row in rows) else _against(rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The same table is the same file: no date, and no random names in it.
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
-    with mpl.rc_context({"svg.hashsalt": "sweep", "svg.fonttype": "none"}):
-        figure.savefig(path, metadata=undated, dpi=160)
+    save(_beside(rows) if any(row.published for row in rows) else _against(rows), path)
 
 
 def _score_column(rows: Sequence[Any], metric: str) -> str | None:
