@@ -269,7 +269,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
     source = mixed(10_000)
     peaks = []
     for count in (2_500, 10_000):
-        (tmp_path / "in").write_bytes("\n".join(source[:count]).encode())
+        (tmp_path / "in").write_bytes("".join(f"{line}\n" for line in source[:count]).encode())
         argv = ["translate", f"--workdir={run}", f"--input={tmp_path}/in", "--beam-size=1",
                 f"--output={tmp_path}/out"]  # fmt: skip
         program = "from transformer_jax.cli.main import main; main()"
