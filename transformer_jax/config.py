@@ -231,6 +231,9 @@ class TrainingConfig:
     # "tensor2tensor": epsilon over the V-1 other pieces, as the paper's code did;
     # "uniform": epsilon over all V, as torch and optax do.
     smoothing: Literal["tensor2tensor", "uniform"] = "tensor2tensor"
+    # Validate, keep and translate with the running mean of the parameters, of this decay (0.999);
+    # less in the first steps: (1 + step) / (10 + step). None: with the parameters themselves.
+    ema_decay: float | None = None
     accumulation_steps: int = 1  # slices that one global batch is computed in, to save memory
     early_stopping: int | None = None  # stop after so many evaluations without a better best
     log_every: int = 50  # steps between rows of metrics.jsonl
@@ -244,6 +247,7 @@ class TrainingConfig:
         _at_least(1, log_every=self.log_every, max_bad_steps=self.max_bad_steps)
         _at_least(1, early_stopping=self.early_stopping)
         _rate("label_smoothing", self.label_smoothing)
+        _rate("ema_decay", self.ema_decay or 0.0)
         _check(
             self.loss_spike is None or self.loss_spike > 1,
             f"loss_spike={self.loss_spike}: must be above 1, or None for no reports",

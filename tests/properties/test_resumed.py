@@ -121,6 +121,23 @@ def test_continued_is_uninterrupted(start, whole):
     assert "learning rate" not in log  # a constant one does not depend on the number of steps
 
 
+def test_running_means_go_on_too(start, whole):
+    """They are what a checkpoint offers; beside them it has the parameters of a run without."""
+
+    def averaged(experiment):
+        training = dataclasses.replace(experiment.training, ema_decay=0.5)
+        return dataclasses.replace(experiment, training=training)
+
+    one, _ = start("averaged", averaged(SIX))
+    start("averaged in parts", averaged(THREE))
+    other, _ = start("averaged in parts", averaged(SIX))
+    assert_same_run(one, other)
+    means, trained = (saved(one)[1][name] for name in ("params", "training"))
+    plain = saved(whole)[1]["params"]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), trained["params"], plain)
+    assert abs(means["embedding"]["table"] - plain["embedding"]["table"]).max() > 1e-4
+
+
 @pytest.mark.parametrize("steps", [1, 4, 5])
 def test_continued_from_any_end_is_uninterrupted(start, whole, steps):
     """The validation and the checkpoint of an end that is one no more leave nothing behind."""

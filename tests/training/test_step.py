@@ -97,6 +97,29 @@ def test_the_loss_falls():
     assert sorted(losses, reverse=True) == losses
 
 
+def test_running_mean_of_parameters():
+    """The mean by hand, of a decay that the first steps do not reach; training goes on as ever."""
+    mesh, plain = mesh_of(1), program(0.0, 1)
+    config = TrainingConfig(ema_decay=0.3)
+    averaging = jax.jit(
+        make_train_step(build(dataclasses.replace(MODEL, dropout_rate=0.0), VOCAB, VOCAB), TX,
+                        config, seed=7),
+        compiler_options={"xla_backend_optimization_level": 0},
+    )  # fmt: skip
+    state = fresh_state(mesh)
+    bare, state = state, replace(state, average=state.params)
+    mean = jax.tree.map(np.asarray, state.params)
+    with jax.set_mesh(mesh):
+        for kept in (1 / 10, 2 / 11, 3 / 12, 0.3, 0.3):
+            batch = place_batch(BATCHES[0], mesh)
+            bare, state = plain(bare, batch)[0], averaging(state, batch)[0]
+            mean = jax.tree.map(lambda m, p, k=kept: k * m + (1 - k) * p, mean, bare.params)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
+    jax.tree.map(close, state.params, bare.params)
+    jax.tree.map(close, state.weights, mean)
+    assert bare.weights is bare.params
+
+
 def test_bad_updates_are_left_out():
     """A gradient that is not finite changes nothing but the counters; a good one resets them."""
     mesh = mesh_of(1)

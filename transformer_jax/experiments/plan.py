@@ -56,7 +56,7 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
     model = build(experiment.model, size, size)
     schedule = make_schedule(experiment.optimizer, experiment.model.d_model, config.steps)
     tx = make_optimizer(experiment.optimizer, schedule)
-    boxed = abstract_state(model, tx)
+    boxed = abstract_state(model, tx, config.ema_decay is not None)
     state = jax.tree.map(
         lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
         nn.unbox(boxed),

@@ -102,7 +102,7 @@ def _train(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    state = init_state(model, tx, experiment.seed, mesh)
+    state = init_state(model, tx, experiment.seed, mesh, config.ema_decay is not None)
     step = _jitted_step(experiment, model, state, mesh)
     run = Run(experiment, step, source, mesh, checkpoints, validate, prepared.identity)
     start = restore(run, state)

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -111,9 +111,9 @@ def restore(run: Run, state: TrainState) -> Start:
         try:
             record = run.checkpoints.record(step)  # of older ones too: it tells which is the best
             if start is None:
-                params, training, host = run.checkpoints.restore(step, like.params, _training(like))
+                weights, rest, host = run.checkpoints.restore(step, *like.to_items())
                 progress = Progress(**{key: host[key] for key in vars(Progress())})
-                start = Start(replace(state, params=params, **training), progress, record)
+                start = Start(state.from_items(weights, rest), progress, record)
         except DamagedCheckpoint as error:
             damaged[step] = error
     if damaged and start is None:
@@ -184,7 +184,7 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
 def _validate(run: Run, step: int, state: TrainState, progress: Progress, report: Report) -> bool:
     """Validate a step, and say whether its checkpoint, where it has one, now holds the scores."""
     with run.times.on("evaluation"):
-        scores = run.validate(state.params)
+        scores = run.validate(state.weights)
     report.validation(step, scores)
     by = run.experiment.checkpoint.best_by
     score = scores[by] if by == "bleu" else -scores[by]
@@ -200,10 +200,6 @@ def _validate(run: Run, step: int, state: TrainState, progress: Progress, report
     return _try_to_write(run, report, lambda: run.checkpoints.amend(step, scores=scores, host=host))
 
 
-def _training(state: TrainState) -> dict[str, Any]:
-    return {"step": state.step, "bad_steps": state.bad_steps, "opt_state": state.opt_state}
-
-
 def _save(
     run: Run, step: int, state: TrainState, progress: Progress, report: Report, last: bool
 ) -> bool:
@@ -213,7 +209,7 @@ def _save(
     return _try_to_write(
         run,
         report,
-        lambda: run.checkpoints.save(step, state.params, _training(state), host, passing=passing),
+        lambda: run.checkpoints.save(step, *state.to_items(), host, passing=passing),
     )
 
 

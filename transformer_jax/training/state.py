@@ -1,6 +1,7 @@
 """Everything the step changes."""
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
@@ -24,25 +25,49 @@ class TrainState:
     bad_steps: Any  # int32: updates skipped in a row because they were not finite
     params: Any  # float32
     opt_state: Any
+    average: Any = None  # running mean of params, where training.ema_decay asks for one
+
+    @property
+    def weights(self) -> Any:
+        """The parameters that are validated, saved for use, and translated with."""
+        return self.params if self.average is None else self.average
+
+    def to_items(self) -> tuple[Any, dict[str, Any]]:
+        """Return what a checkpoint holds: the weights, and all else that training needs."""
+        rest = {"step": self.step, "bad_steps": self.bad_steps, "opt_state": self.opt_state}
+        return self.weights, rest if self.average is None else {**rest, "params": self.params}
+
+    def from_items(self, weights: Any, rest: dict[str, Any]) -> "TrainState":
+        """Return the state of a checkpoint that was made of one like this."""
+        name = "params" if self.average is None else "average"
+        return replace(self, **rest, **{name: weights})
 
 
 def init_state(
-    model: EncoderDecoder, tx: optax.GradientTransformation, seed: int, mesh: Mesh
+    model: EncoderDecoder,
+    tx: optax.GradientTransformation,
+    seed: int,
+    mesh: Mesh,
+    averaged: bool = False,
 ) -> TrainState:
     """Return step 0, laid out on the mesh: optimizer state as the parameters it belongs to.
+
+    `averaged`: with a running mean of the parameters.
 
     Raises:
       UserError: if the mesh does not divide a parameter.
     """
-    boxed, key = functools.partial(_boxed, model, tx), _key(seed)
+    boxed, key = functools.partial(_boxed, model, tx, averaged), _key(seed)
     shardings = param_shardings(jax.eval_shape(boxed, key), mesh)
     with jax.set_mesh(mesh):
         return jax.jit(lambda key: nn.unbox(boxed(key)), out_shardings=shardings)(key)
 
 
-def abstract_state(model: EncoderDecoder, tx: optax.GradientTransformation) -> TrainState:
+def abstract_state(
+    model: EncoderDecoder, tx: optax.GradientTransformation, averaged: bool = False
+) -> TrainState:
     """Return shapes and logical axes of a state, computing nothing."""
-    return jax.eval_shape(functools.partial(_boxed, model, tx), _key(0))
+    return jax.eval_shape(functools.partial(_boxed, model, tx, averaged), _key(0))
 
 
 def abstract(state: TrainState) -> TrainState:
@@ -56,7 +81,9 @@ def _key(seed: int) -> jax.Array:
     return jax.random.fold_in(jax.random.key(seed), 0)
 
 
-def _boxed(model: EncoderDecoder, tx: optax.GradientTransformation, key: jax.Array) -> TrainState:
+def _boxed(
+    model: EncoderDecoder, tx: optax.GradientTransformation, averaged: bool, key: jax.Array
+) -> TrainState:
     params = init_params(model, key)
     zero = jnp.zeros((), jnp.int32)
-    return TrainState(zero, zero, params, tx.init(params))
+    return TrainState(zero, zero, params, tx.init(params), params if averaged else None)

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -74,9 +75,18 @@ def make_train_step(
             params=keep(params, state.params),
             opt_state=keep(opt_state, state.opt_state),
         )
+        if config.ema_decay is not None:
+            new = replace(new, average=_running_mean(state, new.params, config.ema_decay))
         return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps)
 
     return train_step
+
+
+def _running_mean(state: TrainState, params: Any, decay: float) -> Any:
+    """Return the running mean of parameters, in which the first ones are soon forgotten."""
+    count = state.step.astype(jnp.float32)
+    kept = jnp.minimum(decay, (1 + count) / (10 + count))
+    return jax.tree.map(lambda mean, x: kept * mean + (1 - kept) * x, state.average, params)
 
 
 def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
