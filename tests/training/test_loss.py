@@ -64,3 +64,25 @@ def test_fused_is_plain(smoothing, chunk, monkeypatch):
         np.testing.assert_allclose(sums, their_sums, rtol=1e-6)
     for one, other in zip(our_slopes, slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [2**22, 2**16])
+def test_operands_of_bfloat16(chunk, monkeypatch):
+    """Sums and gradients are float32, and those of the rounded operands but for one more rounding:
+    that of the slopes, to 8 bits."""
+    monkeypatch.setattr(loss, "_CHUNK", chunk)  # 1 and 16 chunks
+    rng = np.random.default_rng(1)
+    x = jnp.asarray(rng.normal(size=(32, 32, 128)), jnp.bfloat16)
+    table = jnp.asarray(rng.normal(size=(1000, 128)) / 8, jnp.bfloat16).astype(jnp.float32)
+    targets = jnp.asarray(rng.integers(0, 1000, (32, 32)), jnp.int32)
+
+    def total(x, table):
+        return fused_loss_sums(x, table, targets, jnp.ones_like(targets), 0.1, "uniform").loss
+
+    slopes = jax.jit(jax.value_and_grad(total, (0, 1)))
+    found, (dx, dtable) = slopes(x, table)
+    exact, (exact_dx, exact_dtable) = slopes(x.astype(jnp.float32), table)
+    assert (found.dtype, dx.dtype, dtable.dtype) == (jnp.float32, jnp.bfloat16, jnp.float32)
+    np.testing.assert_allclose(found, exact, rtol=1e-6)
+    for ours, theirs in ((dx.astype(jnp.float32), exact_dx), (dtable, exact_dtable)):
+        assert float(jnp.abs(ours - theirs).max() / jnp.abs(theirs).max()) < 2**-7

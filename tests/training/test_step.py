@@ -120,6 +120,23 @@ def test_running_mean_of_parameters():
     assert bare.weights is bare.params
 
 
+def test_operands_of_bfloat16():
+    """Parameters and optimizer state stay float32; the first losses are those of float32 nearly."""
+    mesh, losses = mesh_of(1), {}
+    for dtype in ("float32", "bfloat16"):
+        shape = dataclasses.replace(MODEL, dropout_rate=0.0, compute_dtype=dtype)
+        step = jax.jit(make_train_step(build(shape, VOCAB, VOCAB), TX, TrainingConfig(), seed=7))
+        state, losses[dtype] = fresh_state(mesh), []
+        with jax.set_mesh(mesh):
+            for batch in BATCHES[:3]:
+                state, metrics = step(state, place_batch(batch, mesh))
+                losses[dtype].append(float(metrics.sums.loss / metrics.sums.tokens))
+        kinds = {x.dtype for x in jax.tree.leaves((state.params, state.opt_state))}
+        assert kinds <= {jnp.dtype("float32"), jnp.dtype("int32")}
+    assert losses["bfloat16"] != losses["float32"]
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=1e-2)
+
+
 def test_bad_updates_are_left_out():
     """A gradient that is not finite changes nothing but the counters; a good one resets them."""
     mesh = mesh_of(1)
