@@ -11,7 +11,7 @@ value. Applied to another base it keeps the paper's proportion: C-dff1024 is hal
 The base is any file beside this one, configs/wmt_base.py for the paper's own sizes, or by default
 a model for a few minutes on two CPU cores: Multi30k, 3 + 3 layers, d_model 128, d_ff 512, 8 heads,
 600 updates of 1024 positions for every row alike (the paper gave `big` three times as many).
-Scores, time and machine: not yet run.
+Figures, time and machine: results/README.md.
 """
 
 import runpy
