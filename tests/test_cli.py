@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -141,7 +142,7 @@ def test_the_history_tells_what_ran_where_and_how_it_ended(run):
     assert start["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(params))
     assert start["pairs"] <= SIZES["train"]
     assert start["vocabulary"] == [150, 150]
-    assert "pytest" in start["command"]
+    assert start["command"].endswith(shlex.join(sys.orig_argv[1:]))
     assert start["machine"]["devices"] == "8 cpu"
     assert end["outcome"] == "finished"
     spent = [row["seconds"] for row in (*read_rows(run.timings), end)]

@@ -124,8 +124,8 @@ class Translator:
         with jax.set_mesh(self._mesh):  # whatever mesh a training around it has
             for _ in progress(self._search(params, parts, found)):
                 pass
-            if align:
-                self._align(params if len(self._models) == 1 else params[0], parts, found)
+        if align:
+            self._align(params if len(self._models) == 1 else params[0], parts, found)
         results = [[Translation("", [], 0.0, [] if align else None)] for _ in lines]
         pairs = zip(parts, found, strict=True)
         for line, group in itertools.groupby(pairs, key=lambda pair: pair[0].line):

@@ -12,6 +12,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.layers import DecoderLayer, EncoderLayer, make_norm
 from transformer_jax.nn.cache import KeysValues
+from transformer_jax.nn.linear import PRODUCT
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
 
@@ -37,7 +38,7 @@ LOOPS = {"unrolled": unrolled, "scan": scan}
 REMATS: dict[str, Callable[[Body], Body]] = {
     "none": lambda body: body,
     "dots": lambda body: jax.checkpoint(
-        body, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+        body, policy=jax.checkpoint_policies.save_only_these_names(PRODUCT)
     ),
     "full": jax.checkpoint,
 }

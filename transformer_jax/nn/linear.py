@@ -6,9 +6,12 @@ from collections.abc import Sequence
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.arrays import Array, Float
 from transformer_jax.nn.initializers import named, xavier_uniform
+
+PRODUCT = "product"  # the name under which rematerialisation finds what it may keep
 
 
 class Project(nn.Module):
@@ -52,7 +55,7 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
 
 
 def _linear(x, kernel, bias, in_axes: int, dtype):
-    product = _product(x.astype(dtype), kernel, in_axes)
+    product = checkpoint_name(_product(x.astype(dtype), kernel, in_axes), PRODUCT)
     bias = bias.reshape((1,) * (product.ndim - bias.ndim) + bias.shape)
     return (product + bias.astype(product.dtype)).astype(dtype)
 
