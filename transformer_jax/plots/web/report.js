@@ -272,7 +272,8 @@ function sweepSection({ sweep }) {
   const differing = fields.filter((f) => (f !== "variant" || fields.length === 1) && new Set(rows.map((row) => row.values[f])).size > 1);
   const lines = byId("sweep-lines");
   keep(lines, () => parallelSpec(rows, [...differing, by], by, lines.clientWidth));
-  const columns = [...fields, ...measured, ...published, "state"];
+  const names = fields.includes("variant") ? ["variant"] : fields; // a variant's fields come last
+  const columns = [...names, ...measured, ...published, "state", ...fields.filter((f) => !names.includes(f))];
   const value = (row, column) => (column === "state" ? row.state : row.values[column]);
   const place = byId("sweep-table");
   let sorted = [by, by.includes("BLEU") ? -1 : 1]; // column, direction
