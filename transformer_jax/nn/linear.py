@@ -73,7 +73,7 @@ def _backward(in_axes: int, operands, gradient):
     # As jax would have it, the kernel's gradient is a product with its axes the wrong way round,
     # transposed: on a CPU that costs a copy and half the speed of the product.
     x, kernel = operands
-    gradient = gradient.astype(x.dtype)  # which it had, or the product would have kept more
+    gradient = gradient.astype(x.dtype)  # it was rounded to that already, behind the product
     outer = x.ndim - in_axes
     out_axes = range(outer, gradient.ndim)
     dx = _dot(gradient, kernel.astype(x.dtype), out_axes, range(in_axes, kernel.ndim))
