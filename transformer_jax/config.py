@@ -231,6 +231,9 @@ class TrainingConfig:
     # "tensor2tensor": epsilon over the V-1 other pieces, as the paper's code did;
     # "uniform": epsilon over all V, as torch and optax do.
     smoothing: Literal["tensor2tensor", "uniform"] = "tensor2tensor"
+    # R-Drop's alpha: every row passes twice, and the two distributions are drawn together (Liang et
+    # al. 2021, arXiv:2106.14448, whose value for translation is 5); None: a row passes once.
+    r_drop: float | None = None
     # Validate, keep and translate with the running mean of the parameters, of this decay (0.999);
     # less in the first steps: (1 + step) / (10 + step). None: with the parameters themselves.
     ema_decay: float | None = None
@@ -248,6 +251,10 @@ class TrainingConfig:
         _at_least(1, early_stopping=self.early_stopping)
         _rate("label_smoothing", self.label_smoothing)
         _rate("ema_decay", self.ema_decay or 0.0)
+        _check(
+            self.r_drop is None or self.r_drop > 0,
+            f"r_drop={self.r_drop}: must be above 0, or None for a single pass",
+        )
         _check(
             self.loss_spike is None or self.loss_spike > 1,
             f"loss_spike={self.loss_spike}: must be above 1, or None for no reports",
@@ -420,6 +427,12 @@ class Experiment:
             data.rows_divisible_by % training.accumulation_steps == 0,
             f"training.accumulation_steps={training.accumulation_steps} does not divide "
             f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
+        )
+        _check(
+            training.r_drop is None
+            or max(model.dropout_rate, model.attention_dropout_rate, model.activation_dropout_rate),
+            f"training.r_drop={training.r_drop}: two passes without dropout are the same; "
+            "raise model.dropout_rate or set it to None",
         )
         save, every = self.checkpoint.every_steps, self.evaluation.every_steps
         _check(

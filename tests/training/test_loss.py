@@ -66,6 +66,36 @@ def test_fused_is_plain(smoothing, chunk, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("chunk", [2**22, 2 * LENGTH * VOCAB, 1])
+def test_r_drop_is_the_formula(chunk, monkeypatch):
+    """Means over two passes, and alpha / 2 of the mean of the two divergences, as jax has them."""
+    monkeypatch.setattr(loss, "_CHUNK", chunk)  # 1 and 3 chunks
+    alpha = 3.0
+    targets, segments = (jnp.repeat(a[::2], 2, axis=0) for a in (TARGETS, SEGMENTS))
+
+    def fused(x, table):
+        sums = fused_loss_sums(x, table, targets, segments, EPSILON, "uniform", alpha)
+        return 2 * sums.loss, sums
+
+    def plain(x, table):
+        logits = x @ table.T
+        sums = loss_sums(logits, targets, segments, EPSILON, "uniform")
+        logs = jax.nn.log_softmax(logits)
+        one, other = logs[::2], logs[1::2]
+        both = optax.kl_divergence(one, jnp.exp(other)) + optax.kl_divergence(other, jnp.exp(one))
+        added = alpha / 2 * jnp.where(segments[::2] > 0, both / 2, 0).sum()
+        sums = jax.tree.map(lambda total: total / 2, sums)
+        return 2 * (sums.loss + added), sums._replace(loss=sums.loss + added)
+
+    (ours, our_sums), our_slopes = jax.value_and_grad(fused, (0, 1), has_aux=True)(X, TABLE)
+    (theirs, their_sums), slopes = jax.value_and_grad(plain, (0, 1), has_aux=True)(X, TABLE)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    for sums in (our_sums, fused(X, TABLE)[1]):
+        np.testing.assert_allclose(sums, their_sums, rtol=1e-6)
+    for one, other in zip(our_slopes, slopes, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # of slopes up to 10
+
+
 @pytest.mark.parametrize("chunk", [2**22, 2**16])
 def test_operands_of_bfloat16(chunk, monkeypatch):
     """Sums and gradients are float32, and those of the rounded operands but for one more rounding:

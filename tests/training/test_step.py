@@ -26,13 +26,13 @@ BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(5)]
 
 
 @functools.cache
-def program(dropout: float, slices: int):
+def program(dropout: float, slices: int, r_drop: float | None = None):
     """Return the step, jitted without donation, so that states can be used twice.
 
     Without the compiler's optimisations it is there in half the time.
     """
     model = build(dataclasses.replace(MODEL, dropout_rate=dropout), VOCAB, VOCAB)
-    config = TrainingConfig(accumulation_steps=slices)
+    config = TrainingConfig(accumulation_steps=slices, r_drop=r_drop)
     step = make_train_step(model, TX, config, seed=7)
     return jax.jit(step, compiler_options={"xla_backend_optimization_level": 0})
 
@@ -51,13 +51,15 @@ def mesh_of(count: int):
     return jax.make_mesh((1, 1, 1), AXES, axis_types=kinds, devices=jax.devices()[:1])
 
 
-def run(dropout: float, slices: int = 1, devices: int = 1, steps: int = 5):
+def run(
+    dropout: float, slices: int = 1, devices: int = 1, steps: int = 5, r_drop: float | None = None
+):
     """Return the sums and the gradient's norm of each step."""
     mesh = mesh_of(devices)
     state, told = fresh_state(mesh), []
     with jax.set_mesh(mesh):
         for batch in BATCHES[:steps]:
-            state, metrics = program(dropout, slices)(state, place_batch(batch, mesh))
+            state, metrics = program(dropout, slices, r_drop)(state, place_batch(batch, mesh))
             assert len(metrics.sums.loss.sharding.device_set) == devices
             told.append([*metrics.sums, metrics.grad_norm])
     return np.array(told)
@@ -72,6 +74,20 @@ def test_accumulated_is_one_batch(slices):
 def test_sharded_is_one_device():
     """On 8 devices, with dropout: the same sums and gradient norms, step after step."""
     np.testing.assert_allclose(run(0.1, devices=8), run(0.1), rtol=1e-5)
+
+
+def test_r_drop_passes_twice():
+    """Two passes through the same network are one pass: the same sums and norms. Through different
+    masks they differ, which the loss shows, on any number of devices the same."""
+    np.testing.assert_allclose(run(0.0, r_drop=5.0), run(0.0), rtol=1e-5)
+    one, little, much = run(0.3, steps=1)[0], *(run(0.3, steps=1, r_drop=a)[0] for a in (1e-6, 5.0))
+    loss, nll, _, tokens, norm = range(5)
+    assert little[tokens] == much[tokens] == one[tokens]
+    assert little[nll] == much[nll] != one[nll]  # of other masks than one pass has
+    assert much[loss] > little[loss] + 1
+    assert much[norm] != pytest.approx(little[norm], rel=1e-3)
+    sharded = run(0.3, devices=8, steps=2, r_drop=5.0)
+    np.testing.assert_allclose(sharded, run(0.3, steps=2, r_drop=5.0), rtol=1e-5)
 
 
 def test_dropout_is_a_function_of_the_step():

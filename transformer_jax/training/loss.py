@@ -14,7 +14,7 @@ _CHUNK = 2**22  # logits in memory at a time: 16 MB, which a processor's cache h
 class Sums(NamedTuple):
     """Sums over the real target tokens of a batch; they add up over slices and devices."""
 
-    loss: Float[Array, ""]  # smoothed cross-entropy, nats
+    loss: Float[Array, ""]  # smoothed cross-entropy, nats, and what R-Drop adds to it
     nll: Float[Array, ""]  # cross-entropy without smoothing, nats
     correct: Float[Array, ""]  # tokens whose logit is the greatest
     tokens: Float[Array, ""]
@@ -41,7 +41,7 @@ def loss_sums(
 ) -> Sums:
     """Return the sums over positions whose segment is not 0: the plain form, for reference."""
     gold, rest = smoothing_weights(epsilon, logits.shape[-1], smoothing)
-    return _sums(logits, targets, segments, gold, rest)[0]
+    return _sums(logits, targets, segments, _Weights(gold, rest))[0]
 
 
 def fused_loss_sums(
@@ -51,30 +51,48 @@ def fused_loss_sums(
     segments: Int[Array, "B T"],
     epsilon: float,
     smoothing: str,
+    r_drop: float = 0.0,
 ) -> Sums:
     """Return `loss_sums` of the logits x table^T, which never exist all at once.
 
     Their gradient, softmax - target distribution, is known as soon as they are; so, if it is
     wanted, a chunk's logits turn into gradients of x and table on the spot: nothing is stored or
     computed again for the way back. Products have the dtype of x, sums are at least float32.
+
+    With r_drop, rows 2i and 2i+1 are two passes of one row through different dropout (R-Drop, Liang
+    et al. 2021, arXiv:2106.14448). Sums are then means over the two passes, and the loss has
+    r_drop / 2 x (KL(p, q) + KL(q, p)) / 2 besides: half the paper's loss, which counts both.
     """
     gold, rest = smoothing_weights(epsilon, table.shape[0], smoothing)
-    return _fused(x, table, targets, segments, gold, rest)
+    passes = 2 if r_drop else 1
+    x, targets, segments = (
+        a.reshape(-1, passes, *a.shape[1:]) for a in (x, targets, segments)
+    )
+    sums = _fused(x, table, targets, segments, _Weights(gold, rest, r_drop))
+    return jax.tree.map(lambda total: total / passes, sums)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _fused(x, table, targets, segments, gold: float, rest: float) -> Sums:
+class _Weights(NamedTuple):
+    """Of the terms of the loss; see `smoothing_weights`."""
+
+    gold: float
+    rest: float
+    r_drop: float = 0.0
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _fused(x, table, targets, segments, weights: _Weights) -> Sums:
     across = table.astype(x.dtype).T
 
     def add(total: Sums, chunk: Any) -> tuple[Sums, None]:
         x, targets, segments = chunk
-        sums, _ = _sums(_logits(x, across), targets, segments, gold, rest)
+        sums, _ = _sums(_logits(x, across), targets, segments, weights)
         return jax.tree.map(jnp.add, total, sums), None
 
     return jax.lax.scan(add, _zeros(x.dtype), _chunks(x, targets, segments, table.shape[0]))[0]
 
 
-def _forward(x, table, targets, segments, gold: float, rest: float):
+def _forward(x, table, targets, segments, weights: _Weights):
     down = table.astype(x.dtype)
     across = down.T
     wide = jnp.promote_types(x.dtype, jnp.float32)
@@ -82,13 +100,16 @@ def _forward(x, table, targets, segments, gold: float, rest: float):
     def add(total, chunk):
         x, targets, segments = chunk
         logits = _logits(x, across)
-        sums, log_sum = _sums(logits, targets, segments, gold, rest)
-        is_gold = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 2) == targets[..., None]
-        slope = jnp.exp(logits - log_sum[..., None]) - rest - jnp.where(is_gold, gold, 0)
+        sums, log_sum = _sums(logits, targets, segments, weights)
+        is_gold = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 3) == targets[..., None]
+        p = jnp.exp(logits - log_sum[..., None])
+        slope = p - weights.rest - jnp.where(is_gold, weights.gold, 0)
+        if weights.r_drop:
+            slope += weights.r_drop * _symmetric_kl(logits, log_sum)[1]
         slope = (slope * (segments > 0)[..., None]).astype(x.dtype)
-        dx = jnp.einsum("BTV,VD->BTD", slope, down, preferred_element_type=wide)
+        dx = jnp.einsum("BPTV,VD->BPTD", slope, down, preferred_element_type=wide)
         # [D V], not [V D]: the other way round the slopes would have to be transposed.
-        da = jnp.einsum("BTD,BTV->DV", x, slope, preferred_element_type=wide)
+        da = jnp.einsum("BPTD,BPTV->DV", x, slope, preferred_element_type=wide)
         return jax.tree.map(jnp.add, total, (sums, da)), dx
 
     chunks = _chunks(x, targets, segments, table.shape[0])
@@ -98,7 +119,7 @@ def _forward(x, table, targets, segments, gold: float, rest: float):
     return sums, (dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype), da.T.astype(table.dtype))
 
 
-def _backward(gold, rest, slopes, gradients: Sums):
+def _backward(weights, slopes, gradients: Sums):
     dx, dtable = slopes
     scale = gradients.loss
     return dx * scale.astype(dx.dtype), dtable * scale.astype(dtable.dtype), None, None
@@ -107,15 +128,23 @@ def _backward(gold, rest, slopes, gradients: Sums):
 _fused.defvjp(_forward, _backward)
 
 
+def _symmetric_kl(logits: Float[Array, "B 2 T V"], log_sum: Float[Array, "B 2 T"]):
+    """Return (KL(p, q) + KL(q, p)) / 2 of the two passes [B T], and its slopes [B 2 T V]."""
+    logs = logits - log_sum[..., None]
+    p, off = jnp.exp(logs), logs - logs[:, ::-1]
+    kl = (p * off).sum(-1)  # [B 2 T]: KL(p, q) and KL(q, p)
+    return kl.mean(1), (p * (off - kl[..., None]) + p - p[:, ::-1]) / 2
+
+
 def _logits(x, across):
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    return jnp.einsum("BTD,DV->BTV", x, across, preferred_element_type=wide)
+    return jnp.einsum("BPTD,DV->BPTV", x, across, preferred_element_type=wide)
 
 
 def _chunks(x, targets, segments, vocab_size: int):
     """Cut the rows into equal chunks, each with rows from all over the batch (and all devices)."""
-    rows, length = targets.shape
-    wanted = max(1, rows * length * vocab_size // _CHUNK)
+    rows = targets.shape[0]
+    wanted = max(1, targets.size * vocab_size // _CHUNK)
     count = next(n for n in range(min(wanted, rows), 0, -1) if rows % n == 0)
 
     def cut(array):
@@ -129,13 +158,16 @@ def _zeros(dtype) -> Sums:
     return Sums(zero, zero, zero, zero)
 
 
-def _sums(logits, targets, segments, gold: float, rest: float):
-    """Return the sums, and the logarithm of the sum of exponentials [B T]."""
+def _sums(logits, targets, segments, weights: _Weights):
+    """Return the sums, and the logarithm of the sum of exponentials, of the shape of `targets`."""
     greatest = jax.lax.stop_gradient(logits.max(-1))
     log_sum = greatest + jnp.log(jnp.exp(logits - greatest[..., None]).sum(-1))
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     nll = log_sum - chosen
-    loss = gold * nll + rest * (logits.shape[-1] * log_sum - logits.sum(-1))
+    loss = weights.gold * nll
+    loss += weights.rest * (logits.shape[-1] * log_sum - logits.sum(-1))
+    if weights.r_drop:
+        loss += weights.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None]
     correct = (chosen >= greatest).astype(logits.dtype)  # cheaper than argmax
     real = (segments > 0).astype(logits.dtype)
     return Sums(*((real * term).sum() for term in (loss, nll, correct, real))), log_sum

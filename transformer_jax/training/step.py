@@ -34,6 +34,9 @@ def batch_sums(
 ) -> Sums:
     """Return the loss sums of a batch; with a key, in training mode with dropout."""
     train = key is not None
+    r_drop = (config.r_drop or 0.0) if train else 0.0
+    if r_drop:
+        batch = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), batch)
     apply: Any = model.apply
     with active():
         hidden, table = apply(
@@ -45,7 +48,7 @@ def batch_sums(
         )  # fmt: skip
         targets, segments = jnp.asarray(batch.tgt_out), jnp.asarray(batch.tgt_seg)
         return fused_loss_sums(
-            hidden, table, targets, segments, config.label_smoothing, config.smoothing
+            hidden, table, targets, segments, config.label_smoothing, config.smoothing, r_drop
         )
 
 
