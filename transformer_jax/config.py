@@ -264,6 +264,11 @@ class TrainingConfig:
             f"max_minutes={self.max_minutes}: must be above 0, or None for no limit",
         )
 
+    @property
+    def passes(self) -> int:
+        """Of a row through the model, in one step."""
+        return 1 if self.r_drop is None else 2
+
 
 @dataclass(frozen=True)
 class CheckpointConfig:

@@ -38,7 +38,8 @@ def operations(point: Point) -> float:
     left out.
     """
     experiment = point.experiment
-    positions = experiment.training.steps * experiment.data.tokens_per_batch
+    training = experiment.training
+    positions = training.steps * training.passes * experiment.data.tokens_per_batch
     return 6.0 * parameters(point) * positions
 
 

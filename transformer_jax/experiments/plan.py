@@ -99,7 +99,7 @@ def report(
 ) -> Iterator[str]:
     """Yield the lines of a plan; rate in operations a second and watts are those of one device."""
     size, shape = experiment.tokenizer.vocab_size, longest_shape(experiment)
-    per_step = operations(experiment.model, size, *shape)
+    per_step = experiment.training.passes * operations(experiment.model, size, *shape)
     whole = per_step * experiment.training.steps
     params = count_params(abstract_params(build(experiment.model, size, size)))
     yield f"parameters: {params:,} with {size:,} pieces"
@@ -143,7 +143,9 @@ def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iter
 
 
 def _gpu_lines(experiment: Experiment, whole: float) -> Iterator[str]:
-    need = gpu_memory(experiment, longest_shape(experiment))
+    shape = longest_shape(experiment)
+    shape = shape._replace(rows=experiment.training.passes * shape.rows)
+    need = gpu_memory(experiment, shape)
     for name, chip in GPUS.items():
         if need <= 0.9 * chip.memory:  # the rest is the allocator's and the libraries'
             yield (

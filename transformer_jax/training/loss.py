@@ -65,9 +65,7 @@ def fused_loss_sums(
     """
     gold, rest = smoothing_weights(epsilon, table.shape[0], smoothing)
     passes = 2 if r_drop else 1
-    x, targets, segments = (
-        a.reshape(-1, passes, *a.shape[1:]) for a in (x, targets, segments)
-    )
+    x, targets, segments = (a.reshape(-1, passes, *a.shape[1:]) for a in (x, targets, segments))
     sums = _fused(x, table, targets, segments, _Weights(gold, rest, r_drop))
     return jax.tree.map(lambda total: total / passes, sums)
 

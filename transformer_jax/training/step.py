@@ -36,7 +36,7 @@ def batch_sums(
     train = key is not None
     r_drop = (config.r_drop or 0.0) if train else 0.0
     if r_drop:
-        batch = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), batch)
+        batch = jax.tree.map(lambda x: jnp.repeat(x, config.passes, axis=0), batch)
     apply: Any = model.apply
     with active():
         hidden, table = apply(
