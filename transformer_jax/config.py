@@ -435,7 +435,8 @@ class Experiment:
         )
         _check(
             training.r_drop is None
-            or max(model.dropout_rate, model.attention_dropout_rate, model.activation_dropout_rate),
+            or max(model.dropout_rate, model.attention_dropout_rate, model.activation_dropout_rate)
+            > 0,
             f"training.r_drop={training.r_drop}: two passes without dropout are the same; "
             "raise model.dropout_rate or set it to None",
         )
