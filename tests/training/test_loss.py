@@ -39,11 +39,11 @@ def test_sums_are_those_of_optax(smoothing):
     np.testing.assert_allclose(found, [*expected, 15], rtol=1e-6)
 
 
-@pytest.mark.parametrize("chunk", [2**22, 2 * LENGTH * VOCAB, 1])
+@pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_fused_is_plain(smoothing, chunk, monkeypatch):
+def test_fused_is_plain(smoothing, positions, monkeypatch):
     """Without all logits at once: the same sums and, by autodiff, the same gradients."""
-    monkeypatch.setattr(loss, "_CHUNK", chunk)  # 1, 3 and 6 chunks
+    monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1, 3 and 6 chunks
 
     def fused(x, table):
         sums = fused_loss_sums(x, table, TARGETS, SEGMENTS, EPSILON, smoothing)
@@ -66,10 +66,10 @@ def test_fused_is_plain(smoothing, chunk, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("chunk", [2**22, 2 * LENGTH * VOCAB, 1])
-def test_r_drop_is_the_formula(chunk, monkeypatch):
+@pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
+def test_r_drop_is_the_formula(positions, monkeypatch):
     """Means over two passes, and alpha / 2 of the mean of the two divergences, as jax has them."""
-    monkeypatch.setattr(loss, "_CHUNK", chunk)  # 1 and 3 chunks
+    monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1 and 3 chunks
     alpha = 3.0
     targets, segments = (jnp.repeat(a[::2], 2, axis=0) for a in (TARGETS, SEGMENTS))
 
@@ -96,11 +96,11 @@ def test_r_drop_is_the_formula(chunk, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # of slopes up to 10
 
 
-@pytest.mark.parametrize("chunk", [2**22, 2**16])
-def test_operands_of_bfloat16(chunk, monkeypatch):
+@pytest.mark.parametrize("positions", [1024, 64])
+def test_operands_of_bfloat16(positions, monkeypatch):
     """Sums and gradients are float32, and those of the rounded operands but for one more rounding:
     that of the slopes, to 8 bits."""
-    monkeypatch.setattr(loss, "_CHUNK", chunk)  # 1 and 16 chunks
+    monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1 and 16 chunks
     rng = np.random.default_rng(1)
     x = jnp.asarray(rng.normal(size=(32, 32, 128)), jnp.bfloat16)
     table = jnp.asarray(rng.normal(size=(1000, 128)) / 8, jnp.bfloat16).astype(jnp.float32)

@@ -49,15 +49,26 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
     count = len(first.in_shape)
     kernel = jnp.stack([m.kernel for m in maps], axis=count)
     bias = jnp.stack([m.bias for m in maps])
-    together = _linear(x, kernel, bias, count, first.dtype)
-    axis = x.ndim - count
-    return [jax.lax.index_in_dim(together, i, axis, keepdims=False) for i in range(len(maps))]
+    return list(_apart(_linear(x, kernel, bias, count, first.dtype), x.ndim - count))
 
 
 def _linear(x, kernel, bias, in_axes: int, dtype):
     product = checkpoint_name(_product(x.astype(dtype), kernel, in_axes), PRODUCT)
     bias = bias.reshape((1,) * (product.ndim - bias.ndim) + bias.shape)
     return (product + bias.astype(product.dtype)).astype(dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _apart(x, axis: int):
+    parts = range(x.shape[axis])
+    return tuple(jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in parts)
+
+
+# As jax would have it, a sum of arrays that are zero but for one part: many times slower.
+_apart.defvjp(
+    lambda x, axis: (_apart(x, axis), None),
+    lambda axis, _, gradients: (jnp.stack(gradients, axis),),
+)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -8,7 +8,10 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
 
-_CHUNK = 2**22  # logits in memory at a time: 16 MB, which a processor's cache holds
+# Target positions whose logits a device has in memory at a time: enough for fast products, few
+# enough for a processor's cache. An accelerator, which has no use for that, gets 512 MB of logits.
+_POSITIONS = 128
+_LOGITS = 2**27
 
 
 class Sums(NamedTuple):
@@ -140,13 +143,16 @@ def _logits(x, across):
 
 
 def _chunks(x, targets, segments, vocab_size: int):
-    """Cut the rows into equal chunks, each with rows from all over the batch (and all devices)."""
-    rows = targets.shape[0]
-    wanted = max(1, targets.size * vocab_size // _CHUNK)
-    count = next(n for n in range(min(wanted, rows), 0, -1) if rows % n == 0)
+    """Cut the rows into equal chunks, each with as many rows of every device."""
+    mesh = jax.sharding.get_abstract_mesh()
+    devices = mesh.size // mesh.shape.get("tensor", 1) if mesh.shape else 1
+    rows = targets.shape[0] // devices if targets.shape[0] % devices == 0 else targets.shape[0]
+    most = _POSITIONS if jax.default_backend() == "cpu" else _LOGITS // vocab_size
+    wanted = -(-rows * targets[0].size // max(most, 1))
+    count = next((n for n in range(wanted, rows) if rows % n == 0), rows)
 
     def cut(array):
-        return array.reshape(rows // count, count, *array.shape[1:]).swapaxes(0, 1)
+        return array.reshape(-1, count, *array.shape[1:]).swapaxes(0, 1)
 
     return cut(x), cut(targets), cut(segments)
 
