@@ -163,6 +163,11 @@ class DataConfig:
     num_examples: tuple[int, ...] = (50_000, 500, 500)  # spelled_numbers: train, validation, test
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
 
+    # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, whose value is 0.1): the share of merges
+    # left out at random where training pairs are cut into pieces; 0: none.
+    subword_dropout: float = 0.0
+    segmentations: int = 8  # with subword_dropout: how often an epoch has each pair, cut anew
+
     max_length: int = 256  # longest side of a training pair, in pieces with EOS; longer are dropped
     max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
     tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
@@ -171,6 +176,8 @@ class DataConfig:
     rows_divisible_by: int = 8  # rows of a batch are a multiple of this; so must a mesh allow
 
     def __post_init__(self) -> None:
+        _rate("subword_dropout", self.subword_dropout)
+        _at_least(1, segmentations=self.segmentations)
         _at_least(2, max_length=self.max_length)
         _at_least(1, max_length_ratio=self.max_length_ratio, num_buckets=self.num_buckets)
         _at_least(1, rows_divisible_by=self.rows_divisible_by)
@@ -432,6 +439,11 @@ class Experiment:
             data.rows_divisible_by % training.accumulation_steps == 0,
             f"training.accumulation_steps={training.accumulation_steps} does not divide "
             f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
+        )
+        _check(
+            not data.subword_dropout or self.tokenizer.algorithm == "bpe",
+            f"data.subword_dropout={data.subword_dropout}: there are no merges to leave out with "
+            f"tokenizer.algorithm={self.tokenizer.algorithm!r}; choose 'bpe', or set it to 0",
         )
         _check(
             training.r_drop is None

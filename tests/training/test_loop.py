@@ -87,7 +87,7 @@ class Scene:
         fresh = jax.device_put(fresh, NamedSharding(self.run.mesh, PartitionSpec()))
         start = loop.restore(self.run, fresh)
         self.progress = start.progress
-        lines = functools.partial(lines_of, PLAN)
+        lines = functools.partial(lines_of, PLAN, len(STORE))
         with Report(
             self.workdir, self.config, jnp.float32, lines, start.host, start.scored
         ) as report:

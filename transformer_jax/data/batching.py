@@ -197,9 +197,9 @@ def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
     return list(found)
 
 
-def lines_of(plan: Plan, index: int) -> list[int]:
-    """Return which lines of the training text batch `index` is made of, counted from 1."""
-    return sorted((plan.batch(index)[1].pairs + 1).tolist())
+def lines_of(plan: Plan, lines: int, index: int) -> list[int]:
+    """Return which of the `lines` of the training text batch `index` is made of, counted from 1."""
+    return sorted((plan.batch(index)[1].pairs % lines + 1).tolist())
 
 
 def padding_share(store: TokenStore, plan: Plan) -> float:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
 from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
 from transformer_jax.disk import write_text, writing
 
@@ -31,23 +32,31 @@ class TokenStore(NamedTuple):
         return len(self.src.offsets) - 1
 
 
-def open_store(corpus: Corpus, tokenizers: TokenizerPair, cache: Path) -> TokenStore:
+def open_store(
+    corpus: Corpus, tokenizers: TokenizerPair, cache: Path, sampling: Sampling | None = None
+) -> TokenStore:
     """Return the tokenised corpus, from the cache if its content is there already and intact.
+
+    With `sampling` it is there several times, one after the other, cut into pieces at random.
 
     Raises:
       DiskError: if the cache cannot be written.
     """
-    key = f"{_FORMAT} {corpus.fingerprint} {tokenizers.digest}".encode()
-    directory = cache / "tokens" / hashlib.blake2b(key, digest_size=16).hexdigest()
+    key = f"{_FORMAT} {corpus.fingerprint} {tokenizers.digest}"
+    if sampling is not None:
+        key += f" {tuple(sampling)}"
+    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    directory = cache / "tokens" / name
     store = _read(directory)
     if store is None:
-        with writing(f"tokenised text in the cache {cache}", cache, _need(corpus)):
+        need = _need(corpus) * (1 if sampling is None else sampling.times)
+        with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
             with open(directory.with_suffix(".lock"), "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process
                 store = _read(directory)  # another process may have written it meanwhile
                 if store is None:
-                    _write(corpus, tokenizers, directory)
+                    _write(corpus, tokenizers, directory, sampling)
                     store = _read(directory)
         assert store is not None, f"{directory} is unreadable just after it was written"
     return store
@@ -58,14 +67,16 @@ def _need(corpus: Corpus) -> int:
     return sum(4 * len(line.encode()) + 16 for side in (corpus.src, corpus.tgt) for line in side)
 
 
-def _write(corpus: Corpus, tokenizers: TokenizerPair, directory: Path) -> None:
+def _write(
+    corpus: Corpus, tokenizers: TokenizerPair, directory: Path, sampling: Sampling | None
+) -> None:
     partial = directory.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a killed process
     partial.mkdir()
     try:
         sides = (("src", corpus.src, tokenizers.src), ("tgt", corpus.tgt, tokenizers.tgt))
         for name, lines, tokenizer in sides:
-            _write_side(partial, name, lines, tokenizer)
+            _write_side(partial, name, lines, tokenizer, sampling)
         sums = {path.name: _sum(path) for path in partial.iterdir()}
         write_text(partial / "sums.json", json.dumps(sums))
         shutil.rmtree(directory, ignore_errors=True)
@@ -74,16 +85,37 @@ def _write(corpus: Corpus, tokenizers: TokenizerPair, directory: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_side(directory: Path, name: str, lines: Sequence[str], tokenizer: Tokenizer) -> None:
+def _write_side(
+    directory: Path,
+    name: str,
+    lines: Sequence[str],
+    tokenizer: Tokenizer,
+    sampling: Sampling | None,
+) -> None:
     offsets = [np.zeros(1, np.int64)]
     total = 0
     with open(directory / f"{name}.ids", "wb") as file:
-        for start in range(0, len(lines), _CHUNK):
-            part = Ragged.from_lists(tokenizer.encode(lines[start : start + _CHUNK]))
+        for ids in _encoded(lines, tokenizer, sampling, name):
+            part = Ragged.from_lists(ids)
             file.write(part.ids.tobytes())
             offsets.append(part.offsets[1:] + total)
             total += len(part.ids)
     (directory / f"{name}.offsets").write_bytes(np.concatenate(offsets).tobytes())
+
+
+def _encoded(
+    lines: Sequence[str], tokenizer: Tokenizer, sampling: Sampling | None, name: str
+) -> Iterator[list[list[int]]]:
+    if sampling is None:
+        for start in range(0, len(lines), _CHUNK):
+            yield tokenizer.encode(lines[start : start + _CHUNK])
+        return
+    # The sides draw different numbers.
+    dropout = SubwordDropout(tokenizer, sampling.rate, 2 * sampling.seed + (name == "tgt"))
+    for time in range(sampling.times):
+        for start in range(0, len(lines), _CHUNK):
+            part = lines[start : start + _CHUNK]
+            yield dropout.encode(part, first=time * len(lines) + start)
 
 
 def _sum(path: Path) -> list[int]:

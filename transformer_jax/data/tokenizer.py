@@ -72,6 +72,10 @@ class Tokenizer:
             raise UserError(f"{piece!r} is no piece of the tokenizer; pieces of words begin with ▁")
         return found
 
+    def is_text(self, piece: int) -> bool:
+        """Whether a piece stands for its own characters: is neither reserved nor a byte."""
+        return piece >= RESERVED and not self._pieces.is_byte(piece)
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id."""
         return [self._pieces.id_to_piece(int(i)) for i in ids]

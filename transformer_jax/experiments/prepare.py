@@ -9,6 +9,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.data import sources
 from transformer_jax.data.batching import PLANS, Plan, padding_share
 from transformer_jax.data.sources import Corpus
+from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, open_store, select
 from transformer_jax.data.tokenizer import TokenizerPair, train_pair
 from transformer_jax.errors import UserError
@@ -20,6 +21,7 @@ class Prepared(NamedTuple):
 
     tokenizers: TokenizerPair
     train: TokenStore
+    lines: int  # of the training text; fewer than the store has, if it was cut more than once
     selection: Selection
     plan: Plan
     validation: Corpus
@@ -41,7 +43,10 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers = TokenizerPair.load(workdir.path, joint)
     else:
         tokenizers = train_pair(experiment.tokenizer, train.src, train.tgt)
-    store = open_store(train, tokenizers, cache_dir())
+    sampling = None
+    if data.subword_dropout:
+        sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
+    store = open_store(train, tokenizers, cache_dir(), sampling)
     selection = select(store, data)
     if not len(selection.pairs):
         raise UserError(
@@ -59,7 +64,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
             f"sentence of {longest} pieces; raise it to that"
         )
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
-    return Prepared(tokenizers, store, selection, plan, validation, validation_store, identity)
+    return Prepared(
+        tokenizers, store, len(train), selection, plan, validation, validation_store, identity
+    )
 
 
 def describe(prepared: Prepared) -> list[str]:
@@ -67,9 +74,11 @@ def describe(prepared: Prepared) -> list[str]:
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     tokens = int(store.tgt.lengths[selection.pairs].sum())
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())
+    times = len(store) // prepared.lines
+    repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s.tgt_length}" for s in plan.shapes)
     return [
-        f"data: {len(selection.pairs):,} training pairs kept; dropped {dropped}; "
+        f"data: {len(selection.pairs):,} training pairs kept{repeated}; dropped {dropped}; "
         f"{len(prepared.validation):,} for validation",
         f"vocabulary: {prepared.tokenizers.src.size:,} pieces"
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt

@@ -127,7 +127,13 @@ def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedu
     run.times = Times()
     with (
         Report(
-            workdir, config, schedule, partial(lines_of, plan), start.host, start.scored, run.times
+            workdir,
+            config,
+            schedule,
+            partial(lines_of, plan, prepared.lines),
+            start.host,
+            start.scored,
+            run.times,
         ) as report,
         StepPrograms(run.step, abstract(start.state), run.mesh, shapes) as programs,
     ):

@@ -1,0 +1,124 @@
+"""BPE-dropout against SentencePiece, against probabilities by hand, and repeated."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataConfig, TokenizerConfig
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.batching import BucketPlan, lines_of
+from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
+from transformer_jax.data.token_store import TokenStore, open_store, select
+from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair, train
+from transformer_jax.vocabulary import EOS
+
+UNKNOWN = ["ein 漢字 zwei", "", "  ", "x漢", "漢 漢", "<0x41> <s> </s>"]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["characters", "bytes"])
+def tokenizer(request, numbers) -> Tokenizer:
+    size = 400 if request.param else 120
+    return train(TokenizerConfig(vocab_size=size, byte_fallback=request.param), numbers.src)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.9])
+def test_it_is_the_same_text(tokenizer, numbers, rate):
+    """Cut otherwise: what SentencePiece joins is the text of its own segmentation."""
+    lines = [*numbers.src, *UNKNOWN]
+    ours, theirs = SubwordDropout(tokenizer, rate, 1).encode(lines), tokenizer.encode(lines)
+    assert [tokenizer.decode(ids) for ids in ours] == [tokenizer.decode(ids) for ids in theirs]
+    assert all(ids[-1] == EOS and EOS not in ids[:-1] for ids in ours)
+    longer = sum(map(len, ours)) - sum(map(len, theirs))
+    assert (longer == 0 and ours == theirs) if rate == 0.0 else longer > 0
+
+
+def test_without_dropout_it_is_sentencepiece_on_real_text(multi30k):
+    """Its merges, one by one: 2,000 captions of two languages in one vocabulary."""
+    lines = [
+        line for side in ("en", "de")
+        for line in (multi30k / f"train.{side}").read_text(encoding="utf-8").split("\n")[:1000]
+    ]  # fmt: skip
+    tokenizer = train(TokenizerConfig(vocab_size=1500), lines)
+    assert SubwordDropout(tokenizer, 0.0, 1).encode(lines) == tokenizer.encode(lines)
+
+
+def test_probabilities_by_hand():
+    """Of `ab` in the pieces ▁, a, b, ▁a, ▁ab, with p = 0.3: the first merge is left out with p,
+    and so is the second, if it is reached."""
+
+    class Pieces(Tokenizer):
+        def __init__(self) -> None:
+            self._list = ["<pad>", "<unk>", "<s>", "</s>", "▁a", "▁ab", "▁", "a", "b"]
+
+        size = property(lambda self: len(self._list))  # type: ignore[assignment]
+
+        def encode(self, lines):
+            return [[5, EOS] for _ in lines]
+
+        def pieces(self, ids):
+            return [self._list[i] for i in ids]
+
+        def is_text(self, piece):
+            return piece >= 4
+
+    found: Counter[tuple[str, ...]] = Counter()
+    draws = 0
+    for seed in range(100):
+        for ids in SubwordDropout(Pieces(), 0.3, seed).encode(["ab"] * 64):
+            found[tuple(Pieces().pieces(ids[:-1]))] += 1
+            draws += 1
+    expected = {("▁ab",): 0.49, ("▁a", "b"): 0.21, ("▁", "a", "b"): 0.3}
+    assert set(found) == set(expected)
+    for cut, share in expected.items():
+        # 100 pools of 64, from which lines choose with replacement: twice the variance of draws
+        deviation = (2 * share * (1 - share) / draws) ** 0.5
+        assert abs(found[cut] / draws - share) < 4 * deviation
+
+
+def test_a_line_depends_on_seed_and_number_alone(tokenizer, numbers):
+    """Cut in parts, in another order, by another object: the same; otherwise not."""
+    lines = numbers.src
+    whole = SubwordDropout(tokenizer, 0.3, 5).encode(lines)
+    parts = SubwordDropout(tokenizer, 0.3, 5)
+    second = parts.encode(lines[70:], first=70)
+    assert parts.encode(lines[:70]) + second == whole
+    assert SubwordDropout(tokenizer, 0.3, 6).encode(lines) != whole
+    assert parts.encode(lines, first=len(lines)) != whole
+
+
+def test_a_store_has_every_pair_several_times(tokenizer, numbers, tmp_path):
+    """One after the other, each cut in its own way, made the same anywhere."""
+    pair = TokenizerPair(tokenizer, tokenizer)
+    corpus = dataclasses.replace(numbers, tgt=numbers.src)
+    sampling = Sampling(rate=0.2, times=3, seed=4)
+    store = open_store(corpus, pair, tmp_path / "a", sampling)
+    count = len(corpus)
+    assert len(store) == 3 * count
+
+    def sequences(side: Ragged) -> list[list[int]]:
+        return [ids.tolist() for ids in np.split(side.ids, side.offsets[1:-1])]
+
+    cut = [sequences(side) for side in store]
+    for side in cut:
+        for time in range(3):
+            part = side[time * count : (time + 1) * count]
+            assert [tokenizer.decode(ids) for ids in part] == list(numbers.src)
+        assert side[:count] != side[count : 2 * count] != side[2 * count :]
+    assert cut[0] != cut[1]  # the sides draw different numbers
+    for other, same in ((sampling, True), (sampling._replace(seed=5), False), (None, False)):
+        again = open_store(corpus, pair, tmp_path / "b", other)
+        assert ([sequences(side) for side in again] == cut) == same
+
+
+def test_lines_are_those_of_the_text(make_store):
+    """However often it was cut: a batch names lines that the text has."""
+    once = make_store(count=40)
+    ids, lengths = np.tile(once.src.ids, 3), np.tile(once.src.lengths, 3)
+    side = Ragged(ids, np.concatenate([[0], np.cumsum(lengths)]))
+    store = TokenStore(side, side)
+    config = DataConfig(tokens_per_batch=512, max_length=64)
+    plan = BucketPlan(store, select(store, config).pairs, config, seed=0)
+    named = Counter(line for i in range(len(plan)) for line in lines_of(plan, 40, i))
+    assert named == dict.fromkeys(range(1, 41), 3)

@@ -1,0 +1,80 @@
+"""BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267): words cut into pieces at random.
+
+SentencePiece can do so too, but its random numbers cannot be repeated from run to run.
+"""
+
+import random
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.vocabulary import EOS
+
+_SPACE = "▁"  # as SentencePiece begins a word
+_POOL = 64  # segmentations of a word, among which its occurrences choose
+
+
+class Sampling(NamedTuple):
+    """How a training text is cut: `times` times over, with random numbers of `seed`."""
+
+    rate: float  # of merges left out
+    times: int
+    seed: int
+
+
+class SubwordDropout:
+    """Cuts lines as their tokenizer does, but leaves out each possible merge at each step with a
+    probability. What becomes of a line depends on the seed and on its number alone.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, rate: float, seed: int) -> None:
+        self._tokenizer, self._rate, self._seed = tokenizer, rate, seed
+        pieces = tokenizer.pieces(range(tokenizer.size))
+        self._ids = {piece: i for i, piece in enumerate(pieces) if tokenizer.is_text(i)}
+        self._cut = lru_cache(2**20)(self._draw)
+
+    def encode(self, lines: Sequence[str], first: int = 0) -> list[list[int]]:
+        """Return the ids of each line, EOS appended; `first` is the number of the first line."""
+        encoded = self._tokenizer.encode(lines)
+        return [self._line(ids, number) for number, ids in enumerate(encoded, first)]
+
+    def _line(self, ids: list[int], number: int) -> list[int]:
+        choose = random.Random(self._seed * 2**40 + number).randrange
+        cut: list[int] = []
+        for word in self._words(ids[:-1]):
+            cut.extend(word if isinstance(word, list) else self._cut(word, choose(_POOL)))
+        return [*cut, EOS]
+
+    def _words(self, ids: list[int]) -> Iterator[str | list[int]]:
+        """Yield words as text, or as they are: those with characters that are no pieces."""
+        word: list[int] = []
+        for i, piece in zip(ids, self._tokenizer.pieces(ids), strict=True):
+            if piece.startswith(_SPACE) and word:
+                yield self._text(word)
+                word = []
+            word.append(i)
+        if word:
+            yield self._text(word)
+
+    def _text(self, word: list[int]) -> str | list[int]:
+        text = "".join(self._tokenizer.pieces(word))
+        whole = all(map(self._tokenizer.is_text, word)) and all(c in self._ids for c in text)
+        return text if whole else word
+
+    def _draw(self, word: str, number: int) -> list[int]:
+        """Return segmentation `number` of a word: a piece with a smaller id is merged earlier."""
+        draw = random.Random(
+            (self._seed * _POOL + number) * 2**32 + zlib.crc32(word.encode())
+        ).random
+        parts = list(word)
+        while True:
+            best, at = self._tokenizer.size, -1
+            for i in range(len(parts) - 1):
+                merged = self._ids.get(parts[i] + parts[i + 1])
+                if merged is not None and merged < best and draw() >= self._rate:
+                    best, at = merged, i
+            if at < 0:
+                return [self._ids[part] for part in parts]
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
