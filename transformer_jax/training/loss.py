@@ -147,7 +147,9 @@ def _chunks(x, targets, segments, vocab_size: int):
     mesh = jax.sharding.get_abstract_mesh()
     devices = mesh.size // mesh.shape.get("tensor", 1) if mesh.shape else 1
     rows = targets.shape[0] // devices if targets.shape[0] % devices == 0 else targets.shape[0]
-    most = _POSITIONS if jax.default_backend() == "cpu" else _LOGITS // vocab_size
+    device = mesh.abstract_device  # of the mesh: plans are made for other machines than this one
+    platform = jax.default_backend() if device is None else device.platform
+    most = _POSITIONS if platform == "cpu" else _LOGITS // vocab_size
     wanted = -(-rows * targets[0].size // max(most, 1))
     count = next((n for n in range(wanted, rows) if rows % n == 0), rows)
 
