@@ -96,6 +96,19 @@ def test_r_drop_is_the_formula(positions, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # of slopes up to 10
 
 
+@pytest.mark.parametrize(
+    ("platform", "chunks"), [("cpu", (6, 1)), ("gpu", (3, 2)), ("tpu", (3, 2))]
+)
+def test_chunks_are_as_large_as_the_platform_likes(platform, chunks, monkeypatch):
+    """A CPU's by positions, an accelerator's by logits; every row is in one chunk."""
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    monkeypatch.setattr(loss, "_POSITIONS", LENGTH)
+    monkeypatch.setattr(loss, "_LOGITS", 2 * LENGTH * VOCAB)
+    x, targets, _ = loss._chunks(X, TARGETS, SEGMENTS, VOCAB)
+    assert x.shape[:2] == targets.shape[:2] == chunks
+    assert sorted(targets.reshape(ROWS, LENGTH).tolist()) == sorted(TARGETS.tolist())
+
+
 @pytest.mark.parametrize("positions", [1024, 64])
 def test_operands_of_bfloat16(positions, monkeypatch):
     """Sums and gradients are float32, and those of the rounded operands but for one more rounding:
