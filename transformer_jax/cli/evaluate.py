@@ -38,10 +38,15 @@ def main(argv: Sequence[str]) -> int:
     from transformer_jax.api import load_ensemble
     from transformer_jax.cli.lines import LineProgress
     from transformer_jax.evaluation.run import evaluate
-    from transformer_jax.experiments.train import use_compilation_cache, use_every_core
+    from transformer_jax.experiments.train import (
+        keep_freed_memory,
+        use_compilation_cache,
+        use_every_core,
+    )
 
     use_compilation_cache()
     use_every_core()
+    keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
     trained.experiment = experiment

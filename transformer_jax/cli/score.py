@@ -25,9 +25,10 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load
     from transformer_jax.decoding.score import score_pairs
-    from transformer_jax.experiments.train import use_compilation_cache
+    from transformer_jax.experiments.train import keep_freed_memory, use_compilation_cache
 
     use_compilation_cache()
+    keep_freed_memory()
     trained = load(arguments.workdir, arguments.checkpoint or experiment.evaluation.checkpoint)
     scores = score_pairs(trained.model, trained.params, trained.tokenizers, src, tgt) if src else []
     for found in scores:

@@ -25,9 +25,11 @@ def main(argv: Sequence[str]) -> int:
     experiment = parse(load_config(arguments.config, overrides))
     workdir = WorkDir(arguments.workdir or default_workdir(arguments.config))
 
-    from transformer_jax.experiments.train import run_experiment  # starts jax: after the checks
+    # These start jax: after the checks.
+    from transformer_jax.experiments.train import keep_freed_memory, run_experiment
     from transformer_jax.sharding.processes import joined
 
+    keep_freed_memory()
     with joined(arguments.coordinator, arguments.num_processes, arguments.process_id):
         return int(run_experiment(experiment, workdir))
 

@@ -31,11 +31,16 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load_ensemble
     from transformer_jax.cli.lines import count_lines
-    from transformer_jax.experiments.train import use_compilation_cache, use_every_core
+    from transformer_jax.experiments.train import (
+        keep_freed_memory,
+        use_compilation_cache,
+        use_every_core,
+    )
 
     total = None if arguments.input is None else count_lines(arguments.input)
     use_compilation_cache()
     use_every_core()
+    keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
     n_best = arguments.n_best
