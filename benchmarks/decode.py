@@ -42,6 +42,7 @@ from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.engine import Engine as Batches
 from transformer_jax.decoding.stream import Sentence, stream
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.experiments.train import keep_freed_memory
 from transformer_jax.models.build import build, init_params
 from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import BOS, EOS, PAD
@@ -210,6 +211,7 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
+    keep_freed_memory()  # as translate does; it holds for the peers too
     jax.config.update("jax_num_cpu_devices", 2)  # a stream of sentences on each core
     task = make_task(arguments)
     engines: dict[str, Engine] = {"transformer_jax": ours(task)}

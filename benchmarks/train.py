@@ -41,6 +41,7 @@ from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.experiments.train import keep_freed_memory
 from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
@@ -229,6 +230,7 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
+    keep_freed_memory()  # as train.py does; it holds for the peers too
     config, tokens_per_batch = SIZES[arguments.model]
     dtype = "bfloat16" if arguments.bfloat16 else "float32"
     config = dataclasses.replace(config, dropout_rate=0.1, compute_dtype=dtype)
