@@ -42,7 +42,7 @@ from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.engine import Engine as Batches
 from transformer_jax.decoding.stream import Sentence, stream
 from transformer_jax.decoding.translate import Translator
-from transformer_jax.experiments.train import keep_freed_memory
+from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build, init_params
 from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import BOS, EOS, PAD

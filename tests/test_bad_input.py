@@ -24,7 +24,7 @@ SMALL = {
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr("transformer_jax.experiments.train.use_compilation_cache", lambda: None)
+    monkeypatch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
 
 
 @pytest.fixture

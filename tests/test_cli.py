@@ -25,7 +25,7 @@ from transformer_jax.data import spelled_numbers
 from transformer_jax.data.sources import read_lines
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
-from transformer_jax.experiments.train import use_compilation_cache
+from transformer_jax.experiments.process import use_compilation_cache
 from transformer_jax.workdir import WorkDir, read_rows
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def settings(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
         # A path is part of the keys of compiled programs: one that changes would find none.
-        patch.setattr("transformer_jax.experiments.train.use_compilation_cache", lambda: None)
+        patch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
         yield
     log = logging.getLogger("transformer_jax")
     log.propagate = True

@@ -61,7 +61,7 @@ def run(tmp_path_factory) -> str:
 @pytest.fixture(autouse=True)
 def settings(monkeypatch):
     """One device compiles sooner than eight; and the tests' own cache of compiled programs."""
-    monkeypatch.setattr("transformer_jax.experiments.train.use_compilation_cache", lambda: None)
+    monkeypatch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
     one = jax.devices()[:1]
     monkeypatch.setattr("transformer_jax.decoding.translate.jax.local_devices", lambda: one)
 

@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import numpy as np
-from transformer_jax.experiments.train import keep_freed_memory
+from transformer_jax.experiments.process import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()

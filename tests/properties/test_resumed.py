@@ -41,7 +41,7 @@ def start(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(home / "cache"))
         # Compiled programs stay where the tests keep them.
-        patch.setattr(runs, "use_compilation_cache", lambda: None)
+        patch.setattr(runs.process, "use_compilation_cache", lambda: None)
 
         def run(name: str, experiment: Experiment):
             workdir = WorkDir(home / name)

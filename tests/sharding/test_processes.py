@@ -45,7 +45,7 @@ def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         cache = Path(tempfile.gettempdir()) / "transformer_jax_tests" / "processes"
         patch.setenv("TRANSFORMER_JAX_CACHE", str(cache))
-        patch.setattr(runs, "use_compilation_cache", lambda: None)
+        patch.setattr(runs.process, "use_compilation_cache", lambda: None)
         yield tmp_path_factory.mktemp("runs")
 
 

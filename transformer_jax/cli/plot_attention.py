@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     experiment = WorkDir(arguments.workdir).experiment()
 
     from transformer_jax.api import load
-    from transformer_jax.experiments.train import use_compilation_cache
+    from transformer_jax.experiments.process import use_compilation_cache
     from transformer_jax.plots.attention import draw
 
     use_compilation_cache()

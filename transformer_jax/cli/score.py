@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load
     from transformer_jax.decoding.score import score_pairs
-    from transformer_jax.experiments.train import keep_freed_memory, use_compilation_cache
+    from transformer_jax.experiments.process import keep_freed_memory, use_compilation_cache
 
     use_compilation_cache()
     keep_freed_memory()

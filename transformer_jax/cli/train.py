@@ -26,7 +26,8 @@ def main(argv: Sequence[str]) -> int:
     workdir = WorkDir(arguments.workdir or default_workdir(arguments.config))
 
     # These start jax: after the checks.
-    from transformer_jax.experiments.train import keep_freed_memory, run_experiment
+    from transformer_jax.experiments.process import keep_freed_memory
+    from transformer_jax.experiments.train import run_experiment
     from transformer_jax.sharding.processes import joined
 
     keep_freed_memory()

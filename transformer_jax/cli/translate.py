@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load_ensemble
     from transformer_jax.cli.lines import count_lines
-    from transformer_jax.experiments.train import (
+    from transformer_jax.experiments.process import (
         keep_freed_memory,
         use_compilation_cache,
         use_every_core,

@@ -1,12 +1,10 @@
 """One training run, from a config to an exit code."""
 
-import ctypes
 import functools
 import logging
-import os
 import platform
 from collections import defaultdict
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,7 +19,7 @@ from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_fr
 from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
-from transformer_jax.experiments import history
+from transformer_jax.experiments import history, process
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -35,7 +33,7 @@ from transformer_jax.training.report import Report, log, log_to
 from transformer_jax.training.schedule import make_schedule, schedule_of
 from transformer_jax.training.state import TrainState, abstract, init_state
 from transformer_jax.training.step import jit_train_step, make_train_step
-from transformer_jax.workdir import WorkDir, cache_dir
+from transformer_jax.workdir import WorkDir
 
 
 def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
@@ -56,7 +54,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     prepared = prepare(experiment, workdir)
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
     _check_identity(checkpoints, prepared)
-    use_compilation_cache()
+    process.use_compilation_cache()
     with workdir.claim(experiment) if first else nullcontext():
         log_to(workdir.log if first else None)
         if first:
@@ -180,42 +178,6 @@ def _tell_new_rate(updates: int, before: Any, now: Any) -> None:
     old, new = float(before(updates)), float(now(updates))
     if old != new:
         log.info("the learning rate of the next update changes with it: %.6g -> %.6g", old, new)
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled programs, so that a second start compiles nothing."""
-    jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-
-
-def use_every_core() -> None:
-    """Make devices of a CPU's cores, up to 4, so that each searches among sentences of its own.
-
-    To be called before anything is computed; it changes nothing on accelerators, nor where the
-    number of devices is given already.
-    """
-    given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
-        lent = hasattr(os, "sched_getaffinity")  # on Linux: the cores that this process may use
-        cores = len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
-        jax.config.update("jax_num_cpu_devices", min(4, cores))
-
-
-def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, for the next step to use; Linux with glibc only.
-
-    On a CPU, XLA asks for its temporary memory anew in every step. If it goes back to the system in
-    between, every page of it costs a fault: a fifth of a small model's step. The price is that the
-    process stays as large as it ever was.
-    """
-    with suppress(AttributeError, OSError, TypeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in _MALLOC.items():
-            mallopt(parameter, value)
-
-
-# By the numbers of malloc.h: one arena for all threads, nothing by mmap, no trimming.
-_MALLOC = {-8: 1, -4: 0, -1: -1}
 
 
 def _parameters(params) -> list[str]:
