@@ -34,10 +34,13 @@ def reached(validation: dict[str, list], bleu: float) -> dict[str, float] | None
 def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
     """Return what one run scored, and what it took."""
     run = runs.read(WorkDir(path), checkpoint)
-    stem = run.workdir.eval / f"{split}.{run.checkpoint.replace(':', '-')}"
-    if not stem.with_name(f"{stem.name}.json").exists():
-        raise UserError(f"{stem}.json: not there; run eval.py with this split and checkpoint first")
-    told = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))
+    told = next(
+        (found for found in runs.evaluations(run.workdir)
+         if (found["split"], found["checkpoint"]) == (split, run.checkpoint)), None,
+    )  # fmt: skip
+    if told is None:
+        raise UserError(f"{path}: no scores of {split} by {run.checkpoint}; run eval.py first")
+    hypotheses = Path(told["sentences_file"]).with_suffix(".hyp")
     facts, validation = runs.facts(run), runs.curves(run)["validation"]
     last = validation["validation_bleu"][-1]
     return {
@@ -52,7 +55,7 @@ def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
         "validation_bleu": last,
         "reached": {"30": reached(validation, 30), "35": reached(validation, 35),
                     "last": reached(validation, last)},
-        "hypotheses_sha256": hashlib.sha256(Path(f"{stem}.hyp").read_bytes()).hexdigest(),
+        "hypotheses_sha256": hashlib.sha256(hypotheses.read_bytes()).hexdigest(),
         "machine": facts["machine"],
         "command": facts["command"],
         "commit": facts["commit"],

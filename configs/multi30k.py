@@ -44,13 +44,14 @@ def get_config(protocol: str = "raw"):
     c.decoding.length_penalty = "power"
     c.decoding.alpha = 1.0
 
-    if protocol == "raw":
+    if protocol != "lc-published":
         # Post-norm spends most of these minutes before its attention begins to align.
         c.model.residual = "pre_norm"
-        c.model.dropout_rate = 0.1
         c.data.tokens_per_batch = 2048
         c.optimizer.schedule = "linear"
         c.optimizer.learning_rate = 2.5e-3
+    if protocol == "raw":
+        c.model.dropout_rate = 0.1
         c.optimizer.warmup_steps = 300
         c.training.steps = 3600
         c.checkpoint.every_steps = 450
@@ -65,13 +66,9 @@ def get_config(protocol: str = "raw"):
     )
     c.evaluation.bleu_tokenize = "none"
     if protocol == "lc":
-        c.model.residual = "pre_norm"
         c.model.dropout_rate = 0.25
         c.model.compute_dtype = "bfloat16"
         c.tokenizer.vocab_size = 4000
-        c.data.tokens_per_batch = 2048
-        c.optimizer.schedule = "linear"
-        c.optimizer.learning_rate = 2.5e-3
         c.optimizer.warmup_steps = 400
         c.training.ema_decay = 0.999
         c.training.steps = 20_000

@@ -1,5 +1,6 @@
 """Shared by all tests: 8 simulated devices, checked shapes, warnings as errors."""
 
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -24,6 +25,10 @@ install_import_hook(
 
 import pytest  # noqa: E402
 
+from transformer_jax.experiments import process  # noqa: E402
+
+process._MALLOC.clear()  # a worker runs many programs in turn: it would keep the peak of each
+
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 
 
@@ -34,3 +39,14 @@ def multi30k() -> Path:
     if not place.is_dir():
         pytest.skip(f"no Multi30k at {place}; set TRANSFORMER_JAX_TEST_MULTI30K")
     return place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_log():
+    """Undo what a program run by one module's tests set for the log of its process."""
+    yield
+    log = logging.getLogger("transformer_jax")
+    log.propagate = True
+    for handler in list(log.handlers):
+        log.removeHandler(handler)
+        handler.close()

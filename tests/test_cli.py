@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import re
 import shlex
 import subprocess
@@ -64,11 +63,6 @@ def settings(tmp_path_factory):
         # A path is part of the keys of compiled programs: one that changes would find none.
         patch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
         yield
-    log = logging.getLogger("transformer_jax")
-    log.propagate = True
-    for handler in list(log.handlers):
-        log.removeHandler(handler)
-        handler.close()
 
 
 def train_argv(corpus: Path, workdir: Path, **changes) -> list[str]:

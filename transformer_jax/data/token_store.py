@@ -106,16 +106,14 @@ def _write_side(
 def _encoded(
     lines: Sequence[str], tokenizer: Tokenizer, sampling: Sampling | None, name: str
 ) -> Iterator[list[list[int]]]:
-    if sampling is None:
+    times, encode = 1, lambda part, first: tokenizer.encode(part)
+    if sampling is not None:
+        # The sides draw different numbers.
+        dropout = SubwordDropout(tokenizer, sampling.rate, 2 * sampling.seed + (name == "tgt"))
+        times, encode = sampling.times, dropout.encode
+    for time in range(times):
         for start in range(0, len(lines), _CHUNK):
-            yield tokenizer.encode(lines[start : start + _CHUNK])
-        return
-    # The sides draw different numbers.
-    dropout = SubwordDropout(tokenizer, sampling.rate, 2 * sampling.seed + (name == "tgt"))
-    for time in range(sampling.times):
-        for start in range(0, len(lines), _CHUNK):
-            part = lines[start : start + _CHUNK]
-            yield dropout.encode(part, first=time * len(lines) + start)
+            yield encode(lines[start : start + _CHUNK], time * len(lines) + start)
 
 
 def _sum(path: Path) -> list[int]:

@@ -224,9 +224,10 @@ def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
             kept = {key: told[key] for key in keys}
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path}: damaged; run eval.py again, or delete it") from None
-        beam = told.get("decoding", {}).get("beam_size")
+        decoding = told.get("decoding", {})
         found.append(
-            {**kept, "length_ratio": float(lengths[1]) if lengths else None, "beam_size": beam,
+            {**kept, "length_ratio": float(lengths[1]) if lengths else None,
+             "beam_size": decoding.get("beam_size"), "decoding": decoding,
              "evaluation": told.get("evaluation"), "references": told.get("references"),
              "sentences_file": str(path.with_suffix(".jsonl"))}
         )  # fmt: skip
