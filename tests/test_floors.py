@@ -101,6 +101,7 @@ TABLES = {
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
     (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",
     (config.ModelConfig, "remat"): "models.stack.REMATS",
+    (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",

@@ -201,8 +201,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam and its learning rate (paper 5.3). The first update is step 1."""
+    """Adam (paper 5.3) or Muon, and the learning rate. The first update is step 1."""
 
+    # "muon": the kernels of linear maps move by their momentum, made orthogonal, so that no
+    # direction of it outweighs the others (Jordan et al. 2024,
+    # https://kellerjordan.github.io/posts/muon/); embeddings, biases and norms by Adam.
+    algorithm: Literal["adam", "muon"] = "adam"
+    momentum: float = 0.95  # muon: decay of the sum of a kernel's past gradients
+    # muon: root mean square of a kernel's update, in learning rates; 0.2 is about that of Adam's
+    # (Liu et al. 2025, arXiv:2502.16982).
+    update_rms: float = 0.2
     b1: float = 0.9
     b2: float = 0.98
     epsilon: float = 1e-9
@@ -215,6 +223,8 @@ class OptimizerConfig:
     clip_norm: float | None = None  # largest norm of the gradient; None: unclipped
 
     def __post_init__(self) -> None:
+        _rate("momentum", self.momentum)
+        _check(self.update_rms > 0, f"update_rms={self.update_rms}: must be above 0")
         _rate("b1", self.b1)
         _rate("b2", self.b2)
         _check(self.epsilon > 0, f"epsilon={self.epsilon}: must be above 0")

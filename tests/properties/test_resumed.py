@@ -121,6 +121,16 @@ def test_continued_is_uninterrupted(start, whole):
     assert "learning rate" not in log  # a constant one does not depend on the number of steps
 
 
+def test_continued_with_muon(start):
+    """What its momentum was is part of a checkpoint."""
+    optimizer = dataclasses.replace(SIX.optimizer, algorithm="muon")
+    six, three = (dataclasses.replace(x, optimizer=optimizer) for x in (SIX, THREE))
+    one, _ = start("muon", six)
+    start("muon in two", three)
+    other, _ = start("muon in two", six)
+    assert_same_run(one, other)
+
+
 def test_running_means_go_on_too(start, whole):
     """They are what a checkpoint offers; beside them it has the parameters of a run without."""
 

@@ -50,17 +50,18 @@ def mesh_of(data: int, fsdp: int, tensor: int):
 
 
 @functools.cache
-def parts(slices: int = 1, **changes):
+def parts(slices: int = 1, algorithm: str = "adam", **changes):
     model = build(dataclasses.replace(MODEL, **changes), VOCAB, VOCAB)
-    tx = make_optimizer(OPTIMIZER, make_schedule(OPTIMIZER, 16, STEPS))
+    optimizer = dataclasses.replace(OPTIMIZER, algorithm=algorithm)
+    tx = make_optimizer(optimizer, make_schedule(optimizer, 16, STEPS))
     config = TrainingConfig(accumulation_steps=slices)
     return model, tx, config
 
 
 @functools.cache
-def run(sizes: tuple[int, int, int], slices: int = 1, **changes):
+def run(sizes: tuple[int, int, int], slices: int = 1, algorithm: str = "adam", **changes):
     """Return 20 losses and the state."""
-    model, tx, config = parts(slices, **changes)
+    model, tx, config = parts(slices, algorithm, **changes)
     mesh = mesh_of(*sizes)
     state, losses = init_state(model, tx, 7, mesh), []
     step = jit_train_step(make_train_step(model, tx, config, 7), state, mesh)
@@ -117,6 +118,15 @@ def test_every_loop_is_the_same_on_a_mesh(changes):
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
     losses = run((2, 2, 2), **layers, **changes)[0]
     np.testing.assert_allclose(losses, run((1, 1, 1), **layers)[0], rtol=1e-5)
+
+
+def test_muon_on_a_mesh():
+    """Matrices whose rows and columns lie on different devices are made orthogonal as a whole."""
+    losses, state = run((2, 2, 2), algorithm="muon")
+    np.testing.assert_allclose(losses, run((1, 1, 1), algorithm="muon")[0], rtol=1e-5)
+    assert losses[-1] < 0.9 * losses[0]
+    kept = jax.tree.leaves(state.opt_state)
+    assert any("tensor" in (leaf.sharding.spec or ()) for leaf in kept)
 
 
 def test_accumulated_on_a_mesh():

@@ -67,6 +67,7 @@ def param_shardings(boxed: Any, mesh: Mesh) -> Any:
     Raises:
       UserError: if the mesh does not divide a parameter.
     """
+    boxed = jax.tree.map(_without_empty, boxed, is_leaf=_is_box)
     for leaf in jax.tree.leaves(boxed, is_leaf=_is_box):
         if _is_box(leaf):
             named = zip(leaf.names, leaf.value.shape, strict=True)
@@ -82,6 +83,11 @@ def bytes_per_device(boxed: Any, mesh: Mesh) -> int:
         math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf, sharding in zip(leaves, shardings, strict=True)
     )
+
+
+def _without_empty(leaf: Any) -> Any:
+    """Take away the box of what an optimizer keeps for other parameters alone."""
+    return leaf.value if _is_box(leaf) and not jax.tree.leaves(leaf.value) else leaf
 
 
 def _is_box(leaf: Any) -> bool:

@@ -1,0 +1,105 @@
+"""Muon against singular values by numpy and against optax's own iteration; Adam beside it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from optax.contrib._muon import orthogonalize_via_newton_schulz
+from tiny import MODEL, VOCAB, random_params
+
+from transformer_jax.config import OptimizerConfig
+from transformer_jax.models.build import build
+from transformer_jax.training.muon import ITERATIONS, matrix, orthogonal
+from transformer_jax.training.optimizer import make_optimizer
+
+RATE, RMS = 0.01, 0.3
+CONFIG = OptimizerConfig(algorithm="muon", update_rms=RMS)
+
+
+def random_matrix(seed: int, rows: int, columns: int, spread: float) -> np.ndarray:
+    """Return a matrix with singular values from 1 down to `spread`."""
+    draw = np.random.default_rng(seed)
+    u = np.linalg.qr(draw.normal(size=(rows, rows)))[0]
+    v = np.linalg.qr(draw.normal(size=(columns, columns)))[0][:rows]
+    return ((u * np.geomspace(1, spread, rows)) @ v).astype(np.float32)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (8, 24), (1, 5)])
+@pytest.mark.parametrize("size", [1e-5, 1.0, 1e4])
+def test_singular_values_become_one_and_their_vectors_stay(rows, columns, size):
+    x = random_matrix(rows, rows, columns, 0.1)
+    u, _, v = np.linalg.svd(x, full_matrices=False)
+    found = np.asarray(orthogonal(jnp.asarray(x * size)[None]))[0]
+    values = u.T @ found @ v.T
+    np.testing.assert_allclose(values, np.diag(np.diag(values)), atol=2e-3)
+    # Jordan's coefficients trade exactness for speed: "about 1" is all they promise.
+    assert np.all((np.diag(values) > 0.6) & (np.diag(values) < 1.25))
+
+
+def test_iteration_is_that_of_optax():
+    x = jnp.asarray(random_matrix(3, 12, 20, 1e-3))
+    coefficients = jnp.array([3.4445, -4.7750, 2.0315])
+    expected = orthogonalize_via_newton_schulz(x, coefficients, ITERATIONS, "schatten")
+    np.testing.assert_allclose(orthogonal(x[None])[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_zero_stays_zero():
+    assert not np.any(orthogonal(jnp.zeros((2, 3, 4))))
+
+
+def test_heads_are_columns():
+    """A map from d_model to heads is a matrix of d_model rows, and one back has d_model columns."""
+    assert matrix((16, 4, 5)) == (16, 20)
+    assert matrix((4, 5, 16)) == (20, 16)
+    assert matrix((16, 24)) == (16, 24)
+    assert matrix((512, 1, 64)) == (512, 64)
+
+
+def gradients(seed: int):
+    params = random_params(build(MODEL, VOCAB, VOCAB))
+    leaves, structure = jax.tree.flatten(params)
+    draw = np.random.default_rng(seed)
+    drawn = [jnp.asarray(draw.normal(size=leaf.shape), jnp.float32) for leaf in leaves]
+    return params, jax.tree.unflatten(structure, drawn)
+
+
+def updates(tx, params, *steps):
+    state = tx.init(params)
+    for gradient in steps:
+        update, state = tx.update(gradient, state, params)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(update)}
+
+
+def test_kernels_move_by_orthogonal_momentum_and_the_rest_by_adam():
+    """After two steps, kernel by kernel with numpy's singular vectors."""
+    (params, first), (_, second) = gradients(1), gradients(2)
+    found = updates(make_optimizer(CONFIG, lambda _: RATE), params, first, second)
+    adam = OptimizerConfig()
+    adams = updates(make_optimizer(adam, lambda _: RATE), params, first, second)
+    one, two = (updates(optax.identity(), params, gradient) for gradient in (first, second))
+    kernels = [name for name in found if name.endswith("['kernel']")]
+    assert 0 < len(kernels) < len(found)
+    for name, update in found.items():
+        if name not in kernels:
+            np.testing.assert_array_equal(update, adams[name])
+            continue
+        # Nesterov's: this gradient, and the decayed sum once more.
+        momentum = two[name] + 0.95 * (two[name] + 0.95 * one[name])
+        rows, columns = matrix(update.shape)
+        u, _, v = np.linalg.svd(np.reshape(momentum, (rows, columns)), full_matrices=False)
+        values = -np.diag(u.T @ np.reshape(update, (rows, columns)) @ v.T)
+        expected = RATE * RMS * np.sqrt(max(rows, columns))
+        # Random matrices have a few singular values near zero, which need more iterations.
+        assert np.median(values) == pytest.approx(expected, rel=0.3)
+        assert np.all(values > 0)
+        assert np.sqrt(np.mean(np.square(update))) == pytest.approx(RATE * RMS, rel=0.3)
+
+
+def test_size_of_a_gradient_does_not_count():
+    params, gradient = gradients(4)
+    larger = jax.tree.map(lambda x: 1000 * x, gradient)
+    tx = make_optimizer(CONFIG, lambda _: RATE)
+    one, other = updates(tx, params, gradient), updates(tx, params, larger)
+    for name, update in one.items():
+        np.testing.assert_allclose(update, other[name], rtol=2e-3, atol=1e-6)

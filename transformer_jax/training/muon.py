@@ -1,0 +1,82 @@
+"""Muon: matrices move by their momentum, made orthogonal.
+
+Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; the sizes of updates as in Liu et
+al. 2025, arXiv:2502.16982.
+"""
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from transformer_jax.arrays import Array, Float
+
+ITERATIONS = 4
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
+_EPSILON = 1e-30  # keeps a matrix of zeros as it is
+
+
+def muon(momentum: float, rms: float) -> optax.GradientTransformation:
+    """Return an optimizer of matrices; kernels with more axes are matrices that `matrix` finds.
+
+    Args:
+      momentum: decay of the sum of past gradients (with Nesterov's look ahead).
+      rms: root mean square of the entries of an update.
+    """
+    return optax.chain(
+        optax.trace(momentum, nesterov=True),
+        optax.stateless(lambda updates, _: _all_orthogonal(updates, rms)),
+    )
+
+
+def orthogonal(x: Float[Array, "K M N"]) -> Float[Array, "K M N"]:
+    """Return U V^T of each matrix U S V^T, nearly: singular values lie about 1. M is at most N.
+
+    An odd polynomial of the matrix, iterated, moves its singular values alone (Newton-Schulz). They
+    must not be above 1 at first: the matrix is divided by its Schatten 4-norm, the fourth root of
+    the sum of their fourth powers. That is nearer to the largest one than the usual Frobenius norm,
+    and saves the fifth iteration.
+    """
+    a, b, c = _COEFFICIENTS
+    square = _square(x)
+    scale = jax.lax.rsqrt(jnp.linalg.norm(square, axis=(1, 2), keepdims=True) + _EPSILON)
+    x, square = x * scale, square * scale**2
+    for _ in range(ITERATIONS):
+        x = a * x + (b * square + c * square @ square) @ x
+        square = _square(x)
+    return x
+
+
+def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of a kernel: cut between the axes that leave it nearest a square.
+
+    So maps to and from heads are matrices of d_model and heads times head size.
+    """
+    cuts = [(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape))]
+    return min(cuts, key=lambda cut: max(cut) / min(cut))
+
+
+def _all_orthogonal(updates: Any, rms: float) -> Any:
+    """Matrices of one shape are computed together."""
+    leaves, structure = jax.tree.flatten(updates)
+    alike = defaultdict(list)
+    for i, leaf in enumerate(leaves):
+        alike[tuple(sorted(matrix(leaf.shape)))].append(i)
+    for (_, long), places in alike.items():
+        found = orthogonal(jnp.stack([_lying(leaves[i]) for i in places]))
+        for i, x in zip(places, found * rms * math.sqrt(long), strict=True):
+            rows, columns = matrix(leaves[i].shape)
+            leaves[i] = (x if rows <= columns else x.T).reshape(leaves[i].shape)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _lying(kernel: Array) -> Array:
+    x = kernel.reshape(matrix(kernel.shape))
+    return x if x.shape[0] <= x.shape[1] else x.T
+
+
+def _square(x: Array) -> Array:
+    return jnp.einsum("kmi,kni->kmn", x, x)
