@@ -11,8 +11,8 @@ lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=non
         which the literature scores. The published text-only score on test_2016_flickr is 41.02
         (Transformer-Tiny, Wu et al. 2021, "Good for Misconceived Reasons", arXiv:2105.14462), by
         the recipe of `:lc-published`. Ours has layers of the same sizes, a vocabulary of 4,000
-        (1.8 M parameters), pre-norm, a running mean of the parameters, and a schedule that ends;
-        alpha is chosen by validation. Not yet run at this length: results/README.md has what was
+        (1.8 M parameters), pre-norm, Muon, a running mean of the parameters, and a schedule that
+        ends; alpha is chosen by validation. Not yet run at this length: results/README.md has what was
         tried. Products have bfloat16 operands; on a processor without instructions for them
         `--config.model.compute_dtype=float32` is faster.
 """
@@ -66,9 +66,11 @@ def get_config(protocol: str = "raw"):
     )
     c.evaluation.bleu_tokenize = "none"
     if protocol == "lc":
-        c.model.dropout_rate = 0.25
+        c.model.dropout_rate = 0.3
         c.model.compute_dtype = "bfloat16"
         c.tokenizer.vocab_size = 4000
+        c.optimizer.algorithm = "muon"
+        c.optimizer.update_rms = 0.4
         c.optimizer.warmup_steps = 400
         c.training.ema_decay = 0.999
         c.training.steps = 20_000
