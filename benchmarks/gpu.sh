@@ -3,7 +3,7 @@
 #
 #     bash benchmarks/gpu.sh MULTI30K OUT [--one]
 #
-# MULTI30K is the folder of train.en, train.de, val.* and test_2016_flickr.*; results go to OUT:
+# MULTI30K is the folder of train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; results go to OUT:
 # results.jsonl (a line a stage), multi30k/ (the run). Every stage takes at most 9 minutes; one that
 # is done is not done again, so the same command goes on where it stopped. --one runs the next stage
 # and exits with 75 while others remain.
@@ -62,10 +62,10 @@ done
 RUN="$OUT/multi30k"
 if ! ls "$RUN"/eval/*.json >/dev/null 2>&1; then
   # SIGTERM saves and exits with 75, well before the limit.
-  timeout -s TERM $((LIMIT - 60)) "$PYTHON" "$HERE/train.py" --config="$HERE/configs/multi30k.py" \
+  timeout -s TERM $((LIMIT - 60)) "$PYTHON" "$HERE/train.py" --config="$HERE/configs/multi30k.py:lc" \
     --workdir="$RUN" --config.data.directory="$DATA" ${SHORT[@]+"${SHORT[@]}"}
   code=$?; [ $code = 124 ] && code=75; [ $code = 0 ] || after $code
-  timeout "$LIMIT" "$PYTHON" "$HERE/eval.py" --workdir="$RUN" --checkpoint=best
+  timeout "$LIMIT" "$PYTHON" "$HERE/eval.py" --workdir="$RUN"
   code=$?; [ $code = 0 ] || after $code
 fi
 "$PYTHON" "$HERE/benchmarks/gpu.py" --summary --output="$OUT/results.jsonl"

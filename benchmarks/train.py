@@ -42,7 +42,7 @@ from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.data.tokenizer import train_pair
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build
+from transformer_jax.models.build import build, operations
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
@@ -206,16 +206,12 @@ def matmul_rate() -> float:
     return 2 * size**3 / statistics.median(times)
 
 
-def operations(config: ModelConfig, batches: list[Batch]) -> float:
+def products(config: ModelConfig, batches: list[Batch]) -> int:
     """Return the operations of matrix products, forward and backward, on all positions."""
-    c = config
-    attention = 2 * c.d_model * c.num_heads * (c.key_size + c.value_size)
-    feed_forward = 2 * c.d_model * c.d_ff
-    encoder = c.num_encoder_layers * (attention + feed_forward)
-    decoder = c.num_decoder_layers * (attention * 3 / 2 + feed_forward) + c.d_model * VOCABULARY
-    memory = c.num_decoder_layers * attention / 2
-    total = sum(b.src_ids.size * (encoder + memory) + b.tgt_in.size * decoder for b in batches)
-    return 6.0 * total  # a multiplication and an addition, forward and twice backward
+    return sum(
+        operations(config, VOCABULARY, len(b.src_ids), b.src_ids.shape[1], b.tgt_in.shape[1])
+        for b in batches
+    )
 
 
 def main() -> None:
@@ -266,7 +262,7 @@ def main() -> None:
         if name == "transformer_jax":
             if peers:
                 row["ratio_to_best_peer"] = round(min(peers) / value, 3)
-            share = operations(config, batches) / value / statistics.median(rates)
+            share = products(config, batches) / value / statistics.median(rates)
             row["share_of_matmul_rate"] = round(share, 3)
         print(json.dumps(row), flush=True)
 
