@@ -5,8 +5,9 @@
 One full step each: forward, backward, label smoothing, dropout 0.1, Adam; 2 threads; float32, or
 with --bfloat16 products of bfloat16 operands (ours) beside torch's autocast. DIR holds train.en
 and train.de. Every engine gets the same sentences, grouped by length; torch, which has no need of
-fixed shapes, pads them to the longest alone. Engines take turns within one run, and the median of
-each one's rounds counts; compile time apart. torch's modules run as they are and by torch.compile.
+fixed shapes, pads them to the longest alone. Each engine has a process of its own, set up as its
+users would; they take turns within one run, and the median of each one's rounds counts, compile
+time apart. torch's modules run as they are and by torch.compile.
 Rates count real target tokens and no padding; our line also has our share of the machine's matrix
 product rate. --peers needs the extra `bench`.
 """
@@ -14,12 +15,14 @@ product rate. --peers needs the extra `bench`.
 import argparse
 import dataclasses
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +58,8 @@ VOCABULARY = 8000
 Engine = Callable[[list[Batch]], None]  # one step on each batch
 
 
-def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[Any, list[Batch]]:
-    """Return the tokenizers and `count` batches of the first epoch."""
+def load_batches(directory: str, tokens_per_batch: int, count: int) -> list[Batch]:
+    """Return `count` batches of the first epoch."""
     data = DataConfig(directory=directory, tokens_per_batch=tokens_per_batch, max_length=64)
     corpus = sources.load(data, "train")
     tokenizers = train_pair(TokenizerConfig(vocab_size=VOCABULARY), corpus.src, corpus.tgt)
@@ -64,11 +67,12 @@ def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[Any
         store = open_store(corpus, tokenizers, Path(cache))
     plan = BucketPlan(store, select(store, data).pairs, data, seed=0)
     source = BatchSource(store, plan)
-    return tokenizers, [source[i] for i in range(count)]
+    return [source[i] for i in range(count)]
 
 
 def ours(config: ModelConfig) -> Engine:
     """Return this program's step."""
+    keep_freed_memory()  # as train.py does
     experiment = Experiment(model=config)
     model = build(config, VOCABULARY, VOCABULARY)
     tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
@@ -96,7 +100,7 @@ def trimmed(batch: Batch) -> Batch:
 
 
 def torch_engine(
-    network: Any, forward: Callable[[Any, Any], Any], bfloat16: bool, compiled: bool
+    network: Any, forward: Callable[[Any, Any], Any], config: ModelConfig, compiled: bool
 ) -> Engine:
     """Return a step of a torch module; forward(network, batch of tensors) gives the logits."""
     import torch
@@ -106,7 +110,7 @@ def torch_engine(
     optimizer = torch.optim.Adam(network.parameters(), 1e-4, (0.9, 0.98), 1e-9, foreach=True)
 
     def loss_of(tensors: Batch) -> Any:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.compute_dtype == "bfloat16"):
             logits = forward(network, tensors)
         return torch.nn.functional.cross_entropy(
             logits.float().flatten(0, 1), tensors.tgt_out.flatten(), ignore_index=0,
@@ -126,7 +130,7 @@ def torch_engine(
     return run
 
 
-def torch_nn(config: ModelConfig, bfloat16: bool, compiled: bool) -> Engine:
+def torch_nn(config: ModelConfig, compiled: bool) -> Engine:
     """Return torch.nn.Transformer with a shared embedding."""
     import torch
 
@@ -156,10 +160,10 @@ def torch_nn(config: ModelConfig, bfloat16: bool, compiled: bool) -> Engine:
             )  # fmt: skip
             return x @ self.embedding.weight.T
 
-    return torch_engine(Network(), lambda network, batch: network(batch), bfloat16, compiled)
+    return torch_engine(Network(), lambda network, batch: network(batch), config, compiled)
 
 
-def marian(config: ModelConfig, bfloat16: bool, compiled: bool) -> Engine:
+def marian(config: ModelConfig, compiled: bool) -> Engine:
     """Return MarianMTModel of `transformers`."""
     import transformers
 
@@ -189,7 +193,7 @@ def marian(config: ModelConfig, bfloat16: bool, compiled: bool) -> Engine:
             use_cache=False,
         ).logits
 
-    return torch_engine(network, forward, bfloat16, compiled)
+    return torch_engine(network, forward, config, compiled)
 
 
 def matmul_rate() -> float:
@@ -214,6 +218,56 @@ def products(config: ModelConfig, batches: list[Batch]) -> int:
     )
 
 
+OURS = "transformer_jax"
+ENGINES: dict[str, Callable[[ModelConfig], Engine]] = {
+    OURS: ours,
+    "torch.nn": partial(torch_nn, compiled=False),
+    "torch.nn, compiled": partial(torch_nn, compiled=True),
+    "transformers": partial(marian, compiled=False),
+    "transformers, compiled": partial(marian, compiled=True),
+}
+
+
+class Worker:
+    """An engine in a process of its own."""
+
+    def __init__(self, name: str, config: ModelConfig, batches: list[Batch]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, name, config, batches))
+        self._process.start()
+        theirs.close()  # so that a worker's death is an EOFError here
+
+    def answer(self) -> float:
+        return self._connection.recv()
+
+    def ask(self, message: str) -> float:
+        self._connection.send(message)
+        return self.answer()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.join()
+
+
+def _work(connection: Any, name: str, config: ModelConfig, batches: list[Batch]) -> None:
+    """Tell the seconds until all shapes are compiled, then those of each round asked for."""
+    engine = ENGINES[name](config)
+
+    def timed() -> float:
+        began = time.perf_counter()
+        engine(batches)
+        return time.perf_counter() - began
+
+    connection.send(timed())
+    while True:
+        try:
+            message = connection.recv()
+        except EOFError:
+            return
+        connection.send(timed() if message == "round" else matmul_rate())
+
+
 def main() -> None:
     """Measure, and print one JSON line an engine."""
     parser = argparse.ArgumentParser(
@@ -226,40 +280,35 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
-    keep_freed_memory()  # as train.py does; it holds for the peers too
     config, tokens_per_batch = SIZES[arguments.model]
     dtype = "bfloat16" if arguments.bfloat16 else "float32"
     config = dataclasses.replace(config, dropout_rate=0.1, compute_dtype=dtype)
-    _, batches = load_batches(arguments.data, tokens_per_batch, arguments.steps)
+    batches = load_batches(arguments.data, tokens_per_batch, arguments.steps)
     tokens = sum(int((batch.tgt_seg > 0).sum()) for batch in batches)
-    engines: dict[str, Engine] = {"transformer_jax": ours(config)}
-    if arguments.peers:
-        for name, peer in (("torch.nn", torch_nn), ("transformers", marian)):
-            engines[name] = peer(config, arguments.bfloat16, compiled=False)
-            engines[f"{name}, compiled"] = peer(config, arguments.bfloat16, compiled=True)
-    for name, run in engines.items():
-        began = time.perf_counter()
-        run(batches)  # compiles every shape
-        print(f"{name}: compiled in {time.perf_counter() - began:.0f} s", file=sys.stderr)
-    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    sentences = sum(int(batch.src_seg.any(1).sum()) for batch in batches)
+    workers = {}
+    for name in ENGINES if arguments.peers else [OURS]:
+        workers[name] = Worker(name, config, batches)
+        print(f"{name}: compiled in {workers[name].answer():.0f} s", file=sys.stderr)
+    seconds: dict[str, list[float]] = {name: [] for name in workers}
     rates = []
     for _ in range(arguments.rounds):
-        for name, run in engines.items():
-            began = time.perf_counter()
-            run(batches)
-            seconds[name].append(time.perf_counter() - began)
-        rates.append(matmul_rate())
+        for name, worker in workers.items():
+            seconds[name].append(worker.ask("round"))
+        rates.append(workers[OURS].ask("matmul rate"))
+    for worker in workers.values():
+        worker.close()
     middle = {name: statistics.median(times) for name, times in seconds.items()}
-    peers = [value for name, value in middle.items() if name != "transformer_jax"]
+    peers = [value for name, value in middle.items() if name != OURS]
     for name, value in middle.items():
         row: dict[str, Any] = {
             "engine": name,
             "model": arguments.model,
             "dtype": dtype,
             "target_tokens_per_s": round(tokens / value, 1),
-            "sentences_per_s": round(sum(int(b.src_seg.any(1).sum()) for b in batches) / value, 1),
+            "sentences_per_s": round(sentences / value, 1),
         }
-        if name == "transformer_jax":
+        if name == OURS:
             if peers:
                 row["ratio_to_best_peer"] = round(min(peers) / value, 3)
             share = products(config, batches) / value / statistics.median(rates)
