@@ -40,12 +40,13 @@ GPUS = {
 def gpu_memory(experiment: Experiment, shape: Shape) -> float:
     """Return the bytes that one step takes on one GPU, estimated.
 
-    Float32 parameters, their gradients and the two moments of Adam, and what the way back reads of
-    each layer: inputs and outputs of its products and norms in the compute dtype, attention weights
-    in float32 as well. With `remat`, the input of each layer and one layer's share of the rest.
+    Float32 parameters, their gradients, the two moments of Adam (Muon keeps one) and the running
+    mean, and what the way back reads of each layer: inputs and outputs of its products and norms in
+    the compute dtype, attention weights in float32 as well. With `remat`, the input of each layer and one layer's share of the rest.
     """
     c, size = experiment.model, experiment.tokenizer.vocab_size
-    state = 16 * formula(c, size, size)
+    copies = 4 if experiment.training.ema_decay is None else 5
+    state = 4 * copies * formula(c, size, size)
     width = 2 if c.compute_dtype == "bfloat16" else 4
     heads = c.num_heads * (c.key_size + c.value_size)
     slices = experiment.training.accumulation_steps

@@ -150,7 +150,7 @@ def _gpu_lines(experiment: Experiment, whole: float) -> Iterator[str]:
         if need <= 0.9 * chip.memory:  # the rest is the allocator's and the libraries'
             yield (
                 f"GPU: fits on one {name} of {_gb(chip.memory)}, by formula and not compiled: "
-                f"{_gb(need)} of parameters, Adam, gradients and activations"
+                f"{_gb(need)} of parameters, optimizer, gradients and activations"
             )
             yield f"  {_cost(whole, chip, 1)}"
             return
