@@ -33,9 +33,14 @@ def get_config(direction: str = "de-en"):
     c.data.num_buckets = 6
     c.tokenizer.vocab_size = 8000
 
-    c.optimizer.schedule = "cosine"
+    c.model.residual = "pre_norm"
+    c.model.compute_dtype = "bfloat16"
+    c.optimizer.algorithm = "muon"
+    c.optimizer.update_rms = 0.4
+    c.optimizer.schedule = "linear"
     c.optimizer.learning_rate = 2e-3
-    c.optimizer.warmup_steps = 500
+    c.optimizer.warmup_steps = 300
+    c.training.ema_decay = 0.999
     c.training.steps = 5000
     c.checkpoint.every_steps = 500
     c.evaluation.every_steps = 500

@@ -42,7 +42,8 @@ def gpu_memory(experiment: Experiment, shape: Shape) -> float:
 
     Float32 parameters, their gradients, the two moments of Adam (Muon keeps one) and the running
     mean, and what the way back reads of each layer: inputs and outputs of its products and norms in
-    the compute dtype, attention weights in float32 as well. With `remat`, the input of each layer and one layer's share of the rest.
+    the compute dtype, attention weights in float32 as well. With `remat`, the input of each layer
+    and one layer's share of the rest.
     """
     c, size = experiment.model, experiment.tokenizer.vocab_size
     copies = 4 if experiment.training.ema_decay is None else 5
