@@ -13,7 +13,7 @@ lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=non
         the recipe of `:lc-published`. Ours has layers of the same sizes, a vocabulary of 4,000
         (1.8 M parameters), pre-norm, Muon, a running mean of the parameters, and a schedule that
         ends; alpha is chosen by validation. Measured with one seed, test not yet looked at:
-        validation 42.2 after 106 minutes of one core; results/README.md has what was tried.
+        validation 42.2 after 118 minutes of one core; results/README.md has what was tried.
         Products have bfloat16 operands; on a processor without instructions for them
         `--config.model.compute_dtype=float32` is faster.
 """
