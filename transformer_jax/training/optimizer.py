@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import optax
 
+from transformer_jax.choices import pick
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.training.muon import muon
 
@@ -14,7 +15,8 @@ def make_optimizer(
     config: OptimizerConfig, schedule: optax.Schedule
 ) -> optax.GradientTransformation:
     """Return clipping, if asked for, then the algorithm."""
-    step = ALGORITHMS[config.algorithm](config, schedule)
+    algorithm = pick(ALGORITHMS, config.algorithm, "config.optimizer.algorithm")
+    step = algorithm(config, schedule)
     if config.clip_norm is None:
         return step
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
