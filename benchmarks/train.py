@@ -44,13 +44,13 @@ from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.data.tokenizer import train_pair
-from transformer_jax.experiments.process import keep_freed_memory
+from transformer_jax.experiments.process import keep_freed_memory, use_every_core
 from transformer_jax.models.build import build, operations
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import init_state
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.step import jit_train_step, make_train_step
 
 TINY = ModelConfig(d_model=128, d_ff=256, num_heads=4, num_encoder_layers=4, num_decoder_layers=4)
 SIZES = {"tiny": (TINY, 4096), "base": (ModelConfig(), 1024)}  # model, tokens_per_batch
@@ -74,16 +74,18 @@ def ours(config: ModelConfig) -> Engine:
     """Return this program's step."""
     keep_freed_memory()  # as train.py does
     experiment = Experiment(model=config)
+    use_every_core(experiment.data.rows_divisible_by)
     model = build(config, VOCABULARY, VOCABULARY)
     tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
     mesh = make_mesh(MeshConfig())
     state = init_state(model, tx, 0, mesh)
-    step = jax.jit(make_train_step(model, tx, experiment.training, 0), donate_argnums=0)
+    step = jit_train_step(make_train_step(model, tx, experiment.training, 0), state, mesh)
 
     def run(batches: list[Batch]) -> None:
         nonlocal state
-        for batch in batches:
-            state, _ = step(state, place_batch(batch, mesh))
+        with jax.set_mesh(mesh):
+            for batch in batches:
+                state, _ = step(state, place_batch(batch, mesh))
         jax.block_until_ready(state.params)
 
     return run

@@ -18,17 +18,19 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
-def use_every_core() -> None:
-    """Make devices of a CPU's cores, up to 4, so that each searches among sentences of its own.
+def use_every_core(rows: int = 0) -> None:
+    """Make devices of a CPU's cores, up to 4, so that each works on rows of its own.
 
-    To be called before anything is computed; it changes nothing on accelerators, nor where the
-    number of devices is given already.
+    Two cores that share every product spend a fifth of a small model's time waiting for each other.
+    The number of devices divides `rows`; 0 allows any. To be called before anything is computed; it
+    changes nothing on accelerators, nor where the number of devices is given already.
     """
     given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
         lent = hasattr(os, "sched_getaffinity")  # on Linux: the cores that this process may use
         cores = len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
-        jax.config.update("jax_num_cpu_devices", min(4, cores))
+        fitting = (count for count in range(min(4, cores), 0, -1) if rows % count == 0)
+        jax.config.update("jax_num_cpu_devices", next(fitting))
 
 
 def keep_freed_memory() -> None:
