@@ -232,8 +232,9 @@ def test_a_config_json_from_before_a_field(caplog):
     values = plain({"model.d_model": 64})
     del values["model"]["d_ff"], values["seed"]
     expected = dataclasses.replace(Experiment().model, d_model=64)
-    assert from_json(json.dumps(values)) == dataclasses.replace(Experiment(), model=expected)
-    assert "lacks config.seed, config.model.d_ff: taken" in caplog.text
+    for _ in range(2):  # and once only
+        assert from_json(json.dumps(values)) == dataclasses.replace(Experiment(), model=expected)
+    assert caplog.text.count("lacks config.seed, config.model.d_ff: taken") == 1
 
 
 @pytest.mark.parametrize("text", ["3", "[]", "null", '"model"'])

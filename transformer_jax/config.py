@@ -11,6 +11,7 @@
 """
 
 import dataclasses
+import functools
 import json
 import logging
 import math
@@ -576,6 +577,7 @@ def to_json(experiment: Experiment) -> str:
     return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
 
 
+@functools.lru_cache(maxsize=64)  # so that the warning comes once, however often it is read
 def from_json(text: str) -> Experiment:
     """Read what `to_json` wrote, also before some of the present fields were there.
 
