@@ -21,6 +21,7 @@ RULES = (
     ("head_dim", None),
     ("mlp", "tensor"),
     ("layers", None),
+    ("matrices", ("data", "fsdp", "tensor")),
     ("length", None),
     ("act_embed", None),
     ("act_heads", "tensor"),

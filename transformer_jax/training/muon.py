@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -16,7 +17,7 @@ from transformer_jax.arrays import Array, Float
 
 ITERATIONS = 4
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
-_TOGETHER = 8  # matrices: small ones stay in a processor's cache, and an accelerator is kept busy
+_TOGETHER = 8  # matrices at most: small ones stay in a processor's cache, an accelerator is busy
 _EPSILON = 1e-30  # keeps a matrix of zeros as it is
 
 
@@ -66,12 +67,22 @@ def _all_orthogonal(updates: Any, rms: float) -> Any:
     for i, leaf in enumerate(leaves):
         alike[tuple(sorted(matrix(leaf.shape)))].append(i)
     for (_, long), places in alike.items():
-        stack = jnp.stack([_lying(leaves[i]) for i in places])
-        found = jax.lax.map(orthogonal, stack, batch_size=_TOGETHER)
-        for i, x in zip(places, found * rms * math.sqrt(long), strict=True):
+        found = _each_orthogonal([_lying(leaves[i]) for i in places]) * rms * math.sqrt(long)
+        for i, x in zip(places, found, strict=False):
             rows, columns = matrix(leaves[i].shape)
             leaves[i] = (x if rows <= columns else x.T).reshape(leaves[i].shape)
     return jax.tree.unflatten(structure, leaves)
+
+
+def _each_orthogonal(matrices: list[Array]) -> Array:
+    """Return them made orthogonal, and zeros behind them; each device of a mesh does its share."""
+    count = math.ceil(len(matrices) / _TOGETHER)
+    together = math.ceil(len(matrices) / count)
+    missing = [jnp.zeros_like(matrices[0])] * (count * together - len(matrices))
+    stack = jnp.stack([*matrices, *missing])
+    groups = stack.reshape(count, together, *stack.shape[1:])
+    groups = nn.with_logical_constraint(groups, (None, "matrices", None, None))
+    return jax.lax.map(jax.vmap(orthogonal), groups).reshape(stack.shape)
 
 
 def _lying(kernel: Array) -> Array:

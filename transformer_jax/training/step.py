@@ -68,7 +68,8 @@ def make_train_step(
         grads = jax.tree.map(lambda g: g / tokens, grads)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
-        updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        with active():
+            updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
         bad_steps = jnp.where(finite, 0, state.bad_steps + 1)
