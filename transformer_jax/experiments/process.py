@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import jax
 
+from transformer_jax.config import Experiment
 from transformer_jax.workdir import cache_dir
 
 # By the numbers of malloc.h: one arena for all threads, nothing by mmap, no trimming.
@@ -31,6 +32,12 @@ def use_every_core(rows: int = 0) -> None:
         cores = len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
         fitting = (count for count in range(min(4, cores), 0, -1) if rows % count == 0)
         jax.config.update("jax_num_cpu_devices", next(fitting))
+
+
+def use_every_core_for(experiment: Experiment) -> None:
+    """As `use_every_core`, for a training whose mesh takes the devices that are there."""
+    if experiment.mesh.data == -1:
+        use_every_core(experiment.data.rows_divisible_by // experiment.training.accumulation_steps)
 
 
 def keep_freed_memory() -> None:
