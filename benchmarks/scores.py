@@ -12,6 +12,7 @@ split first reached 30, 35, and its last value.
 import argparse
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ from transformer_jax.disk import write_text
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import runs
 from transformer_jax.workdir import WorkDir
+
+
+def repeatable(command: str) -> str:
+    """Return a command without the paths of the machine it ran on."""
+    command = re.sub(r"( --config\.data\.directory)=\S+", r"\1=DIR", command)
+    return re.sub(r" --workdir=\S+", "", command)
 
 
 def reached(validation: dict[str, list], bleu: float) -> dict[str, float] | None:
@@ -51,13 +58,13 @@ def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
         "steps": told["steps"],
         "parameters": facts["parameters"],
         "target_tokens": facts["tokens"],
-        "minutes": facts["minutes"],
+        "minutes": round(facts["minutes"], 1),
         "validation_bleu": last,
         "reached": {"30": reached(validation, 30), "35": reached(validation, 35),
                     "last": reached(validation, last)},
         "hypotheses_sha256": hashlib.sha256(hypotheses.read_bytes()).hexdigest(),
         "machine": facts["machine"],
-        "command": facts["command"],
+        "command": repeatable(facts["command"]),
         "commit": facts["commit"],
         "decoding": told["decoding"],
     }  # fmt: skip
