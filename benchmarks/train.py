@@ -44,7 +44,7 @@ from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.data.tokenizer import train_pair
-from transformer_jax.experiments.process import keep_freed_memory, use_every_core_for
+from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build, operations
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
@@ -74,7 +74,6 @@ def ours(config: ModelConfig) -> Engine:
     """Return this program's step."""
     keep_freed_memory()  # as train.py does
     experiment = Experiment(model=config)
-    use_every_core_for(experiment)
     model = build(config, VOCABULARY, VOCABULARY)
     tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
     mesh = make_mesh(MeshConfig())

@@ -27,15 +27,12 @@ def main(argv: Sequence[str]) -> int:
 
     import jax  # after the checks
 
-    from transformer_jax.experiments.plan import report
-    from transformer_jax.experiments.process import use_every_core_for
-
     # Without an accelerator, a mesh of any size is compiled for simulated devices.
     wanted = math.prod(size for size in astuple(experiment.mesh) if size != -1)
     if wanted > 1:
         jax.config.update("jax_num_cpu_devices", wanted)
-    else:
-        use_every_core_for(experiment)
+
+    from transformer_jax.experiments.plan import report
 
     for line in report(experiment, arguments.libtpu, arguments.rate, arguments.watts):
         print(line, flush=True)

@@ -26,13 +26,11 @@ def main(argv: Sequence[str]) -> int:
     workdir = WorkDir(arguments.workdir or default_workdir(arguments.config))
 
     # These start jax: after the checks.
-    from transformer_jax.experiments.process import keep_freed_memory, use_every_core_for
+    from transformer_jax.experiments.process import keep_freed_memory
     from transformer_jax.experiments.train import run_experiment
     from transformer_jax.sharding.processes import joined
 
     keep_freed_memory()
-    if arguments.coordinator is None:
-        use_every_core_for(experiment)
     with joined(arguments.coordinator, arguments.num_processes, arguments.process_id):
         return int(run_experiment(experiment, workdir))
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 
 import jax
 
-from transformer_jax.config import Experiment
 from transformer_jax.workdir import cache_dir
 
 # By the numbers of malloc.h: one arena for all threads, nothing by mmap, no trimming.
@@ -19,25 +18,17 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
-def use_every_core(rows: int = 0) -> None:
-    """Make devices of a CPU's cores, up to 4, so that each works on rows of its own.
+def use_every_core() -> None:
+    """Make devices of a CPU's cores, up to 4, so that each searches among sentences of its own.
 
-    Two cores that share every product spend a fifth of a small model's time waiting for each other.
-    The number of devices divides `rows`; 0 allows any. To be called before anything is computed; it
-    changes nothing on accelerators, nor where the number of devices is given already.
+    To be called before anything is computed; it changes nothing on accelerators, nor where the
+    number of devices is given already.
     """
     given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
         lent = hasattr(os, "sched_getaffinity")  # on Linux: the cores that this process may use
         cores = len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
-        fitting = (count for count in range(min(4, cores), 0, -1) if rows % count == 0)
-        jax.config.update("jax_num_cpu_devices", next(fitting))
-
-
-def use_every_core_for(experiment: Experiment) -> None:
-    """As `use_every_core`, for a training whose mesh takes the devices that are there."""
-    if experiment.mesh.data == -1:
-        use_every_core(experiment.data.rows_divisible_by // experiment.training.accumulation_steps)
+        jax.config.update("jax_num_cpu_devices", min(4, cores))
 
 
 def keep_freed_memory() -> None:
