@@ -17,7 +17,7 @@ from transformer_jax.arrays import Array, Float
 
 ITERATIONS = 4
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
-_TOGETHER = 8  # matrices at most: small ones stay in a processor's cache, an accelerator is busy
+_TOGETHER = 8  # matrices at most: small ones stay in a processor's cache, and a GPU has enough
 _EPSILON = 1e-30  # keeps a matrix of zeros as it is
 
 
@@ -68,21 +68,22 @@ def _all_orthogonal(updates: Any, rms: float) -> Any:
         alike[tuple(sorted(matrix(leaf.shape)))].append(i)
     for (_, long), places in alike.items():
         found = _each_orthogonal([_lying(leaves[i]) for i in places]) * rms * math.sqrt(long)
-        for i, x in zip(places, found, strict=False):
+        for i, x in zip(places, found, strict=True):
             rows, columns = matrix(leaves[i].shape)
             leaves[i] = (x if rows <= columns else x.T).reshape(leaves[i].shape)
     return jax.tree.unflatten(structure, leaves)
 
 
 def _each_orthogonal(matrices: list[Array]) -> Array:
-    """Return them made orthogonal, and zeros behind them; each device of a mesh does its share."""
+    """Return them made orthogonal; each device of a mesh does its share."""
     count = math.ceil(len(matrices) / _TOGETHER)
     together = math.ceil(len(matrices) / count)
     missing = [jnp.zeros_like(matrices[0])] * (count * together - len(matrices))
     stack = jnp.stack([*matrices, *missing])
     groups = stack.reshape(count, together, *stack.shape[1:])
     groups = nn.with_logical_constraint(groups, (None, "matrices", None, None))
-    return jax.lax.map(jax.vmap(orthogonal), groups).reshape(stack.shape)
+    found = jax.lax.map(jax.vmap(orthogonal), groups)
+    return found.reshape(stack.shape)[: len(matrices)]
 
 
 def _lying(kernel: Array) -> Array:
