@@ -222,6 +222,9 @@ class OptimizerConfig:
     learning_rate: float = 1.0  # a factor for "paper", else the peak
     warmup_steps: int = 4000
     clip_norm: float | None = None  # largest norm of the gradient; None: unclipped
+    # The share of kernels and embeddings, times the learning rate, that an update takes away
+    # (Loshchilov and Hutter 2019, arXiv:1711.05101); biases and norms stay. 0: none.
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         _rate("momentum", self.momentum)
@@ -231,6 +234,7 @@ class OptimizerConfig:
         _check(self.epsilon > 0, f"epsilon={self.epsilon}: must be above 0")
         _check(self.learning_rate > 0, f"learning_rate={self.learning_rate}: must be above 0")
         _at_least(1, warmup_steps=self.warmup_steps)
+        _at_least(0, weight_decay=self.weight_decay)
         _check(
             self.clip_norm is None or self.clip_norm > 0,
             f"clip_norm={self.clip_norm}: must be above 0, or None for no clipping",

@@ -103,3 +103,22 @@ def test_size_of_a_gradient_does_not_count():
     one, other = updates(tx, params, gradient), updates(tx, params, larger)
     for name, update in one.items():
         np.testing.assert_allclose(update, other[name], rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["adam", "muon"])
+def test_weight_decay_takes_a_share_of_kernels_and_tables_alone(algorithm):
+    params, gradient = gradients(1)
+    found, plain = (
+        updates(make_optimizer(config, lambda _: RATE), params, gradient)
+        for config in (
+            OptimizerConfig(algorithm=algorithm, weight_decay=0.5),
+            OptimizerConfig(algorithm=algorithm),
+        )
+    )
+    values = updates(optax.identity(), params, params)
+    decayed = 0
+    for name, update in found.items():
+        share = RATE * 0.5 if "'kernel'" in name or "'table'" in name else 0.0
+        decayed += share > 0
+        np.testing.assert_allclose(update, plain[name] - share * values[name], rtol=1e-5, atol=1e-7)
+    assert 0 < decayed < len(found)

@@ -14,32 +14,39 @@ from transformer_jax.training.muon import muon
 def make_optimizer(
     config: OptimizerConfig, schedule: optax.Schedule
 ) -> optax.GradientTransformation:
-    """Return clipping, if asked for, then the algorithm."""
-    algorithm = pick(ALGORITHMS, config.algorithm, "config.optimizer.algorithm")
-    step = algorithm(config, schedule)
-    if config.clip_norm is None:
-        return step
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
+    """Return clipping, the algorithm, weight decay, each if asked for, and the learning rate."""
+    parts = [pick(ALGORITHMS, config.algorithm, "config.optimizer.algorithm")(config)]
+    if config.clip_norm is not None:
+        parts.insert(0, optax.clip_by_global_norm(config.clip_norm))
+    if config.weight_decay:
+        parts.append(optax.add_decayed_weights(config.weight_decay, mask=_decaying))
+    return optax.chain(*parts, optax.scale_by_learning_rate(schedule))
 
 
-def _adam(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    return optax.adam(schedule, b1=config.b1, b2=config.b2, eps=config.epsilon)
+def _adam(config: OptimizerConfig) -> optax.GradientTransformation:
+    return optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.epsilon)
 
 
-def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+def _muon(config: OptimizerConfig) -> optax.GradientTransformation:
     """Muon for the kernels of linear maps; Adam for embeddings, biases and norms."""
-    kernels = optax.chain(
-        muon(config.momentum, config.update_rms), optax.scale_by_learning_rate(schedule)
+    parts = {"kernel": muon(config.momentum, config.update_rms), "other": _adam(config)}
+    return optax.partition(
+        parts, lambda params: _by_name(params, lambda name: name if name in parts else "other")
     )
-    return optax.partition({"kernels": kernels, "others": _adam(config, schedule)}, _labels)
 
 
-def _labels(params: Any) -> Any:
-    def label(path: tuple[Any, ...], _: Any) -> str:
-        return "kernels" if jax.tree_util.DictKey("kernel") in path else "others"
-
-    return jax.tree_util.tree_map_with_path(label, params)
+def _decaying(params: Any) -> Any:
+    return _by_name(params, lambda name: name in ("kernel", "table"))
 
 
-Algorithm = Callable[[OptimizerConfig, optax.Schedule], optax.GradientTransformation]
+def _by_name(params: Any, of: Callable[[str], Any]) -> Any:
+    """Return what `of` says of each parameter by its last name, such as kernel, bias or table."""
+
+    def at(path: tuple[Any, ...], _: Any) -> Any:
+        return of([key.key for key in path if isinstance(key, jax.tree_util.DictKey)][-1])
+
+    return jax.tree_util.tree_map_with_path(at, params)
+
+
+Algorithm = Callable[[OptimizerConfig], optax.GradientTransformation]
 ALGORITHMS: dict[str, Algorithm] = {"adam": _adam, "muon": _muon}
