@@ -37,6 +37,7 @@ BY_TYPE = {bool: False, int: 32, float: 0.5, str: "x"}
 # Where the value that fits the type does not fit the field.
 SPECIAL = {
     "tokenizer.vocab_size": 300,
+    "tokenizer.max_lines": 200,
     "tokenizer.character_coverage": 0.95,
     "tokenizer.byte_fallback": True,
     "evaluation.lowercase": True,
@@ -337,7 +338,7 @@ def test_numbers_are_finite(text):
         ("tokenizer.vocab_size", 5, 4),
         ("tokenizer.character_coverage", 0.9, 0.89),
         ("tokenizer.character_coverage", 1.0, 1.01),
-        ("tokenizer.max_lines", 1, 0),
+        ("tokenizer.max_lines", 101, 100),
         ("data.subword_dropout", 0.99, 1.0),
         ("data.segmentations", 1, 0),
         ("data.max_length", 2, 1),
@@ -354,6 +355,7 @@ def test_numbers_are_finite(text):
         ("optimizer.learning_rate", 1e-30, 0.0),
         ("optimizer.warmup_steps", 1, 0),
         ("optimizer.clip_norm", 1e-30, 0.0),
+        ("optimizer.weight_decay", 0.0, -0.1),
         ("training.loss_spike", 1.01, 1.0),
         ("training.steps", 1, 0),
         ("training.max_minutes", 0.1, 0.0),

@@ -128,7 +128,7 @@ class TokenizerConfig:
     byte_fallback: bool = False  # spell unknown characters as bytes; needs 260 pieces of its own
     character_coverage: float = 1.0  # share of the characters that get pieces
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
-    max_lines: int = 5_000_000  # lines sampled for its training, both languages together
+    max_lines: int = 5_000_000  # lines sampled for the training of a model, joint or not
 
     def __post_init__(self) -> None:
         floor = 4 + 256 + 1 if self.byte_fallback else 5
@@ -141,7 +141,7 @@ class TokenizerConfig:
             0.9 <= self.character_coverage <= 1.0,
             f"character_coverage={self.character_coverage}: must lie between 0.9 and 1",
         )
-        _at_least(1, max_lines=self.max_lines)
+        _at_least(101, max_lines=self.max_lines)  # SentencePiece's own bound
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """SentencePiece behind our four reserved ids."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
@@ -45,10 +47,34 @@ def test_reserved_ids_and_size(lines, algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_training_gives_the_same_model_every_time(lines, algorithm):
     config = dataclasses.replace(SMALL, algorithm=algorithm)
-    one, other = train(config, lines), train(config, iter(lines))
+    one, other = train(config, lines), train(config, tuple(lines))
     assert one.model == other.model
     assert one.digest == other.digest
     assert one.digest != train(dataclasses.replace(config, vocab_size=63), lines).digest
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_sample_of_the_lines_is_the_same_in_every_process(numbers, algorithm):
+    """SentencePiece's own sampling differs from process to process, and is the same within one."""
+    config = dataclasses.replace(SMALL, algorithm=algorithm, vocab_size=40)
+    code = (
+        "import sys\n"
+        "from transformer_jax.config import TokenizerConfig\n"
+        "from transformer_jax.data.tokenizer import train\n"
+        "lines = sys.stdin.read().splitlines()\n"
+        f"config = {dataclasses.replace(config, max_lines=120)}\n"
+        "print(train(config, lines).digest)"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            input="\n".join(numbers.tgt), stdout=subprocess.PIPE, text=True, check=True,
+        ).stdout.strip()
+        for _ in range(2)
+    }  # fmt: skip
+    assert told == {train(dataclasses.replace(config, max_lines=120), numbers.tgt).digest}
+    assert len(numbers.tgt) > 120
+    assert told != {train(config, numbers.tgt).digest}
 
 
 def test_eos_ends_every_line_and_nothing_else_is_reserved(small, lines):

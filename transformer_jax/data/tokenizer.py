@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import random
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -122,12 +123,16 @@ def _file_names(joint: bool) -> tuple[str, str]:
     return "tokenizer.src.model", "tokenizer.tgt.model"
 
 
-def train(config: TokenizerConfig, lines: Iterable[str]) -> Tokenizer:
-    """Train one tokenizer.
+def train(config: TokenizerConfig, lines: Sequence[str]) -> Tokenizer:
+    """Train one tokenizer, the same one whenever it gets the same lines.
 
     Raises:
       UserError: if the corpus allows no such vocabulary.
     """
+    if len(lines) > config.max_lines:
+        # SentencePiece can sample too, but otherwise in every process: no seed of its own rules it.
+        chosen = random.Random(0).sample(range(len(lines)), config.max_lines)
+        lines = [lines[i] for i in sorted(chosen)]
     model = io.BytesIO()
     try:
         spm.SentencePieceTrainer.train(
@@ -168,14 +173,9 @@ def _explain(config: TokenizerConfig, message: str) -> str:
     return f"config.tokenizer: SentencePiece could not train: {message}"
 
 
-def train_pair(config: TokenizerConfig, src: Iterable[str], tgt: Iterable[str]) -> TokenizerPair:
+def train_pair(config: TokenizerConfig, src: Sequence[str], tgt: Sequence[str]) -> TokenizerPair:
     """Train a joint tokenizer on both sides, or one for each."""
     if config.joint:
-        both = train(config, _chain(src, tgt))
+        both = train(config, [*src, *tgt])
         return TokenizerPair(both, both)
     return TokenizerPair(train(config, src), train(config, tgt))
-
-
-def _chain(*sides: Iterable[str]) -> Iterable[str]:
-    for side in sides:
-        yield from side
