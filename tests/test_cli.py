@@ -214,7 +214,7 @@ def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, caps
             np.testing.assert_allclose(weights.sum(-1), 1000, atol=sides[1])
     same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
     assert result["exact_match"] == pytest.approx(100 * same / 6)
-    assert f"written to {run.eval}/test.*" in told
+    assert f"written to {run.eval}/test.best.*" in told
 
 
 def test_a_file_scores_like_the_split_it_is(run, corpus):
@@ -229,10 +229,13 @@ def test_a_file_scores_like_the_split_it_is(run, corpus):
 
 
 def test_overrides_of_what_may_change_are_used_and_recorded(run):
+    """Scores of other settings have a name of their own, and leave those of the config alone."""
     overrides = ["--config.evaluation.checkpoint=average:2", "--config.evaluation.lowercase=True",
                  "--config.decoding.alpha=0.25"]  # fmt: skip
     assert evaluate.main([f"--workdir={run.path}", *overrides]) == 0
-    result = json.loads((run.eval / "test.average-2.json").read_text())
+    name = "average-2,evaluation.lowercase=True,decoding.alpha=0.25"
+    result = json.loads((run.eval / f"test.{name}.json").read_text())
+    assert not (run.eval / "test.average-2.json").exists()
     assert result["steps"] == [3, 4]
     assert result["decoding"]["alpha"] == 0.25
     assert "case:lc" in result["scores"]["BLEU"]["signature"]
@@ -354,7 +357,7 @@ def test_inspect_shows_config_checkpoints_metrics_and_scores(run, capsys):
     assert sum(line.split()[:1] in (["3"], ["4"]) for line in lines) == 2
     assert sum(" best " in line for line in lines) == 1
     assert any(line.startswith('last row of metrics.jsonl: {"step": 4, "loss": ') for line in lines)
-    assert any(line.startswith("test.best.json: BLEU ") for line in lines)
+    assert any(line.startswith("test.best: BLEU ") for line in lines)
     assert "  embedding/table  (150, 16)" in lines
 
 

@@ -52,7 +52,10 @@ SPECIAL = {
     "data.tokens_per_batch": 1 << 14,
     "profile.steps": (10, 15),
 }
-NEEDS = {"tokenizer.joint": {"model.tied_embeddings": "decoder"}}
+NEEDS = {
+    "tokenizer.joint": {"model.tied_embeddings": "decoder"},
+    "optimizer.schedule": {"optimizer.learning_rate": 0.001},
+}
 
 
 def base_kind(kind: Any) -> Any:
@@ -352,7 +355,7 @@ def test_numbers_are_finite(text):
         ("optimizer.b1", 0.0, 1.0),
         ("optimizer.b2", 0.0, 1.0),
         ("optimizer.epsilon", 1e-30, 0.0),
-        ("optimizer.learning_rate", 1e-30, 0.0),
+        ("optimizer.learning_rate", 0.01, 0.009),
         ("optimizer.warmup_steps", 1, 0),
         ("optimizer.clip_norm", 1e-30, 0.0),
         ("optimizer.weight_decay", 0.0, -0.1),
@@ -417,6 +420,12 @@ def test_the_last_good_value_and_the_first_bad_one(path, good, bad):
          ["config.data.subword_dropout=0.1", "tokenizer.algorithm='unigram'", "'bpe'"]),
         ({"training.r_drop": 5.0, "model.dropout_rate": 0.0},
          ["config.training.r_drop=5.0", "model.dropout_rate"]),
+        ({"optimizer.schedule": "cosine"},
+         ["config.optimizer.learning_rate=1.0", "schedule='cosine'", "peak", "0.1"]),
+        ({"optimizer.learning_rate": 0.001},
+         ["config.optimizer.learning_rate=0.001", "schedule='paper'", "factor", "0.01"]),
+        ({"profile.steps": [101_000, 101_010]},
+         ["config.profile.steps=(101000, 101010)", "training.steps=100000"]),
         ({"evaluation.every_steps": 1500},
          ["config.evaluation.every_steps=1500", "checkpoint.every_steps=1000"]),
         ({"evaluation.checkpoint": "average:6"},

@@ -161,11 +161,15 @@ def test_an_ensemble_is_scored_like_a_model(run, tmp_path, capsys):
     overrides = ["--config.decoding.search=sample", "--config.decoding.forbidden=▁the,s"]
     argv = [f"--workdir={run}", "--checkpoint=best,last", *files, *overrides]
     assert evaluate.main(argv) == 0
-    result = json.loads((WorkDir(run).eval / "src.best,last.json").read_text())
-    assert (result["steps"], result["checkpoint"]) == ([1, 2], "best,last")
+    (file,) = WorkDir(run).eval.glob("src.*.json")
+    result = json.loads(file.read_text())
+    assert file.name.startswith("src.best,last,decoding.search=sample,decoding.forbidden=_the+s-")
+    assert file.name == f"src.{result['checkpoint']}.json"
+    assert result["steps"] == [1, 2]
     assert result["decoding"]["forbidden"] == ["▁the", "s"]
     assert result["decoding"]["search"] == "sample"
-    assert evaluate.label(["runs/a", "runs/b"], "best") == "a+b.best"
+    same = Experiment()
+    assert evaluate.label(["runs/a", "runs/b"], "best", same, same) == "a+b.best"
 
 
 def test_a_person_at_a_terminal(run, monkeypatch, capsys):

@@ -112,7 +112,7 @@ def test_the_same_experiment_may_go_on(lived_in):
         ("training", {"max_bad_steps": 7}),
         ("checkpoint", {"keep_last": 7}),
         ("checkpoint", {"every_steps": 500}),
-        ("evaluation", {"lowercase": True}),
+        ("evaluation", {"checkpoint": "last"}),
         ("decoding", {"beam_size": 7}),
         ("mesh", {"data": 1}),
         ("profile", {"steps": (10, 15)}),
@@ -121,7 +121,6 @@ def test_the_same_experiment_may_go_on(lived_in):
         ("model", {"attention": "fused"}),
         ("data", {"directory": "elsewhere"}),
         ("data", {"how_to_get": "ask"}),
-        ("data", {"validation": ("dev",)}),
         ("data", {"test": ("dev",)}),
     ],
 )
@@ -145,6 +144,12 @@ def test_what_a_continued_run_may_change(lived_in, group, values):
         ("training", {"label_smoothing": 0.2}),
         ("training", {"smoothing": "uniform"}),
         ("training", {"accumulation_steps": 2}),
+        # The best checkpoint would be chosen among scores of two kinds.
+        ("data", {"validation": ("dev",)}),
+        ("checkpoint", {"best_by": "loss"}),
+        ("evaluation", {"bleu_sentences": 7}),
+        ("evaluation", {"bleu_tokenize": "intl"}),
+        ("evaluation", {"lowercase": True}),
     ],
 )
 def test_what_it_may_not(lived_in, group, values):

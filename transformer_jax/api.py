@@ -1,6 +1,7 @@
 """What a notebook needs."""
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -33,10 +35,16 @@ class TrainedModel:
     ) -> None:
         self.experiment, self.model, self.params = experiment, model, params
         self.tokenizers, self.steps = tokenizers, steps
+        self._translators: dict[tuple[DecodingConfig, int], Translator] = {}  # compiled as used
 
     def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
-        """Return a Translator with the given settings, else those of the experiment."""
-        decoding = decoding or self.experiment.decoding
+        """Return the Translator with the given settings, else those of the experiment."""
+        key = decoding or self.experiment.decoding, n_best
+        if key not in self._translators:
+            self._translators[key] = self._make_translator(*key)
+        return self._translators[key]
+
+    def _make_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
         return Translator(self.model, self.tokenizers, decoding, n_best)
 
     def translate(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
@@ -79,9 +87,7 @@ class TrainedEnsemble(TrainedModel):
         super().__init__(first.experiment, first.model, params, first.tokenizers, steps)
         self._models = [member.model for member in members]
 
-    def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
-        """Return a Translator with the given settings, else those of the first model."""
-        decoding = decoding or self.experiment.decoding
+    def _make_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
         return Translator(self._models, self.tokenizers, decoding, n_best)
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
@@ -102,13 +108,20 @@ def save_average(workdir: WorkDir, count: int, output: WorkDir) -> list[int]:
     mean = load(workdir.path, f"average:{count}")
     experiment = mean.experiment
     evaluation = dataclasses.replace(experiment.evaluation, checkpoint="last")
-    with output.claim(dataclasses.replace(experiment, evaluation=evaluation)):
-        mean.tokenizers.save(output.path)
-        checkpoints = Checkpoints(output.checkpoints, experiment.checkpoint)
-        digest = mean.tokenizers.digest
-        host = {"step": mean.steps[-1], "average_of": mean.steps, "tokenizer": digest}
-        checkpoints.save(mean.steps[-1], mean.params, {}, host, None)
-        checkpoints.close()
+    new = not output.path.exists()
+    try:
+        with output.claim(dataclasses.replace(experiment, evaluation=evaluation)):
+            with writing(f"the tokenizer of {output.path}", output.path):
+                mean.tokenizers.save(output.path)
+            checkpoints = Checkpoints(output.checkpoints, experiment.checkpoint)
+            digest = mean.tokenizers.digest
+            host = {"step": mean.steps[-1], "average_of": mean.steps, "tokenizer": digest}
+            checkpoints.save(mean.steps[-1], mean.params, {}, host, None)
+            checkpoints.close()
+    except DiskError:
+        if new:  # so that the same command can be tried again
+            shutil.rmtree(output.path, ignore_errors=True)
+        raise
     return mean.steps
 
 

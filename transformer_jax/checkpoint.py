@@ -23,7 +23,7 @@ from transformer_jax.disk import DiskError, quiet, write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.integrity import DamagedCheckpoint, checksums, mismatch, seal, unseal
 from transformer_jax.retention import Record, best, choose, kept
-from transformer_jax.sharding.processes import together
+from transformer_jax.sharding.processes import all_or_none, together
 
 _RECORD = "record/metadata"  # in the directory of a step; where Orbax puts JSON
 
@@ -82,9 +82,10 @@ class Checkpoints:
         composite = ocp.args.Composite(**items, record=ocp.args.JsonSave(seal({**record})))
         need = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
         with self._writing(f"checkpoint {step}", need):
-            self._directory.mkdir(parents=True, exist_ok=True)
-            if shutil.disk_usage(self._directory).free < need:  # sooner than after half of it
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with all_or_none():
+                self._directory.mkdir(parents=True, exist_ok=True)
+                if shutil.disk_usage(self._directory).free < need:  # sooner than after half of it
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             saved = self._manager.save(step, args=composite, force=True)
             assert saved, f"checkpoint {step} was not saved"
             self._records[step] = record
@@ -98,9 +99,9 @@ class Checkpoints:
         """
         record = cast(Record, {**self.record(step), **changes})
         with self._writing(f"the record of checkpoint {step}"):
-            if self._writes:
-                write_text(self._directory / str(step) / _RECORD, json.dumps(seal({**record})))
-            together(f"record {step}")
+            with all_or_none():
+                if self._writes:
+                    write_text(self._directory / str(step) / _RECORD, json.dumps(seal({**record})))
             self._records[step] = record
             self._prune()
 
@@ -175,7 +176,10 @@ class Checkpoints:
             )
         difference = mismatch(like, stored)
         if difference is not None:
-            raise UserError(f"{place}: {difference}: not a checkpoint of the model of config.json")
+            of_what = "of the model of config.json"
+            if difference.startswith("training/"):
+                of_what = "that this version can train on, whose optimizer keeps other values"
+            raise UserError(f"{place}: {difference}: not a checkpoint {of_what}")
         items = {name: ocp.args.StandardRestore(part) for name, part in like.items()}
         try:
             with quiet():
@@ -224,7 +228,7 @@ class Checkpoints:
 
     def choose(self, name: str) -> list[int]:
         """Return the steps that best, last, STEP or average:N stand for; see retention.choose."""
-        return choose(name, self._require(), self.best)
+        return choose(name, self._require(), self._config.keep_last, self.best)
 
     def load_params(self, name: str, params: Any) -> Any:
         """Return the parameters that best, last, STEP or average:N stand for.

@@ -233,6 +233,11 @@ class OptimizerConfig:
         _rate("b2", self.b2)
         _check(self.epsilon > 0, f"epsilon={self.epsilon}: must be above 0")
         _check(self.learning_rate > 0, f"learning_rate={self.learning_rate}: must be above 0")
+        rate = f"learning_rate={self.learning_rate}: with schedule={self.schedule!r} it is"
+        if self.schedule == "paper":
+            _check(self.learning_rate >= 0.01, f"{rate} a factor, about 1; must be at least 0.01")
+        else:
+            _check(self.learning_rate < 0.1, f"{rate} the peak, about 0.001; must be below 0.1")
         _at_least(1, warmup_steps=self.warmup_steps)
         _at_least(0, weight_decay=self.weight_decay)
         _check(
@@ -466,6 +471,10 @@ class Experiment:
             > 0,
             f"training.r_drop={training.r_drop}: two passes without dropout are the same; "
             "raise model.dropout_rate or set it to None",
+        )
+        _check(
+            not self.profile.steps or self.profile.steps[0] <= training.steps,
+            f"profile.steps={self.profile.steps}: begin after training.steps={training.steps}",
         )
         save, every = self.checkpoint.every_steps, self.evaluation.every_steps
         _check(

@@ -36,7 +36,9 @@ def kept(records: Mapping[int, Record], config: CheckpointConfig) -> set[int]:
     return {newest, *sorted(lasting)[-config.keep_last :], newest if chosen is None else chosen}
 
 
-def choose(name: str, steps: Sequence[int], best_step: Callable[[], int]) -> list[int]:
+def choose(
+    name: str, steps: Sequence[int], keep_last: int, best_step: Callable[[], int]
+) -> list[int]:
     """Return those of the saved steps that best, last, STEP or average:N stand for.
 
     Raises:
@@ -46,6 +48,11 @@ def choose(name: str, steps: Sequence[int], best_step: Callable[[], int]) -> lis
     if count is not None:
         if len(steps) < count:
             raise UserError(f"checkpoint={name}: only {len(steps)} are saved, {steps}")
+        if count > keep_last:  # an older one may lie there, because it is the best
+            raise UserError(
+                f"checkpoint={name}: the last {keep_last} are kept (checkpoint.keep_last); "
+                f"average at most these, or train with checkpoint.keep_last={count}"
+            )
         return list(steps[-count:])
     step = best_step() if name == "best" else steps[-1] if name == "last" else int(name)
     if step not in steps:

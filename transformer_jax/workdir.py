@@ -17,13 +17,18 @@ from transformer_jax.config import Experiment, differences, from_json, to_json
 from transformer_jax.disk import append_text, write_text, writing
 from transformer_jax.errors import UserError
 
-# Fields that a continued run may change: they alter what is watched, not what is learned so far.
+# Fields that a continued run may change: they alter what is watched, not what is learned so far...
 _MAY_CHANGE = (
     "training.steps", "training.max_minutes", "training.early_stopping", "training.log_every",
     "training.max_bad_steps", "training.loss_spike",
     "checkpoint.", "evaluation.", "decoding.", "mesh.", "profile.",
     "model.layer_loop", "model.remat", "model.attention",  # the same mathematics
-    "data.directory", "data.how_to_get", "data.validation", "data.test",
+    "data.directory", "data.how_to_get", "data.test",
+)  # fmt: skip
+# ... and of those the ones that may not: the best checkpoint is known by scores of one kind.
+_MUST_STAY = (
+    "checkpoint.best_by", "evaluation.bleu_sentences", "evaluation.bleu_tokenize",
+    "evaluation.lowercase",
 )  # fmt: skip
 
 
@@ -93,7 +98,9 @@ class WorkDir:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.path}: cannot be created ({error.strerror})") from None
-        with open(self.path / ".lock", "w") as lock:
+        with writing(str(self.path), self.path):
+            lock = open(self.path / ".lock", "w")  # noqa: SIM115
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
             except OSError:
@@ -104,7 +111,8 @@ class WorkDir:
 
 
 def _may_change(path: str) -> bool:
-    return path in _MAY_CHANGE or path.startswith(tuple(f for f in _MAY_CHANGE if f[-1] == "."))
+    groups = tuple(field for field in _MAY_CHANGE if field[-1] == ".")
+    return path not in _MUST_STAY and (path in _MAY_CHANGE or path.startswith(groups))
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def make(config, tmp_path, *axes, variants=("",), fixed=()):
 # Every type of field that config.py has, as one writes it, and as it must arrive.
 EVERY_TYPE = [
     ("model.d_ff=256,512", [256, 512]),  # a whole number
-    ("optimizer.learning_rate=1e-3,2", [0.001, 2.0]),  # a number
+    ("optimizer.learning_rate=5e-2,2", [0.05, 2.0]),  # a number
     ("tokenizer.byte_fallback=True,false", [True, False]),
     ("data.name=x,'y, z','it''s'", ["x", "y, z", "it''s"]),  # text, also with commas
     ("model.residual=pre_norm,post_norm", ["pre_norm", "post_norm"]),  # a choice
@@ -71,10 +71,10 @@ def test_overrides_of_every_type_go_through_unharmed(axis, expected, config, tmp
 
 
 def test_names_say_what_is_particular(config, tmp_path):
-    points = make(config, tmp_path, "model.d_ff=256,512", "optimizer.learning_rate=1e-3")
+    points = make(config, tmp_path, "model.d_ff=256,512", "optimizer.learning_rate=5e-2")
     assert [point.name for point in points] == [
-        "model.d_ff=256,optimizer.learning_rate=0.001",
-        "model.d_ff=512,optimizer.learning_rate=0.001",
+        "model.d_ff=256,optimizer.learning_rate=0.05",
+        "model.d_ff=512,optimizer.learning_rate=0.05",
     ]
     points = make(config, tmp_path, "seed=1", variants=("plain", "other"))
     assert [point.name for point in points] == ["plain,seed=1", "other,seed=1"]

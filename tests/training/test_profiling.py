@@ -6,6 +6,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from transformer_jax.training.profiling import Times, traced
 
@@ -47,20 +48,36 @@ def test_laps_add_up(monkeypatch):
     assert sum(times.lap().values()) == 0
 
 
+def traced_steps(directory) -> set[int]:
+    (path,) = directory.rglob("perfetto_trace.json.gz")
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    return {int(e["args"]["step_num"]) for e in events if "step_num" in e.get("args", {})}
+
+
 def test_trace(tmp_path):
     """Steps 12 and 13 of a run resumed after 10 are in the trace, for TensorBoard and Perfetto."""
     count = jax.jit(lambda state, batch: (state + batch, state))
-    step, state = traced(count, 10, (12, 13), tmp_path / "profile"), jnp.zeros(())
-    for number in range(11, 16):
-        state, before = step(state, 1)
-        assert float(state) == float(before) + 1 == number - 10
-        assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
-    (path,) = tmp_path.rglob("perfetto_trace.json.gz")
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    steps = {e["args"]["step_num"] for e in events if "step_num" in e.get("args", {})}
-    assert {int(number) for number in steps} == {12, 13}
+    state = jnp.zeros(())
+    with traced(count, 10, (12, 13), tmp_path / "profile") as step:
+        for number in range(11, 16):
+            state, before = step(state, 1)
+            assert float(state) == float(before) + 1 == number - 10
+            assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
+    assert traced_steps(tmp_path) == {12, 13}
 
 
-def test_no_trace(tmp_path):
-    """Without steps to trace, the step is the step."""
-    assert traced(len, 0, (), tmp_path) is len
+@pytest.mark.parametrize(("start", "until", "expected"), [(11, 14, {12, 13}), (9, 11, {10, 11})])
+def test_a_trace_of_what_a_run_has_of_its_steps(tmp_path, start, until, expected):
+    """A run that begins within 10 to 13 traces the rest, and one that ends there what it had."""
+    count, state = jax.jit(lambda state, batch: (state + batch, state)), jnp.zeros(())
+    with traced(count, start, (10, 13), tmp_path) as step:
+        for _ in range(start, until):
+            state, _ = step(state, 1)
+    assert traced_steps(tmp_path) == expected
+
+
+@pytest.mark.parametrize("steps", [(), (1, 5)])
+def test_no_trace(tmp_path, steps):
+    """Without steps to trace, or behind them, the step is the step."""
+    with traced(len, 5, steps, tmp_path) as step:
+        assert step is len

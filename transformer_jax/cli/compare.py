@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN[@CHECKPOINT]",
         help="work directories, the baseline first; checkpoint: best, last, a step or average:N, "
-        "default: the config's")  # fmt: skip
+        "default: the config's; with settings of eval.py, best,decoding.alpha=0.6")  # fmt: skip
     add("--split", default="test", help="train, validation, test (default), or a file's name")
     add("--reference", type=Path, help="the references; default: the split's own")
     add("--metric", default="BLEU,chrF", metavar="A,B", help="of BLEU, chrF, TER")

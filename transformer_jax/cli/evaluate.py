@@ -4,10 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser, program
-from transformer_jax.config import Experiment, door, override, parse
+from transformer_jax.config import Experiment, differences, door, override, parse
 from transformer_jax.data import sources
 from transformer_jax.errors import UserError
+from transformer_jax.experiments.points import name_of
 from transformer_jax.workdir import WorkDir
+
+# Settings under which the translations and their scores are the same.
+_SAME_SCORES = (
+    "data.directory", "data.how_to_get", "decoding.tokens_per_batch", "evaluation.checkpoint",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load_ensemble
     from transformer_jax.cli.lines import LineProgress
-    from transformer_jax.evaluation.run import evaluate
+    from transformer_jax.evaluation.run import check_writable, evaluate
     from transformer_jax.experiments.process import (
         keep_freed_memory,
         use_compilation_cache,
@@ -50,23 +56,32 @@ def main(argv: Sequence[str]) -> int:
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
     trained.experiment = experiment
+    check_writable(workdir.eval)
     with LineProgress(len(src)) as progress:
-        result = evaluate(
-            trained, src, references, experiment.decoding, split,
-            label(arguments.workdir, checkpoint), workdir.eval, progress.watch,
-        )  # fmt: skip
+        name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
+        evaluation = evaluate(
+            trained, src, references, experiment.decoding, split, name, progress.watch
+        )
+    result = evaluation.result
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
         print(f"{line}\n    {scored['signature']}")
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
-    print(f"written to {workdir.eval}/{split}.*")
+    # Now that the scores are shown, whatever the disk does.
+    print(f"written to {evaluation.write(workdir.eval)}.*")
     return 0
 
 
-def label(workdirs: Sequence[str], checkpoint: str) -> str:
-    """Return the name of what is scored: "best", and "best,last" or "a+b.best" of an ensemble."""
-    if len(workdirs) == 1:
-        return checkpoint
-    return f"{'+'.join(Path(workdir).absolute().name for workdir in workdirs)}.{checkpoint}"
+def label(workdirs: Sequence[str], checkpoint: str, trained: Experiment, scored: Experiment) -> str:
+    """Return the name of what is scored: "best", or "a+b.best" of an ensemble; with what changes
+    the scores and was not so in training behind it: "best,decoding.alpha=0.6".
+    """
+    if len(workdirs) > 1:
+        names = "+".join(Path(workdir).absolute().name for workdir in workdirs)
+        checkpoint = f"{names}.{checkpoint}"
+    changed = {path: new for path, (_, new) in differences(trained, scored).items()}
+    for path in _SAME_SCORES:
+        changed.pop(path, None)
+    return f"{checkpoint},{name_of('', changed)}" if changed else checkpoint
 
 
 def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Experiment:
@@ -74,7 +89,7 @@ def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Ex
     config = door(experiment)
     for field, text in overrides:
         override(config, field, text)
-        if field.partition(".")[0] not in ("decoding", "evaluation", "data", "mesh"):
+        if field.partition(".")[0] not in ("decoding", "evaluation", "data"):
             raise UserError(f"config.{field}: is part of the trained model and cannot change now")
     return parse(config)
 

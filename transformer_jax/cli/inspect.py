@@ -22,23 +22,32 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load
     from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
+    from transformer_jax.experiments.runs import evaluations
+    from transformer_jax.retention import Record, best
 
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
     print("checkpoints:")
+    records: dict[int, Record] = {}
+    damaged: dict[int, DamagedCheckpoint] = {}
     for step in checkpoints.steps():
         try:
-            scores = checkpoints.scores(step) or {}
-            told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
-            print(f"  {step}{'  best' if step == checkpoints.best() else ''}  {told}")
+            records[step] = checkpoints.record(step)
         except DamagedCheckpoint as error:
-            print(f"  {step}  {error}")
+            damaged[step] = error
+    chosen = best(records, experiment.checkpoint.best_by)
+    for step in sorted([*records, *damaged]):
+        if step in damaged:
+            print(f"  {step}  {damaged[step]}")
+            continue
+        scores = records[step]["scores"] or {}
+        told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
+        print(f"  {step}{'  best' if step == chosen else ''}  {told}")
     rows = [row for row in read_rows(workdir.metrics) if "loss" in row]
     if rows:
         print(f"last row of metrics.jsonl: {json.dumps(rows[-1])}")
-    for path in sorted(workdir.eval.glob("*.json")):
-        scores = json.loads(path.read_text(encoding="utf-8"))["scores"]
-        told = "  ".join(f"{key} {value['value']:.2f}" for key, value in scores.items())
-        print(f"{path.name}: {told}")
+    for scored in evaluations(workdir):
+        told = "  ".join(f"{key} {value['value']:.2f}" for key, value in scored["scores"].items())
+        print(f"{scored['split']}.{scored['checkpoint']}: {told}")
     if arguments.parameters and checkpoints.steps():
         import jax
 

@@ -37,7 +37,9 @@ def main(argv: Sequence[str]) -> int:
         use_every_core,
     )
 
-    total = None if arguments.input is None else count_lines(arguments.input)
+    # A pipe can be read but once.
+    file = arguments.input is not None and arguments.input.is_file()
+    total = count_lines(arguments.input) if file else None
     use_compilation_cache()
     use_every_core()
     keep_freed_memory()

@@ -5,11 +5,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
-from transformer_jax.disk import write_text
+from transformer_jax.disk import write_text, writing
 from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.evaluation.sentences import describe
 
@@ -23,6 +23,41 @@ def digest(lines: Sequence[str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+class Evaluation(NamedTuple):
+    """The scores of one checkpoint on one split, and what they are the scores of."""
+
+    result: dict[str, Any]
+    hypotheses: list[str]
+    rows: list[dict[str, Any]]  # of the sentences, see `sentences.describe`
+
+    def write(self, directory: Path) -> Path:
+        """Write <split>.<checkpoint>.hyp, .json (the result) and .jsonl (the rows); return the path
+        without these endings.
+
+        Raises:
+          DiskError: if the disk does not take it.
+        """
+        told = self.result
+        stem = directory / f"{told['split']}.{told['checkpoint'].replace(':', '-')}"
+        with writing(f"{stem}.*", directory):
+            write_text(Path(f"{stem}.hyp"), "".join(f"{line}\n" for line in self.hypotheses))
+            write_text(Path(f"{stem}.jsonl"), "".join(f"{json.dumps(x)}\n" for x in self.rows))
+            write_text(Path(f"{stem}.json"), json.dumps(told, indent=2) + "\n")
+        return stem
+
+
+def check_writable(directory: Path) -> None:
+    """Make a directory if it is not there, before the work whose result it is to have.
+
+    Raises:
+      DiskError: if nothing can be written there.
+    """
+    with writing(str(directory), directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ".trial").touch()
+        (directory / ".trial").unlink()
+
+
 def evaluate(
     trained: TrainedModel,
     src: Sequence[str],
@@ -30,15 +65,9 @@ def evaluate(
     decoding: DecodingConfig,
     split: str,
     checkpoint: str,
-    directory: Path,
     progress: Any = iter,
-) -> dict[str, Any]:
-    """Translate and score; write <split>.<checkpoint>.hyp, .json and .jsonl; return what the JSON
-    holds.
-
-    The JSON lines have a row for each sentence, see `sentences.describe`. References are raw text
-    and never pass through the tokenizer.
-    """
+) -> Evaluation:
+    """Translate and score. References are raw text and never pass through the tokenizer."""
     translator = trained.translator(decoding)
     found = translator.translate(trained.params, src, progress)
     hypotheses = [item.text for item in found]
@@ -58,20 +87,8 @@ def evaluate(
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }
-    _write(
-        directory, result, hypotheses, describe(trained, src, references, found) if small else []
-    )
-    return result
-
-
-def _write(
-    directory: Path, result: dict[str, Any], hypotheses: list[str], rows: list[dict[str, Any]]
-) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    stem = f"{result['split']}.{result['checkpoint'].replace(':', '-')}"
-    write_text(directory / f"{stem}.hyp", "".join(f"{line}\n" for line in hypotheses))
-    write_text(directory / f"{stem}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
-    write_text(directory / f"{stem}.json", json.dumps(result, indent=2) + "\n")
+    rows = describe(trained, src, references, found) if small else []
+    return Evaluation(result, hypotheses, rows)
 
 
 def _told(scored: Score) -> dict[str, Any]:

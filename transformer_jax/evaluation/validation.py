@@ -33,7 +33,9 @@ def make_validation(
     mesh: Mesh,
 ) -> Callable[[Any], Scores]:
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}."""
-    greedy = dataclasses.replace(experiment.decoding, beam_size=1, tokens_per_batch=2048)
+    greedy = dataclasses.replace(
+        experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
+    )
     translator = Translator(model, tokenizers, greedy)
     everywhere = on_every_device(mesh)
     sums = jax.jit(make_validation_step(model, experiment.training), out_shardings=everywhere)

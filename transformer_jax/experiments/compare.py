@@ -62,14 +62,18 @@ class Difference(NamedTuple):
 def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     """Read eval/<split>.<checkpoint>.{hyp,json}; None takes the checkpoint eval.py does.
 
+    The checkpoint may have settings behind it, as in "best,decoding.alpha=0.6": those of eval.py.
+
     Raises:
       UserError: if they are not there or do not belong together.
     """
     name = checkpoint or workdir.experiment().evaluation.checkpoint
+    name, *changed = name.split(",")
     average_count(name)  # refuses what is no checkpoint's name
-    stem = workdir.eval / f"{split}.{name.replace(':', '-')}"
+    stem = workdir.eval / ",".join([f"{split}.{name.replace(':', '-')}", *changed])
     files = Path(f"{stem}.hyp"), Path(f"{stem}.json")
-    command = f"python eval.py --workdir={workdir.path} --checkpoint={name} --split={split}"
+    words = [f"--workdir={workdir.path}", f"--checkpoint={name}", f"--split={split}"]
+    command = " ".join(["python eval.py", *words, *(f"--config.{text}" for text in changed)])
     try:
         hypotheses = sources.read_lines(files[0])
         told = json.loads(files[1].read_text(encoding="utf-8"))

@@ -85,7 +85,7 @@ def make_points(
             overrides = [*fixed, *texts.items()]
             experiment = load(config, overrides)
             settings = {path: value_at(experiment, path) for path in texts}
-            name = _name(variant, settings)
+            name = name_of(variant, settings)
             if name in points:
                 raise UserError(f"two points of the sweep are the same: {name}")
             workdir = WorkDir(directory / name)
@@ -110,9 +110,9 @@ def shown(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _name(variant: str, settings: dict[str, Any]) -> str:
-    """Return the name of a point's directory: what is particular about it, safe in a path."""
-    parts = [variant] * bool(variant) + [f"{path}={shown(v)}" for path, v in settings.items()]
+def name_of(first: str, settings: dict[str, Any]) -> str:
+    """Return "FIRST,decoding.alpha=0.6" and so on: what is particular about it, safe in a path."""
+    parts = [first] * bool(first) + [f"{path}={shown(v)}" for path, v in settings.items()]
     plain = ",".join(parts)
     safe = re.sub(r"[^\w.=,+-]", "_", plain)[:120]
     if safe == plain:

@@ -4,6 +4,8 @@ the work directory here, so a mistake in the input leaves no half-made run behin
 
 from typing import NamedTuple
 
+import jax
+
 from transformer_jax.choices import pick
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
@@ -39,7 +41,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     train = sources.load(data, "train")
     validation = sources.load(data, "validation")
     joint = experiment.tokenizer.joint
-    if workdir.checkpoints.exists():  # else nothing depends on a tokenizer that lies there
+    # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
+    # processes the first has just put it there.
+    if workdir.checkpoints.exists() or jax.process_index() > 0:
         tokenizers = TokenizerPair.load(workdir.path, joint)
     else:
         tokenizers = train_pair(experiment.tokenizer, train.src, train.tgt)

@@ -24,7 +24,7 @@ from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build, count_params
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
-from transformer_jax.sharding.processes import together
+from transformer_jax.sharding.processes import check_same, together
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, traced
@@ -63,6 +63,8 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
             together("prepare")
         else:
             log.setLevel(logging.WARNING)
+        for what, digest in prepared.identity.items():
+            check_same(what.replace("_", " "), digest)
         for line in changed:
             log.info("changed since the last start: %s", line)
         return _train(experiment, workdir, prepared, checkpoints, mesh, before)
@@ -135,9 +137,8 @@ def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedu
             run.times,
         ) as report,
         StepPrograms(run.step, abstract(start.state), run.mesh, shapes) as programs,
+        traced(programs, done, run.experiment.profile.steps, workdir.path / "profile") as run.step,
     ):
-        steps = run.experiment.profile.steps
-        run.step = traced(programs, done, steps, workdir.path / "profile")
         outcome = train(run, start, report)
     history.note(workdir, history.ended(report.step, outcome.name.lower(), run.times.lap()))
     log.info(run.times.told())

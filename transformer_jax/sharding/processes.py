@@ -1,6 +1,7 @@
 """Several processes as one program: joining, agreeing, and noticing that one is gone."""
 
 import atexit
+import hashlib
 import logging
 import os
 import socket
@@ -17,6 +18,7 @@ from jax._src import distributed  # its key-value store has no public name
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 from transformer_jax.sharding.mesh import AXES, on_every_device
 
@@ -88,6 +90,41 @@ def together(what: str) -> None:
     """Wait until every process is here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(what)
+
+
+@contextmanager
+def all_or_none() -> Iterator[None]:
+    """Raise a DiskError in every process if one meets an error of the disk inside.
+
+    For what a process writes alone, so that all go on alike.
+    """
+    error: OSError | DiskError | None = None
+    try:
+        yield
+    except (OSError, DiskError) as met:
+        error = met
+    if jax.process_count() > 1:
+        failed = multihost_utils.process_allgather(np.array(error is not None))
+        if failed.any() and error is None:
+            raise DiskError(f"process {failed.argmax()} cannot write")
+    if error is not None:
+        raise error
+
+
+def check_same(what: str, digest: str) -> None:
+    """Refuse to go on if this process has another digest of something than the first one.
+
+    Raises:
+      UserError: if it has.
+    """
+    if jax.process_count() == 1:
+        return
+    mine = np.frombuffer(hashlib.blake2b(digest.encode(), digest_size=16).digest(), np.uint8)
+    if not np.array_equal(multihost_utils.broadcast_one_to_all(mine), mine):
+        raise UserError(
+            f"{what}: process {jax.process_index()} has another one than process 0; "
+            "all must read the same files"
+        )
 
 
 def _fail(error: BaseException) -> None:

@@ -19,7 +19,7 @@ from transformer_jax.data.batching import BatchSource
 from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 from transformer_jax.retention import Record
-from transformer_jax.sharding.processes import Agreement
+from transformer_jax.sharding.processes import Agreement, all_or_none
 from transformer_jax.training.feed import feed
 from transformer_jax.training.profiling import Times
 from transformer_jax.training.report import Report, log
@@ -216,7 +216,8 @@ def _save(
 def _try_to_write(run: Run, report: Report, write: Callable[[], None]) -> bool:
     try:
         with run.times.on("checkpoint"):
-            report.write_out()  # a checkpoint never is ahead of the rows
+            with all_or_none():
+                report.write_out()  # a checkpoint never is ahead of the rows
             write()
     except DiskError as error:
         log.warning("step %d: %s; what was saved before is intact", report.step, error)

@@ -44,30 +44,39 @@ class Times:
         return f"{whole:.0f} s since the start of training: {shares}"
 
 
-def traced(step: Callable, start: int, steps: tuple[int, ...], directory: Path) -> Callable:
-    """Return the step, which also writes a trace of those from steps[0] to steps[1].
+@contextmanager
+def traced(step: Callable, start: int, steps: tuple[int, ...], directory: Path) -> Iterator[Any]:
+    """Yield the step, which also writes a trace of those from steps[0] to steps[1].
 
-    `start` steps are done already. TensorBoard's profile plugin opens the directory, and Perfetto
-    the file perfetto_trace.json.gz in it.
+    `start` steps are done already. What of the range comes after them, and before the end of the
+    context, is traced. TensorBoard's profile plugin opens the directory, and Perfetto the file
+    perfetto_trace.json.gz in it.
     """
-    if not steps:
-        return step
+    if not steps or start >= steps[1]:
+        yield step
+        return
     first, last = steps
-    done = start
+    done, running = start, False
 
     def traced_step(state: Any, batch: Any) -> Any:
-        nonlocal done
+        nonlocal done, running
         done += 1
-        if done == first:
-            jax.block_until_ready(state)  # nothing of the steps before
-            jax.profiler.start_trace(directory, create_perfetto_trace=True)
         if not first <= done <= last:
             return step(state, batch)
+        if not running:
+            jax.block_until_ready(state)  # nothing of the steps before
+            jax.profiler.start_trace(directory, create_perfetto_trace=True)
+            running = True
         with jax.profiler.StepTraceAnnotation("train", step_num=done):
             result = step(state, batch)
         if done == last:
             jax.block_until_ready(result)
             jax.profiler.stop_trace()
+            running = False
         return result
 
-    return traced_step
+    try:
+        yield traced_step
+    finally:
+        if running:
+            jax.profiler.stop_trace()
