@@ -148,16 +148,28 @@ def decode_ours(task: Task, beam: int) -> Work:
     import jax
 
     from transformer_jax.config import DecodingConfig
-    from transformer_jax.decoding.translate import Translator
+    from transformer_jax.decoding.beam import BeamSearch
+    from transformer_jax.decoding.engine import Engine
+    from transformer_jax.decoding.stream import Sentence, stream
     from transformer_jax.models.build import build, init_params
+    from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 
     model = build(model_config(task, "dense"), task.vocab, task.vocab)
-    params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(jax.random.key(0))
+    mesh = jax.sharding.Mesh(jax.devices()[:1], "rows")
+    everywhere = jax.sharding.NamedSharding(mesh, jax.P())
+    init = jax.jit(lambda key: nn.unbox(init_params(model, key)), out_shardings=everywhere)
+    params = init(jax.random.key(0))
     config = DecodingConfig(beam_size=beam, length_penalty="power", alpha=1.0, stop="width")
-    nobody: Any = None  # no text comes in or goes out
-    search = Translator(model, nobody, config).search
-    sources, limits = ids(task, task.sources), np.full(task.sources, task.length, np.int32)
-    return lambda: jax.block_until_ready(search(params, sources, limits, task.length))
+    engine = Engine(BeamSearch(config), lambda p: EncoderDecoderStepper(model, p), mesh)
+    sources = ids(task, task.sources).tolist()
+    sentences = [Sentence(source, task.length, task.length) for source in sources]
+    room = task.sources * task.length * beam  # all at once, as the peer has them
+
+    def work() -> None:
+        found = list(stream(engine, params, sentences, room))
+        assert all((item.tokens[0] > 0).sum() == task.length for item in found)
+
+    return work
 
 
 def decode_transformers(task: Task, beam: int) -> Work:
@@ -231,24 +243,21 @@ def summary(path: Path) -> None:
     lines = {row["stage"]: row for row in map(json.loads, path.read_text().splitlines())}
     rate = lines["matmul"]["operations_per_s"]
     print(f"bfloat16 matmul: {rate:.4g} operations/s")
-    for group in dict.fromkeys(stage.rpartition("-")[0].removesuffix("-torch") for stage in lines):
-        for mine in (s for s in lines if s.startswith(f"{group}-") and "ours" in s):
-            kind, size, _, variant = mine.split("-")
-            peers = [
-                row["target_tokens_per_s"]
-                for stage, row in lines.items()
-                if stage.startswith(f"{kind}-{size}-") and "ours" not in stage
-                and (kind == "train" or stage.endswith(variant))
-            ]  # fmt: skip
-            tokens, operations = (
-                lines[mine][k] for k in ("target_tokens_per_s", "operations_per_s")
-            )
-            row = {"stage": mine, "target_tokens_per_s": tokens}
-            if peers:
-                row["ratio_to_best_peer"] = round(tokens / max(peers), 3)
-            if operations:
-                row["share_of_matmul_rate"] = round(operations / rate, 3)
-            print(json.dumps(row))
+    for mine in (stage for stage in lines if "ours" in stage):
+        kind, size, _, variant = mine.split("-")
+        peers = [
+            row["target_tokens_per_s"]
+            for stage, row in lines.items()
+            if stage.startswith(f"{kind}-{size}-") and "ours" not in stage
+            and (kind == "train" or stage.endswith(variant))
+        ]  # fmt: skip
+        tokens, operations = (lines[mine][k] for k in ("target_tokens_per_s", "operations_per_s"))
+        row = {"stage": mine, "target_tokens_per_s": tokens}
+        if peers:
+            row["ratio_to_best_peer"] = round(tokens / max(peers), 3)
+        if operations:
+            row["share_of_matmul_rate"] = round(operations / rate, 3)
+        print(json.dumps(row))
 
 
 def main() -> None:

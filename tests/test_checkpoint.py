@@ -188,6 +188,16 @@ def test_names(six, name, steps):
     assert six.choose(name) == steps
 
 
+def test_the_mean_of_the_last_has_no_older_one_in_it(tmp_path):
+    """The best is kept beside the last ones, and is none of them."""
+    checkpoints = fill(tmp_path, SCORES[:5], keep_last=2)
+    assert checkpoints.steps() == [2, 4, 5]
+    assert checkpoints.choose("average:2") == [4, 5]
+    with pytest.raises(UserError, match=r"average:3: the last 2 are kept .*keep_last=3"):
+        checkpoints.choose("average:3")
+    checkpoints.close()
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -359,6 +360,20 @@ def test_inspect_shows_config_checkpoints_metrics_and_scores(run, capsys):
     assert any(line.startswith('last row of metrics.jsonl: {"step": 4, "loss": ') for line in lines)
     assert any(line.startswith("test.best: BLEU ") for line in lines)
     assert "  embedding/table  (150, 16)" in lines
+
+
+def test_inspect_of_a_run_with_a_damaged_checkpoint(run, tmp_path, capsys):
+    """It is told of, and the others are shown as ever."""
+    workdir = WorkDir(shutil.copytree(run.path, tmp_path / "run"))
+    (workdir.checkpoints / "3/record/metadata").write_text("{}")
+    capsys.readouterr()
+    assert dispatch(["inspect", f"--workdir={workdir.path}"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (damaged,) = (line for line in lines if line.startswith("3 "))
+    assert "damaged" in damaged
+    (good,) = (line for line in lines if line.startswith("4 "))
+    assert good.split()[1] == "best"
+    assert "damaged" not in good
 
 
 # --- programs -----------------------------------------------------------------------------------
