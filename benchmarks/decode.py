@@ -7,11 +7,11 @@
 
 Beam search under `width` stopping and the `power` penalty, float32, 2 threads. transformers gets
 batches of 64 sentences of similar length; CTranslate2, which sorts and drops finished sentences
-itself, is tried as one translator of two threads and as two of one. Engines take turns in one run;
-the median of each counts, the first call (with compilation) apart. One JSON line an engine; ours
-has the share of the machine's own rate of float32 products that the search reaches, counted from
-the decoder's products with parameters alone. --bfloat16 adds a line of ours with bfloat16 operands.
---peers needs the extra `bench`.
+itself, is tried as one translator of two threads and as two of one. Each engine has a process of
+its own; they take turns in one run, and the median of each one's counts, the first call (with
+compilation) apart. One JSON line an engine; ours has the share of the machine's own rate of float32
+products that the search reaches, counted from the decoder's products with parameters alone.
+--bfloat16 adds a line of ours with bfloat16 operands. --peers needs the extra `bench`.
 """
 
 import argparse
@@ -19,11 +19,10 @@ import dataclasses
 import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
+from turns import Worker, matmul, take_turns
 
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig, ModelConfig
@@ -181,20 +180,23 @@ def make_task(arguments: argparse.Namespace) -> Task:
     return Task(model, params, trained.tokenizers, lines, arguments.beam_size, forced)
 
 
-def measure(engines: dict[str, Engine], rounds: int) -> dict[str, tuple[int, float, float]]:
-    """Return (tokens, seconds of the first call, median seconds of the others) by engine."""
-    tokens, first = {}, {}
-    seconds: dict[str, list[float]] = {name: [] for name in engines}
-    for name, run in engines.items():
-        began = time.perf_counter()
-        tokens[name] = run()
-        first[name] = time.perf_counter() - began
-    for _ in range(rounds):
-        for name, run in engines.items():
-            began = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - began)
-    return {n: (tokens[n], first[n], statistics.median(seconds[n])) for n in engines}
+OURS = "transformer_jax"
+ENGINES: dict[str, Callable[[Task], Engine]] = {
+    OURS: ours,
+    f"{OURS}-bfloat16": partial(ours, dtype="bfloat16"),
+    "ctranslate2": partial(ctranslate2, quantization="float32"),
+    "ctranslate2-2x1": partial(ctranslate2, quantization="float32", translators=2),
+    "ctranslate2-int8": partial(ctranslate2, quantization="int8"),
+    "transformers": transformers,
+}
+
+
+def engine(name: str, arguments: argparse.Namespace) -> Engine:
+    """Return the work of one turn."""
+    if name.startswith(OURS):
+        keep_freed_memory()  # as translate does
+        jax.config.update("jax_num_cpu_devices", 2)  # a stream of sentences on each core
+    return ENGINES[name](make_task(arguments))
 
 
 def main() -> None:
@@ -211,22 +213,16 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
-    keep_freed_memory()  # as translate does; it holds for the peers too
-    jax.config.update("jax_num_cpu_devices", 2)  # a stream of sentences on each core
+    names = [name for name in ENGINES if arguments.peers or name.startswith(OURS)]
+    if not arguments.bfloat16:
+        names.remove(f"{OURS}-bfloat16")
+    workers = {"matmul": Worker(matmul)} | {n: Worker(engine, n, arguments) for n in names}
+    middle = take_turns(workers, arguments.rounds)
+    rate = workers["matmul"].result / middle.pop("matmul")
+    peers = [v for k, v in middle.items() if not k.startswith(OURS) and "int8" not in k]
     task = make_task(arguments)
-    engines: dict[str, Engine] = {"transformer_jax": ours(task)}
-    if arguments.bfloat16:
-        engines["transformer_jax-bfloat16"] = ours(task, "bfloat16")
-    if arguments.peers:
-        engines["ctranslate2"] = ctranslate2(task, "float32")
-        engines["ctranslate2-2x1"] = ctranslate2(task, "float32", translators=2)
-        engines["ctranslate2-int8"] = ctranslate2(task, "int8")
-        engines["transformers"] = transformers(task)
-    measured = measure(engines, arguments.rounds)
-    peers = [
-        v[2] for k, v in measured.items() if not k.startswith("transformer_jax") and "int8" not in k
-    ]
-    for name, (tokens, first, seconds) in measured.items():
+    for name, seconds in middle.items():
+        tokens, first = workers[name].result, workers[name].first_seconds
         row = {
             "engine": name,
             "model": arguments.model or "trained",
@@ -235,10 +231,9 @@ def main() -> None:
             "sentences_per_s": round(len(task.lines) / seconds, 1),
             "first_call_s": round(first, 2),
         }
-        if name == "transformer_jax":
-            row["share_of_matmul_rate"] = round(
-                tokens * task.beam * flops_per_token(task.model) / seconds / matmul_rate(), 3
-            )
+        if name == OURS:
+            operations = tokens * task.beam * flops_per_token(task.model)
+            row["share_of_matmul_rate"] = round(operations / seconds / rate, 3)
             if peers:
                 row["ratio_to_best_float32_peer"] = round(min(peers) / seconds, 3)
         print(json.dumps(row), flush=True)
@@ -251,19 +246,6 @@ def flops_per_token(model: Any) -> float:
     cross = c.d_model * c.num_heads * (c.key_size + c.value_size)  # keys and values are made once
     layer = attention + cross + 2 * c.d_model * c.d_ff
     return 2.0 * (c.num_decoder_layers * layer + c.d_model * model.tgt_vocab_size)
-
-
-def matmul_rate() -> float:
-    """Return the float32 operations/s of a large product on this machine, the best of 5."""
-    x = jnp.ones((2048, 2048))
-    product = jax.jit(jnp.dot)
-    product(x, x).block_until_ready()
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        product(x, x).block_until_ready()
-        times.append(time.perf_counter() - began)
-    return 2 * 2048**3 / min(times)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,9 @@ product rate. --peers needs the extra `bench`.
 import argparse
 import dataclasses
 import json
-import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,7 +26,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import jax
-import jax.numpy as jnp
+from turns import Run, Worker, matmul, take_turns
 
 from transformer_jax.config import (
     DataConfig,
@@ -108,7 +105,7 @@ def torch_engine(
 
     torch.set_num_threads(2)
     network.train()
-    optimizer = torch.optim.Adam(network.parameters(), 1e-4, (0.9, 0.98), 1e-9, foreach=True)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-4, (0.9, 0.98), 1e-9, fused=True)
 
     def loss_of(tensors: Batch) -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=config.compute_dtype == "bfloat16"):
@@ -146,6 +143,11 @@ def torch_nn(config: ModelConfig, compiled: bool) -> Engine:
                 d, config.num_heads, config.num_encoder_layers, config.num_decoder_layers,
                 config.d_ff, 0.1, batch_first=True,
             )  # fmt: skip
+            for module in self.transformer.modules():  # dropout where the others have it
+                if isinstance(module, torch.nn.MultiheadAttention):
+                    module.dropout = 0.0
+                elif hasattr(module, "linear1"):
+                    module.dropout.p = 0.0  # behind the ReLU
 
         def embed(self, ids: Any) -> Any:
             scaled = self.embedding(ids) * config.d_model**0.5
@@ -197,20 +199,6 @@ def marian(config: ModelConfig, compiled: bool) -> Engine:
     return torch_engine(network, forward, config, compiled)
 
 
-def matmul_rate() -> float:
-    """Return the floating-point operations a second of a large float32 product."""
-    size = 2048
-    a = jnp.ones((size, size))
-    product = jax.jit(jnp.matmul)
-    product(a, a).block_until_ready()
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        product(a, a).block_until_ready()
-        times.append(time.perf_counter() - began)
-    return 2 * size**3 / statistics.median(times)
-
-
 def products(config: ModelConfig, batches: list[Batch]) -> int:
     """Return the operations of matrix products, forward and backward, on all positions."""
     return sum(
@@ -229,44 +217,9 @@ ENGINES: dict[str, Callable[[ModelConfig], Engine]] = {
 }
 
 
-class Worker:
-    """An engine in a process of its own."""
-
-    def __init__(self, name: str, config: ModelConfig, batches: list[Batch]) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, name, config, batches))
-        self._process.start()
-        theirs.close()  # so that a worker's death is an EOFError here
-
-    def answer(self) -> float:
-        return self._connection.recv()
-
-    def ask(self, message: str) -> float:
-        self._connection.send(message)
-        return self.answer()
-
-    def close(self) -> None:
-        self._connection.close()
-        self._process.join()
-
-
-def _work(connection: Any, name: str, config: ModelConfig, batches: list[Batch]) -> None:
-    """Tell the seconds until all shapes are compiled, then those of each round asked for."""
-    engine = ENGINES[name](config)
-
-    def timed() -> float:
-        began = time.perf_counter()
-        engine(batches)
-        return time.perf_counter() - began
-
-    connection.send(timed())
-    while True:
-        try:
-            message = connection.recv()
-        except EOFError:
-            return
-        connection.send(timed() if message == "round" else matmul_rate())
+def engine(name: str, config: ModelConfig, batches: list[Batch]) -> Run:
+    """Return the work of one turn: a step on each batch."""
+    return partial(ENGINES[name](config), batches)
 
 
 def main() -> None:
@@ -287,19 +240,12 @@ def main() -> None:
     batches = load_batches(arguments.data, tokens_per_batch, arguments.steps)
     tokens = sum(int((batch.tgt_seg > 0).sum()) for batch in batches)
     sentences = sum(int(batch.src_seg.any(1).sum()) for batch in batches)
-    workers = {}
+    workers = {"matmul": Worker(matmul)}
     for name in ENGINES if arguments.peers else [OURS]:
-        workers[name] = Worker(name, config, batches)
-        print(f"{name}: compiled in {workers[name].answer():.0f} s", file=sys.stderr)
-    seconds: dict[str, list[float]] = {name: [] for name in workers}
-    rates = []
-    for _ in range(arguments.rounds):
-        for name, worker in workers.items():
-            seconds[name].append(worker.ask("round"))
-        rates.append(workers[OURS].ask("matmul rate"))
-    for worker in workers.values():
-        worker.close()
-    middle = {name: statistics.median(times) for name, times in seconds.items()}
+        workers[name] = Worker(engine, name, config, batches)
+        print(f"{name}: compiled in {workers[name].first_seconds:.0f} s", file=sys.stderr)
+    middle = take_turns(workers, arguments.rounds)
+    rate = workers["matmul"].result / middle.pop("matmul")
     peers = [value for name, value in middle.items() if name != OURS]
     for name, value in middle.items():
         row: dict[str, Any] = {
@@ -312,8 +258,7 @@ def main() -> None:
         if name == OURS:
             if peers:
                 row["ratio_to_best_peer"] = round(min(peers) / value, 3)
-            share = products(config, batches) / value / statistics.median(rates)
-            row["share_of_matmul_rate"] = round(share, 3)
+            row["share_of_matmul_rate"] = round(products(config, batches) / value / rate, 3)
         print(json.dumps(row), flush=True)
 
 

@@ -1,0 +1,71 @@
+"""Engines that take turns, each in a process of its own, set up as its users would."""
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Run = Callable[[], Any]  # the work of one turn
+
+
+class Worker:
+    """A process that makes a Run, does it once, and then again whenever it is asked to."""
+
+    def __init__(self, make: Callable[..., Run], *arguments: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, make, arguments))
+        self._process.start()
+        theirs.close()  # so that a worker's death is an EOFError here
+        self.first_seconds, self.result = self._connection.recv()  # compilation included
+
+    def turn(self) -> float:
+        """Do the work once more, and return the seconds that it took."""
+        self._connection.send(None)
+        seconds, self.result = self._connection.recv()
+        return seconds
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.join()
+
+
+def _work(connection: Any, make: Callable[..., Run], arguments: tuple[Any, ...]) -> None:
+    run = make(*arguments)
+    while True:
+        began = time.perf_counter()
+        result = run()
+        connection.send((time.perf_counter() - began, result))
+        try:
+            connection.recv()
+        except EOFError:
+            return
+
+
+def take_turns(workers: Mapping[str, Worker], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each, and end them."""
+    seconds: dict[str, list[float]] = {name: [] for name in workers}
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            seconds[name].append(worker.turn())
+    for worker in workers.values():
+        worker.close()
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def matmul() -> Run:
+    """Return a large float32 product; its result is the number of its operations."""
+    import jax
+    import jax.numpy as jnp
+
+    size = 2048
+    x = jnp.ones((size, size))
+    product = jax.jit(jnp.matmul)
+
+    def run() -> int:
+        product(x, x).block_until_ready()
+        return 2 * size**3
+
+    return run
