@@ -4,12 +4,12 @@
 #     bash benchmarks/gpu.sh MULTI30K OUT [--one]
 #
 # MULTI30K is the folder of train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; results go to OUT:
-# results.jsonl (a line a stage), multi30k/ (the run). Every stage takes at most 9 minutes; one that
-# is done is not done again, so the same command goes on where it stopped. --one runs the next stage
-# and exits with 75 while others remain.
+# results.jsonl (a line a stage), multi30k/ (the run). Every stage takes at most 9 minutes, for
+# machines that end longer commands; one that is done is not done again, so the same command goes on
+# where it stopped. --one runs the next stage and exits with 75 while others remain.
 #
 # The machine needs jax for CUDA, flax, optax, orbax-checkpoint, sentencepiece, torch and
-# transformers. What else the program imports is installed into OUT/carry if it is missing; where
+# transformers. What else the program imports is installed into OUT/packages if it is missing; where
 # there is no network, fill that folder elsewhere (DRY_RUN=1 does). Grain, tensorflow-datasets and
 # tensorboardX are not needed.
 #
@@ -20,7 +20,7 @@ HERE=$(cd "$(dirname "$0")/.." && pwd)
 PYTHON=${PYTHON:-python3}
 LIMIT=${LIMIT:-540}  # seconds of a stage
 mkdir -p "$OUT"; OUT=$(cd "$OUT" && pwd); DATA=$(cd "$DATA" && pwd)
-export PYTHONPATH="$HERE:$OUT/carry${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH="$HERE:$OUT/packages${PYTHONPATH:+:$PYTHONPATH}"
 export TRANSFORMER_JAX_CACHE="$OUT/cache" XLA_PYTHON_CLIENT_PREALLOCATE=false
 DRY=(); SHORT=()
 if [ -n "${DRY_RUN:-}" ]; then
@@ -31,16 +31,16 @@ if [ -n "${DRY_RUN:-}" ]; then
          --config.data.num_buckets=1)
 fi
 
-carry() {  # module, package
+need() {  # module, package
   "$PYTHON" -c "import $1" 2>/dev/null ||
-    "$PYTHON" -m pip install -q --no-deps --target "$OUT/carry" "$2" ||
-    { echo "missing: $2; install it, or put it into $OUT/carry" >&2; exit 2; }
+    "$PYTHON" -m pip install -q --no-deps --target "$OUT/packages" "$2" ||
+    { echo "missing: $2; install it, or put it into $OUT/packages" >&2; exit 2; }
 }
 for pair in absl=absl-py yaml=PyYAML ml_collections=ml_collections jaxtyping=jaxtyping \
     wadler_lindig=wadler-lindig rich=rich pygments=pygments markdown_it=markdown-it-py mdurl=mdurl \
     sacrebleu=sacrebleu portalocker=portalocker tabulate=tabulate colorama=colorama regex=regex \
     lxml=lxml; do
-  carry "${pair%%=*}" "${pair#*=}"
+  need "${pair%%=*}" "${pair#*=}"
 done
 
 after() {  # exit code of a stage

@@ -1,10 +1,10 @@
-"""Multi30k English to German: 29,000 image captions; a Transformer of 2.3 M parameters (lc: 2.6 M).
+"""Multi30k English to German: 29,000 image captions; Transformers of about 2 M parameters.
 
     python train.py --config=configs/multi30k.py --config.data.directory=DIR      raw text
     python train.py --config=configs/multi30k.py:lc --config.data.directory=DIR   lc-tok
 
-raw     cased text through SentencePiece, detokenised output, sacreBLEU 13a; a schedule for 20
-        minutes on two CPU cores. Measured once, seed 0: test_2016_flickr 36.8 BLEU
+raw     2.3 M parameters; cased text through SentencePiece, detokenised output, sacreBLEU 13a; a
+        schedule for 20 minutes on two CPU cores. Measured once, seed 0: test_2016_flickr 36.8 BLEU
         (best checkpoint), 37.2 (--checkpoint=average:5), sacreBLEU 2.6.0 13a, beam 5, after 21
         minutes of training on 2 cores of a shared server.
 lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=none: the protocol in

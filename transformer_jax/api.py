@@ -45,7 +45,8 @@ class TrainedModel:
         return self._translators[key]
 
     def _make_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
-        return Translator(self.model, self.tokenizers, decoding, n_best)
+        longest = self.experiment.data.max_length  # what training never saw, goes in parts
+        return Translator(self.model, self.tokenizers, decoding, n_best, longest=longest)
 
     def translate(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
         """Return the best translation of each line."""
@@ -88,7 +89,8 @@ class TrainedEnsemble(TrainedModel):
         self._models = [member.model for member in members]
 
     def _make_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
-        return Translator(self._models, self.tokenizers, decoding, n_best)
+        longest = self.experiment.data.max_length
+        return Translator(self._models, self.tokenizers, decoding, n_best, longest=longest)
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Refuse: attention is of one model."""

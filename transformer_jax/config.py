@@ -357,7 +357,8 @@ class DecodingConfig:
     top_p: float = 1.0  # sample among the fewest pieces with so much probability
     seed: int = 0  # of sampling; a line's samples depend on it and on the line's number
     # "none": best score first; "chrf", "bleu": least Bayes risk first, that is the hypothesis most
-    # like the other beam_size or num_samples ones by that score (Eikema and Aziz 2020).
+    # like the other beam_size or num_samples ones by that score (Eikema and Aziz 2020), "bleu" of
+    # single sentences with tokenize=13a.
     rerank: Literal["none", "chrf", "bleu"] = "none"
     # Of several models: the mean of their probabilities, or of their log-probabilities.
     ensemble: Literal["probabilities", "log_probabilities"] = "probabilities"

@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load_ensemble
     from transformer_jax.cli.lines import LineProgress
+    from transformer_jax.evaluation import metrics
     from transformer_jax.evaluation.run import check_writable, evaluate
     from transformer_jax.experiments.process import (
         keep_freed_memory,
@@ -50,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
         use_every_core,
     )
 
+    metrics.check(experiment.evaluation)
     use_compilation_cache()
     use_every_core()
     keep_freed_memory()

@@ -7,6 +7,7 @@ from dataclasses import astuple
 
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.config import parse
+from transformer_jax.errors import UserError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,6 +24,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rate", type=float, help="operations a second that a device here reaches")
     parser.add_argument("--watts", type=float, help="that a device here takes meanwhile")
     arguments, overrides = parser.read(argv)
+    if arguments.watts is not None and arguments.rate is None:
+        raise UserError(f"--watts={arguments.watts:g}: the time is not known; give --rate too")
     experiment = parse(load_config(arguments.config, overrides))
 
     import jax  # after the checks

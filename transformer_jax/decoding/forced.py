@@ -9,6 +9,7 @@ import numpy as np
 from transformer_jax.data.batch import Batch, Ragged, collate
 from transformer_jax.data.batching import fixed_batches
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 
 
@@ -23,6 +24,9 @@ def each_pair(
     """Yield (pair, its row of the array that `compute` returns for a batch), shortest pairs first.
 
     The arrays of a batch have a pair a row; `tokens_per_batch` is the most positions on each side.
+
+    Raises:
+      UserError: if a line has more pieces than the model has learned positions for.
     """
     store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt))
     longest = max((int(n) for side in store for n in side.lengths), default=0)
@@ -30,7 +34,12 @@ def each_pair(
     while lengths[-1] < longest:  # doubling: few shapes to compile
         lengths.append(2 * lengths[-1])
     if model.config.positions == "learned":
-        most = max(model.config.max_positions, longest)
+        most = model.config.max_positions
+        if longest > most:
+            raise UserError(
+                f"a line of {longest} pieces with EOS: config.model.max_positions={most} is the "
+                "most that this model knows; leave it out or cut it"
+            )
         lengths = [*(length for length in lengths if length < most), most]
     for shape, placement in fixed_batches(store, lengths, tokens_per_batch, 1):
         batch = collate(store.src, store.tgt, placement, *shape)

@@ -28,7 +28,7 @@ from transformer_jax.vocabulary import EOS
 
 log = logging.getLogger("transformer_jax")
 
-_LONGEST = 1024  # pieces of a source
+LONGEST = 1024  # pieces of a source, unless less is asked for
 _NEXT_PART = 1_000_003  # between the seeds of a line's parts
 
 
@@ -44,8 +44,8 @@ class Translator:
     """A model, its tokenizers, and compiled searches.
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
-    hypotheses of each line are wanted. The work is shared among `devices`, by default all of this
-    process.
+    hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
+    parts. The work is shared among `devices`, by default all of this process.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -58,6 +58,7 @@ class Translator:
         config: DecodingConfig,
         n_best: int = 1,
         devices: Sequence[jax.Device] | None = None,
+        longest: int = LONGEST,
     ) -> None:
         kept = "num_samples" if config.search == "sample" else "beam_size"
         if not 1 <= n_best <= config.hypotheses:
@@ -66,6 +67,7 @@ class Translator:
             )
         self._models = [model] if isinstance(model, EncoderDecoder) else list(model)
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
+        self._longest = longest
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._engine = Engine(self._make_search(), self._make_stepper, self._mesh)
 
@@ -89,7 +91,7 @@ class Translator:
     @property
     def longest(self) -> int:
         """The longest source, in pieces with EOS, that is translated in one piece."""
-        return min(_LONGEST, *(_positions(model) for model in self._models))
+        return min(self._longest, *(_positions(model) for model in self._models))
 
     def translate(
         self,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from transformer_jax.config import EvaluationConfig
+from transformer_jax.errors import UserError
 
 # force: with tokenize=none the text is tokenised on purpose, and the warning about it is noise.
 METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
@@ -13,6 +14,22 @@ METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "chrF": lambda c: CHRF(lowercase=c.lowercase),
     "TER": lambda c: TER(case_sensitive=not c.lowercase),
 }
+
+
+def check(config: EvaluationConfig) -> None:
+    """Refuse a BLEU that cannot be computed here, before anything waits for it.
+
+    Raises:
+      UserError: if a tokenizer is not installed.
+    """
+    try:
+        METRICS["BLEU"](config)
+    except (RuntimeError, ImportError) as error:
+        language = config.bleu_tokenize.partition("-")[0]
+        raise UserError(
+            f"config.evaluation.bleu_tokenize={config.bleu_tokenize!r}: {error}; "
+            f"pip install 'sacrebleu[{language}]'"
+        ) from None
 
 
 def sentence_metric(name: str, config: EvaluationConfig) -> Any:

@@ -114,7 +114,8 @@ def training_counts(data: DataConfig, references: Sequence[str]) -> Counter[str]
 
 def _attention(trained: TrainedModel, source: str, found: Translation) -> dict[str, Any] | None:
     (ids,) = trained.tokenizers.src.encode([source])
-    if not found.ids or max(len(ids), len(found.ids)) > _MOST_PIECES:
+    most = min(_MOST_PIECES, trained.translator().longest)
+    if not found.ids or max(len(ids), len(found.ids)) > most:
         return None
     seen = cross_attention(trained.model, trained.params, trained.tokenizers, ids, found.ids)
     weights = (1000 * seen.weights).round().astype(int).tolist()

@@ -169,7 +169,7 @@ def _cost(whole: float, chip: Chip, count: int, share: float = 0.4) -> str:
     seconds = whole / (count * chip.operations * share)
     told = f"{seconds / 3600:,.1f} h at {share * chip.operations:.3g} operations/s a device"
     if share < 1:
-        told += f", {share:.0%} of its peak"
+        told += f", {share:.0%} of its bfloat16 peak"
     if chip.watts is not None:
         told += f"; {count * chip.watts * seconds / 3.6e6:,.1f} kWh at {chip.watts:.0f} W each"
     return told

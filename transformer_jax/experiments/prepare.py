@@ -15,6 +15,7 @@ from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, open_store, select
 from transformer_jax.data.tokenizer import TokenizerPair, train_pair
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation import metrics
 from transformer_jax.workdir import WorkDir, cache_dir
 
 
@@ -38,6 +39,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
       UserError: if something about the data is wrong.
     """
     data = experiment.data
+    metrics.check(experiment.evaluation)
     train = sources.load(data, "train")
     validation = sources.load(data, "validation")
     joint = experiment.tokenizer.joint

@@ -15,6 +15,7 @@ from transformer_jax.experiments.runs import Run
 from transformer_jax.workdir import WorkDir, read_rows
 
 _MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
+_MOST_POINTS = 8000  # of the curves of all runs
 _SHOWN: tuple[str, ...] = ("hypothesis", "BLEU", "chrF", "attention")  # of a sentence's row
 
 
@@ -42,11 +43,12 @@ def gather(
     else:
         told = all_runs = named([runs.read(*place) for place in places])
         split = split or _scored_split([run.workdir for run in told])
+    most = max(50, min(1000, _MOST_POINTS // len(all_runs)))
     return {
         "title": f"Sweep {swept[0].path.name}" if swept else _title(all_runs),
         "made": time.strftime("%Y-%m-%d %H:%M %Z"),
         "split": split,
-        "runs": [_run(run, run in told, split) for run in all_runs],
+        "runs": [_run(run, run in told, split, most) for run in all_runs],
         "sweep": sweep,
         **_systems(told, split),
     }
@@ -72,9 +74,9 @@ def named(found: list[Run]) -> list[Run]:
     ]  # fmt: skip
 
 
-def _run(run: Run, whole: bool, split: str) -> dict[str, Any]:
+def _run(run: Run, whole: bool, split: str, most: int) -> dict[str, Any]:
     """Return what is shown of a run; of a sweep's points, but for the best, the curves alone."""
-    told: dict[str, Any] = {"name": run.name, "curves": runs.curves(run), "whole": whole}
+    told: dict[str, Any] = {"name": run.name, "curves": runs.curves(run, most), "whole": whole}
     if whole:
         command = f"python eval.py --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
         command += f" --split={split}"

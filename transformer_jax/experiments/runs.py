@@ -20,7 +20,6 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 Rows = list[dict[str, Any]]
 
-_MOST_POINTS = 1000  # of a curve
 ACTIVITIES = ("step", "input", "evaluation", "checkpoint")
 
 
@@ -167,8 +166,10 @@ def _machine(told: dict[str, Any] | None) -> str | None:
 # --- curves and times -----------------------------------------------------------------------------
 
 
-def curves(run: Run) -> dict[str, Any]:
-    """Return columns: of the rows of training, of the validations, and of the rates."""
+def curves(run: Run, most: int = 1000) -> dict[str, Any]:
+    """Return columns: of the rows of training, of the validations, and of the rates, `most` rows
+    of each.
+    """
     steps = [0, *(row["step"] for row in run.timings)]
     minutes = [0.0]
     for before, row in zip(steps, run.timings, strict=False):
@@ -178,7 +179,7 @@ def curves(run: Run) -> dict[str, Any]:
     token_steps = [0, *(row["step"] for row in trained)]
 
     def columns(rows: Rows, *names: str) -> dict[str, list]:
-        rows = _thinned([row for row in rows if names[0] in row])
+        rows = _thinned([row for row in rows if names[0] in row], most)
         at = [row["step"] for row in rows]
         places = {"step": at, "minutes": _rounded(np.interp(at, steps, minutes)),
                   "tokens": _rounded(np.interp(at, token_steps, tokens))}  # fmt: skip
@@ -197,8 +198,8 @@ def seconds(run: Run) -> dict[str, float]:
     return {name: round(sum(part[name] for part in parts), 1) for name in ACTIVITIES if parts}
 
 
-def _thinned(rows: Rows) -> Rows:
-    stride = -(-len(rows) // _MOST_POINTS) or 1
+def _thinned(rows: Rows, most: int) -> Rows:
+    stride = -(-len(rows) // most) or 1
     return rows[::-1][::stride][::-1]  # the last one stays
 
 

@@ -60,6 +60,7 @@ class Record:
     def due(self, point: Point, split: str | None) -> list[Program]:
         """Return the programs that a point still needs: to train, and to score `split`, if any."""
         trained = [row["code"] for row in self._rows(point) if row["program"] == "train"][-1:]
+        trained = trained or _noted(point)
         score = [] if split is None else [("evaluate", point.evaluate_command(split))]
         if not point.belongs() or trained not in ([FINISHED], [DIVERGED]):
             return [("train", point.train_command()), *score]
@@ -67,6 +68,13 @@ class Record:
 
     def _rows(self, point: Point) -> list[dict[str, Any]]:
         return [row for row in read_rows(self._path, "code") if row["point"] == point.name]
+
+
+def _noted(point: Point) -> list[int]:
+    """Return the exit code that a trainer noted itself, as where a cluster's queue started it."""
+    last = (read_rows(point.workdir.history) or [{}])[-1]
+    codes = {"finished": FINISHED, "diverged": DIVERGED}
+    return [codes[last["outcome"]]] if last.get("outcome") in codes else []
 
 
 def score_file(point: Point, split: str) -> Path:

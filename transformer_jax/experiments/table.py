@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.disk import write_text
+from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.points import Point, shown
 from transformer_jax.experiments.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
@@ -139,9 +139,10 @@ def state_of(point: Point, record: Record, split: str | None) -> str:
 
 def write(rows: Sequence[Row], directory: Path) -> None:
     """Write table.txt, table.csv and table.md."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, form in (("txt", as_text), ("csv", as_csv), ("md", as_markdown)):
-        write_text(directory / f"table.{name}", form(rows))
+    with writing(f"{directory}/table.*", directory.absolute()):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, form in (("txt", as_text), ("csv", as_csv), ("md", as_markdown)):
+            write_text(directory / f"table.{name}", form(rows))
 
 
 def as_text(rows: Sequence[Row]) -> str:

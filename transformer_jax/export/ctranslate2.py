@@ -8,6 +8,7 @@ import numpy as np
 
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
+from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.vocabulary import BOS, EOS, UNK
@@ -53,11 +54,15 @@ def export(
     _vocabularies(spec, tokenizers)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.validate()
-    spec.optimize(quantization=None if quantization == "float32" else quantization)
-    output.mkdir(parents=True)
-    spec.save(str(output))
-    for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
-        (output / name).write_bytes(tokenizer.model)
+    try:
+        spec.optimize(quantization=None if quantization == "float32" else quantization)
+    except ValueError as error:
+        raise UserError(f"--quantization={quantization}: {error}") from None
+    with writing(str(output), output.absolute().parent):
+        output.mkdir(parents=True)
+        spec.save(str(output))
+        for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
+            (output / name).write_bytes(tokenizer.model)
 
 
 def refuse(config: ModelConfig) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 
 SUFFIXES = (".svg", ".pdf", ".png")
@@ -22,7 +23,10 @@ def save(figure: Any, path: Path) -> None:
     """Write a picture in the format of its ending: the same one is the same file, byte for byte."""
     import matplotlib as mpl
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
-    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+    with (
+        mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}),
+        writing(str(path), path.absolute().parent),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata=undated, dpi=160)
