@@ -64,6 +64,15 @@ def test_reading_a_config_does_not_start_jax():
     assert done.stdout == "False\n"
 
 
+def test_a_search_is_compiled_once(run):
+    """The same settings have the same translator, which takes in one piece what training did."""
+    model = transformer_jax.load(run[0].path)
+    first, again = model.translator(GREEDY), model.translator(dataclasses.replace(GREEDY))
+    assert first is again
+    assert first is not model.translator(dataclasses.replace(GREEDY, max_extra_length=5))
+    assert first.longest == EXPERIMENT.data.max_length
+
+
 def test_what_is_loaded(run):
     workdir, params = run
     for name, steps, expected in (

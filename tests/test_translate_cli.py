@@ -3,11 +3,13 @@
 import gzip
 import io
 import json
+import os
 import random
 import re
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -170,6 +172,19 @@ def test_an_ensemble_is_scored_like_a_model(run, tmp_path, capsys):
     assert result["decoding"]["search"] == "sample"
     same = Experiment()
     assert evaluate.label(["runs/a", "runs/b"], "best", same, same) == "a+b.best"
+
+
+def test_a_pipe_is_read_once(run, tmp_path, monkeypatch, capsys):
+    """Such as --input=<(zcat FILE): its lines cannot be counted first."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("the cat\na mat\n",))
+    writer.start()
+    found = translate(run, f"--input={pipe}", monkeypatch=monkeypatch, capsys=capsys)
+    writer.join()
+    expected = translate(run, text="the cat\na mat\n", monkeypatch=monkeypatch, capsys=capsys)
+    assert found == expected
+    assert len(found) == 2
 
 
 def test_a_person_at_a_terminal(run, monkeypatch, capsys):

@@ -149,7 +149,8 @@ def cut_rows(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Drop the rows that are not to be kept, before a run continues."""
     if path.exists():
         rows = [row for row in read_rows(path) if keep(row)]
-        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+        with writing(str(path), path.parent):
+            write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def default_workdir(config_spec: str) -> str:

@@ -1,18 +1,21 @@
 """Translations by a real model: scores are its own, and batches do not matter."""
 
+import dataclasses
 import functools
 
 import jax
 import numpy as np
 import pytest
 from decoding.lines import BEAM, CLOSE, EXTRA, GREEDY, LINES, assert_same, parts
-from tiny import logits_of
+from tiny import logits_of, random_params
 
 from transformer_jax.data.batch import Ragged, collate, one_per_row
 from transformer_jax.decoding import stream
 from transformer_jax.decoding.ladder import Rung
 from transformer_jax.decoding.score import score_pairs
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS
 
 CONFIGS = {"greedy": GREEDY, "beam": BEAM}
@@ -64,6 +67,15 @@ def test_ways_do_not_matter():
     assert len({item.text for item in expected}) > 5  # or order would not be seen
     assert max(len(item.ids) for item in expected) > 9  # or the last rung would never be needed
     assert_same(by_way_of([Rung(3, 9, 5), Rung(1, 25, 31)], LINES * 3, devices=2), expected)
+
+
+def test_pairs_longer_than_the_learned_positions():
+    model, _, tokenizers = parts()
+    few = dataclasses.replace(model.config, positions="learned", max_positions=8)
+    model = build(few, tokenizers.src.size, tokenizers.tgt.size)
+    params = random_params(model)
+    with pytest.raises(UserError, match=r"max_positions=8 is the most"):
+        score_pairs(model, params, tokenizers, LINES, LINES)
 
 
 def test_given_pairs_are_scored():

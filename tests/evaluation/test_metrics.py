@@ -4,10 +4,23 @@ import pytest
 import sacrebleu
 
 from transformer_jax.config import EvaluationConfig
-from transformer_jax.evaluation.metrics import exact_match, score
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import METRICS, check, exact_match, score
 
 REFERENCES = ["The cat sat on the mat, twice.", "It's raining cats & dogs!", "", "A Dog barks ."]
 HYPOTHESES = ["the cat sat on a mat, twice.", "It's raining cats and dogs!", "x", "A dog barks ."]
+
+
+def test_a_tokenizer_that_is_not_installed(monkeypatch):
+    """Is told of before anything is translated, with the way to get it."""
+
+    def missing(config):
+        raise RuntimeError("Please install MeCab")
+
+    check(EvaluationConfig())
+    monkeypatch.setitem(METRICS, "BLEU", missing)
+    with pytest.raises(UserError, match=r"bleu_tokenize='ja-mecab': .*MeCab.*sacrebleu\[ja\]"):
+        check(EvaluationConfig(bleu_tokenize="ja-mecab"))
 
 
 @pytest.mark.parametrize("lowercase", [False, True])

@@ -14,6 +14,7 @@ from tiny import MODEL, VOCAB, alone, random_store
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import DataConfig, Experiment, ModelConfig, TrainingConfig
 from transformer_jax.data.batching import Shape
+from transformer_jax.errors import UserError
 from transformer_jax.experiments.chips import gpu_memory
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, longest_shape, report
 from transformer_jax.models.build import abstract_params, build, formula, operations
@@ -93,6 +94,8 @@ def test_command(tmp_path, capsys):
         "data.tokens_per_batch": 128, "training.steps": 1000,
     }  # fmt: skip
     overrides = [f"--config.{path}={value}" for path, value in fields.items()]
+    with pytest.raises(UserError, match=r"^--watts=100: .*--rate"):
+        dispatch(["plan", f"--config={config}", "--watts=100", *overrides])
     argv = ["plan", f"--config={config}", "--rate=1e9", "--watts=100", *overrides]
     assert dispatch(argv) == 0
     told = capsys.readouterr().out

@@ -194,6 +194,20 @@ def test_a_trainer_that_outlived_a_killed_sweep_is_waited_for(sweep):
     outlived.communicate()
 
 
+@pytest.mark.parametrize(("outcome", "starts"), [("finished", 0), ("interrupted", 1)])
+def test_a_point_that_a_queue_trained(sweep, outcome, starts):
+    """Its trainer noted the end itself, in a directory that this sweep has no record of."""
+    (point,), go = sweep("")
+    with point.workdir.claim(point.experiment):
+        point.workdir.history.write_text(
+            '{"step": 0, "event": "start"}\n'
+            f'{{"step": 9, "event": "end", "outcome": "{outcome}"}}\n'
+        )
+        (point.workdir.path / "starts").touch()
+    assert go()[0] == 0
+    assert point.starts == starts
+
+
 def test_a_record_cut_short_is_no_end(sweep, tmp_path):
     points, go = sweep("", "")
     go()
