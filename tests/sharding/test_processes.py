@@ -49,6 +49,12 @@ def home(tmp_path_factory):
         yield tmp_path_factory.mktemp("runs")
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[subprocess.Popen]:
     """Start two processes of train.py with so many devices each."""
     config = home / f"{name}.py"
@@ -56,12 +62,9 @@ def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[s
         "from transformer_jax.config import door, from_json\n"
         f"def get_config():\n    return door(from_json({to_json(experiment)!r}))\n"
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     argv = [
         sys.executable, str(ROOT / "train.py"), f"--config={config}", f"--workdir={home / name}",
-        f"--coordinator=127.0.0.1:{port}", "--num_processes=2",
+        f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2",
     ]  # fmt: skip
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "PYTHONPATH": str(ROOT)}
     processes = []
@@ -168,6 +171,46 @@ def test_a_signal_to_one_stops_both(home, running, asked):
     losses = [row["loss"] for row in read_rows(home / name / "metrics.jsonl") if "loss" in row]
     assert len(losses) == step + 2
     assert np.isfinite(losses).all()
+
+
+ALIKE = """
+import sys
+from transformer_jax.errors import UserError
+from transformer_jax.sharding.processes import all_or_none, check_same, joined
+port, me = map(int, sys.argv[1:])
+with joined(f"127.0.0.1:{port}", 2, me):
+    for write in (lambda: None, lambda: me or open("/nowhere/file", "w"), lambda: None):
+        try:
+            with all_or_none():
+                write()
+            print("written")
+        except (OSError, UserError) as error:
+            print("failed:", error)
+    check_same("training text", "the same")
+    try:
+        check_same("training text", f"that of {me}")
+    except UserError as error:
+        print(error)
+"""
+
+
+def test_what_one_cannot_write_none_has_written():
+    """And what one reads otherwise than the first, it says."""
+    port = free_port()
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1", "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", ALIKE, f"{port}", f"{me}"], env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        for me in range(2)
+    ]  # fmt: skip
+    told = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    one, other = ([line for line in lines if not line.startswith("[Gloo]")] for lines in told)
+    assert one == ["written", "failed: [Errno 2] No such file or directory: '/nowhere/file'",
+                   "written"]  # fmt: skip
+    assert other[:3] == ["written", "failed: process 0 cannot write", "written"]
+    assert other[3].startswith("training text: process 1 has another one than process 0")
 
 
 @pytest.mark.parametrize(
