@@ -54,8 +54,8 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Return the steps that are saved, ascending."""
         # Not asked of Orbax, which would make all processes wait for one another.
-        names = [path.name for path in self._directory.glob("[0-9]*") if path.is_dir()]
-        return sorted(int(name) for name in names if name.isdecimal())
+        paths = self._directory.glob("[0-9]*")
+        return sorted(int(path.name) for path in paths if path.name.isdecimal() and path.is_dir())
 
     def save(
         self,
@@ -167,8 +167,7 @@ class Checkpoints:
 
     def _read(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
         place = self._directory / str(step)
-        stored = self.record(step)["arrays"]
-        stored = {name: line for name, line in stored.items() if name.split("/")[0] in like}
+        stored = {k: v for k, v in self.record(step)["arrays"].items() if k.split("/")[0] in like}
         if "training" in like and not any(name.startswith("training/") for name in stored):
             raise UserError(
                 f"{place}: parameters alone, as `average` writes them, "
@@ -176,10 +175,8 @@ class Checkpoints:
             )
         difference = mismatch(like, stored)
         if difference is not None:
-            of_what = "of the model of config.json"
-            if difference.startswith("training/"):
-                of_what = "that this version can train on, whose optimizer keeps other values"
-            raise UserError(f"{place}: {difference}: not a checkpoint {of_what}")
+            part = "optimizer" if difference.startswith("training/") else "model"
+            raise UserError(f"{place}: {difference}: not a checkpoint of the {part} of config.json")
         items = {name: ocp.args.StandardRestore(part) for name, part in like.items()}
         try:
             with quiet():

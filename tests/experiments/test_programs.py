@@ -44,7 +44,8 @@ def program(experiment) -> str:
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_one_program_for_every_seed_and_learning_rate(name):
     def named(experiment):
-        optimizer = dataclasses.replace(experiment.optimizer, schedule=name)
+        rate = experiment.optimizer.learning_rate * (1 if name == "paper" else 0.01)
+        optimizer = dataclasses.replace(experiment.optimizer, schedule=name, learning_rate=rate)
         return dataclasses.replace(experiment, optimizer=optimizer)
 
     one = program(named(ONE))
