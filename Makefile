@@ -34,7 +34,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2
 
-# Whole programs killed, out of disk, on other devices, as several processes: half an hour.
+# Whole programs killed, out of disk, on other devices, as several processes: takes long.
 e2e: setup
 	$(BIN)/python -m pytest -m e2e
 
