@@ -27,6 +27,7 @@ from transformer_jax.sharding.mesh import (
     row_share,
 )
 from transformer_jax.sharding.rules import bytes_per_device, param_shardings
+from transformer_jax.training.adam import AdamState
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import abstract_state, init_state
@@ -161,7 +162,7 @@ def test_parameters_lie_where_the_table_says(sizes):
     state = run(sizes)[1]
     names = set()
     moments = [x for x in jax.tree.leaves(state.opt_state, is_leaf=_is_adam) if _is_adam(x)]
-    for tree in (state.params, moments[0].mu, moments[0].nu):
+    for tree in (state.params, moments[0].mean, moments[0].square):
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             name = "/".join(key.key for key in path[-2:])
             names.add(name)
@@ -179,7 +180,7 @@ def test_parameters_lie_where_the_table_says(sizes):
 
 
 def _is_adam(x) -> bool:
-    return hasattr(x, "mu")
+    return isinstance(x, AdamState)
 
 
 def test_activations_are_divided():

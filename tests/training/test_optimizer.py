@@ -56,6 +56,23 @@ def test_heads_are_columns():
     assert matrix((512, 1, 64)) == (512, 64)
 
 
+@pytest.mark.parametrize("b2", [0.98, 0.999])
+def test_adam_is_that_of_optax(b2):
+    """Kept with the bias corrected, moments are the same: gradients of all sizes, 300 updates."""
+    config = OptimizerConfig(b2=b2)
+    ours = make_optimizer(config, lambda _: RATE)
+    theirs = optax.adam(RATE, config.b1, config.b2, config.epsilon)
+    params = {"kernel": jnp.zeros((4, 5))}
+    states = [tx.init(params) for tx in (ours, theirs)]
+    draw = np.random.default_rng(0)
+    sizes = np.geomspace(1e-12, 1e3, 20).reshape(4, 5)
+    for _ in range(300):
+        gradient = {"kernel": jnp.asarray(draw.normal(size=(4, 5)) * sizes, jnp.float32)}
+        found, states[0] = ours.update(gradient, states[0], params)
+        expected, states[1] = theirs.update(gradient, states[1], params)
+        np.testing.assert_allclose(found["kernel"], expected["kernel"], rtol=1e-4, atol=1e-8)
+
+
 def gradients(seed: int):
     params = random_params(build(MODEL, VOCAB, VOCAB))
     leaves, structure = jax.tree.flatten(params)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from dataclasses import replace
 
 import jax
@@ -12,13 +13,19 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from tiny import MODEL, VOCAB, alone, random_params, random_store
 
-from transformer_jax.config import MeshConfig, TrainingConfig
+from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import AXES, make_mesh, place_batch
+from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.step import jit_train_step, make_train_step
 
-TX = optax.adam(1e-2)
+OPTIMIZERS = {
+    "adam": make_optimizer(OptimizerConfig(), lambda _: 1e-2),
+    "muon": make_optimizer(OptimizerConfig(algorithm="muon"), lambda _: 1e-2),
+    "optax": optax.adam(1e-2),
+}
+TX = OPTIMIZERS["adam"]
 # Batches of 16 rows, the last two padding, whose slices and shards hold very different numbers of
 # tokens: a mean of means would be another loss.
 LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
@@ -26,21 +33,21 @@ BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(5)]
 
 
 @functools.cache
-def program(dropout: float, slices: int, r_drop: float | None = None):
+def program(dropout: float, slices: int, r_drop: float | None = None, optimizer: str = "adam"):
     """Return the step, jitted without donation, so that states can be used twice.
 
     Without the compiler's optimisations it is there in half the time.
     """
     model = build(dataclasses.replace(MODEL, dropout_rate=dropout), VOCAB, VOCAB)
     config = TrainingConfig(accumulation_steps=slices, r_drop=r_drop)
-    step = make_train_step(model, TX, config, seed=7)
+    step = make_train_step(model, OPTIMIZERS[optimizer], config, seed=7)
     return jax.jit(step, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def fresh_state(mesh) -> TrainState:
+def fresh_state(mesh, tx=TX) -> TrainState:
     params = random_params(build(MODEL, VOCAB, VOCAB))
     zero = jnp.zeros((), jnp.int32)
-    state = TrainState(zero, zero, params, TX.init(params))
+    state = TrainState(zero, zero, params, tx.init(params))
     return jax.device_put(state, NamedSharding(mesh, PartitionSpec()))
 
 
@@ -153,13 +160,14 @@ def test_operands_of_bfloat16():
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=1e-2)
 
 
-def test_bad_updates_are_left_out():
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_bad_updates_are_left_out(optimizer):
     """A gradient that is not finite changes nothing but the counters; a good one resets them."""
     mesh = mesh_of(1)
-    step = program(0.0, 1)
+    step = program(0.0, 1, optimizer=optimizer)
     with jax.set_mesh(mesh):
         batch = place_batch(BATCHES[0], mesh)
-        good, metrics = step(fresh_state(mesh), batch)
+        good, metrics = step(fresh_state(mesh, OPTIMIZERS[optimizer]), batch)
         assert (int(good.step), int(good.bad_steps), float(metrics.skipped)) == (1, 0, 0)
 
         table = good.params["embedding"]["table"]
@@ -177,3 +185,16 @@ def test_bad_updates_are_left_out():
         assert (int(state.step), int(state.bad_steps), float(metrics.skipped)) == (4, 0, 0)
         expected, _ = step(good, batch)
         jax.tree.map(np.testing.assert_array_equal, state.params, expected.params)
+
+
+def test_moments_are_updated_in_place():
+    """The compiled step, for one processor, copies none of the optimizer's arrays."""
+    mesh = mesh_of(1)
+    state = fresh_state(mesh)
+    model = build(MODEL, VOCAB, VOCAB)
+    step = jit_train_step(make_train_step(model, TX, TrainingConfig(), 7), state, mesh)
+    with jax.set_mesh(mesh):
+        text = step.lower(state, place_batch(BATCHES[0], mesh)).compile().as_text()
+    assert re.search(r"%state_opt_state_\S+ = f32\[\d", text)
+    copied = re.findall(r" = (f32\[\d\S*) copy\(%state_opt_state_", text)
+    assert not copied

@@ -8,6 +8,7 @@ import optax
 
 from transformer_jax.choices import pick
 from transformer_jax.config import OptimizerConfig
+from transformer_jax.training.adam import adam
 from transformer_jax.training.muon import muon
 
 
@@ -24,7 +25,7 @@ def make_optimizer(
 
 
 def _adam(config: OptimizerConfig) -> optax.GradientTransformation:
-    return optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.epsilon)
+    return adam(config.b1, config.b2, config.epsilon)
 
 
 def _muon(config: OptimizerConfig) -> optax.GradientTransformation:

@@ -1,6 +1,5 @@
 """The train step and the validation step: pure functions of arrays."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from transformer_jax.data.batch import Batch
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import on_every_device
 from transformer_jax.sharding.rules import active
+from transformer_jax.training.adam import AdamState
 from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.state import TrainState
 
@@ -59,25 +59,27 @@ def make_train_step(
 
     `seed` is a whole number, which may be traced.
     """
-    gradient = jax.value_and_grad(_loss_first(model, config), has_aux=True)
+    gradient = jax.value_and_grad(_mean_loss(model, config), has_aux=True)
+    tx = optax.with_extra_args_support(tx)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
         grads, sums = _accumulate(gradient, state.params, batch, key, config.accumulation_steps)
-        tokens = jnp.maximum(sums.tokens, 1)
-        grads = jax.tree.map(lambda g: g / tokens, grads)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         with active():
-            updates, opt_state = tx.update(grads, state.opt_state, state.params)
+            updates, opt_state = tx.update(grads, state.opt_state, state.params, finite=finite)
         params = optax.apply_updates(state.params, updates)
-        keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
         bad_steps = jnp.where(finite, 0, state.bad_steps + 1)
+
+        def keep(new: Any, old: Any) -> Any:
+            return new if _keeps_itself(new) else jnp.where(finite, new, old)
+
         new = TrainState(
             step=state.step + 1,
             bad_steps=bad_steps,
-            params=keep(params, state.params),
-            opt_state=keep(opt_state, state.opt_state),
+            params=jax.tree.map(keep, params, state.params),
+            opt_state=jax.tree.map(keep, opt_state, state.opt_state, is_leaf=_keeps_itself),
         )
         if config.ema_decay is not None:
             new = replace(new, average=_running_mean(state, new.params, config.ema_decay))
@@ -110,18 +112,25 @@ def make_validation_step(
     return lambda params, batch: batch_sums(model, config, params, batch, None)
 
 
-def _loss_first(model: EncoderDecoder, config: TrainingConfig):
-    def loss(params, batch, key):
+def _keeps_itself(part: Any) -> bool:
+    return isinstance(part, AdamState)  # whose update was told whether the gradient is finite
+
+
+def _mean_loss(model: EncoderDecoder, config: TrainingConfig):
+    """Return the loss of (part of) a batch, over the number of target tokens, and its sums."""
+
+    def loss(params, batch, key, tokens):
         sums = batch_sums(model, config, params, batch, key)
-        return sums.loss, sums
+        return sums.loss / tokens, sums
 
     return loss
 
 
 def _accumulate(gradient, params, batch: Batch, key, slices: int):
     """Sum gradients over slices of the rows: the same batch in less memory."""
+    tokens = jnp.maximum((jnp.asarray(batch.tgt_seg) > 0).sum(dtype=jnp.float32), 1)
     if slices == 1:
-        (_, sums), grads = gradient(params, batch, key)
+        (_, sums), grads = gradient(params, batch, key, tokens)
         return grads, sums
     # Every slice takes rows from all over the batch, so each device keeps its own rows.
     parts = jax.tree.map(
@@ -130,10 +139,10 @@ def _accumulate(gradient, params, batch: Batch, key, slices: int):
 
     def add(total, item):
         part, number = item
-        (_, sums), grads = gradient(params, part, jax.random.fold_in(key, number))
+        (_, sums), grads = gradient(params, part, jax.random.fold_in(key, number), tokens)
         return jax.tree.map(jnp.add, total, (grads, sums)), None
 
-    shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), key)
+    shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), key, tokens)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[1], shapes[0][1]))
     (grads, sums), _ = jax.lax.scan(add, zeros, (parts, jnp.arange(slices)))
     return grads, sums
