@@ -12,7 +12,7 @@ from transformer_jax.arrays import Array, Int
 class AdamState(NamedTuple):
     """Moments of the gradient, weighted means whose weights sum to 1: with the bias corrected."""
 
-    count: Int[Array, ""]  # updates so far
+    steps: Int[Array, ""]
     mean: Any  # of the gradient
     square: Any  # of its square
 
@@ -31,11 +31,11 @@ def adam(b1: float, b2: float, epsilon: float) -> optax.GradientTransformationEx
     def update(
         updates: Any, state: AdamState, params: Any = None, *, finite: Any = True, **_: Any
     ) -> tuple[Any, AdamState]:
-        count = optax.safe_increment(state.count)
+        steps = optax.safe_increment(state.steps)
         updates = jax.tree.map(lambda x: jnp.where(finite, x, 0), updates)
 
         def moment(decay: float, old: Any, new: Any) -> Any:
-            n = (1 - decay ** count.astype(jnp.float32)) / (1 - decay)
+            n = (1 - decay ** steps.astype(jnp.float32)) / (1 - decay)
             n, weight = jnp.where(finite, n, 1), jnp.where(finite, n - 1, 1)
             # XLA computes what ends in a division once, in place of the old. A sum of products it
             # would compute anew for the update below, which then has to read a copy of the old.
@@ -45,6 +45,6 @@ def adam(b1: float, b2: float, epsilon: float) -> optax.GradientTransformationEx
         square = moment(b2, state.square, jax.tree.map(jnp.square, updates))
         # Not m / (...): of a quotient's quotient XLA makes one, and has the first anew.
         updates = jax.tree.map(lambda m, v: m * (1 / (jnp.sqrt(v) + epsilon)), mean, square)
-        return updates, AdamState(jnp.where(finite, count, state.count), mean, square)
+        return updates, AdamState(jnp.where(finite, steps, state.steps), mean, square)
 
     return optax.GradientTransformationExtraArgs(init, update)
