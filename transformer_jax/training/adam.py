@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015, arXiv:1412.6980) in as little memory traffic as its arrays allow."""
+"""Adam (Kingma and Ba 2015, arXiv:1412.6980), its moments updated in place."""
 
 from typing import Any, NamedTuple
 
