@@ -9,7 +9,8 @@ fixed shapes, pads them to the longest alone. Each engine has a process of its o
 users would; they take turns within one run, and the median of each one's rounds counts, compile
 time apart. torch's modules run as they are and by torch.compile.
 Rates count real target tokens and no padding; our line also has our share of the machine's matrix
-product rate. --peers needs the extra `bench`.
+product rate, and the rate at which the input pipeline alone makes batches, on one core. --peers needs
+the extra `bench`.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -55,8 +57,13 @@ VOCABULARY = 8000
 Engine = Callable[[list[Batch]], None]  # one step on each batch
 
 
-def load_batches(directory: str, tokens_per_batch: int, count: int) -> list[Batch]:
-    """Return `count` batches of the first epoch."""
+def target_tokens(batch: Batch) -> int:
+    """Return how many targets are no padding."""
+    return int((batch.tgt_seg > 0).sum())
+
+
+def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[list[Batch], float]:
+    """Return `count` batches of the first epoch, and the target tokens/s at which they come."""
     data = DataConfig(directory=directory, tokens_per_batch=tokens_per_batch, max_length=64)
     corpus = sources.load(data, "train")
     tokenizers = train_pair(TokenizerConfig(vocab_size=VOCABULARY), corpus.src, corpus.tgt)
@@ -64,7 +71,9 @@ def load_batches(directory: str, tokens_per_batch: int, count: int) -> list[Batc
         store = open_store(corpus, tokenizers, Path(cache))
     plan = BucketPlan(store, select(store, data).pairs, data, seed=0)
     source = BatchSource(store, plan)
-    return [source[i] for i in range(count)]
+    start = time.perf_counter()
+    tokens = sum(target_tokens(source[i]) for i in range(len(plan)))
+    return [source[i] for i in range(count)], tokens / (time.perf_counter() - start)
 
 
 def ours(config: ModelConfig) -> Engine:
@@ -237,8 +246,8 @@ def main() -> None:
     config, tokens_per_batch = SIZES[arguments.model]
     dtype = "bfloat16" if arguments.bfloat16 else "float32"
     config = dataclasses.replace(config, dropout_rate=0.1, compute_dtype=dtype)
-    batches = load_batches(arguments.data, tokens_per_batch, arguments.steps)
-    tokens = sum(int((batch.tgt_seg > 0).sum()) for batch in batches)
+    batches, supply = load_batches(arguments.data, tokens_per_batch, arguments.steps)
+    tokens = sum(target_tokens(batch) for batch in batches)
     sentences = sum(int(batch.src_seg.any(1).sum()) for batch in batches)
     workers = {"matmul": Worker(matmul)}
     for name in ENGINES if arguments.peers else [OURS]:
@@ -259,6 +268,7 @@ def main() -> None:
             if peers:
                 row["ratio_to_best_peer"] = round(min(peers) / value, 3)
             row["share_of_matmul_rate"] = round(products(config, batches) / value / rate, 3)
+            row["input_tokens_per_s"] = round(supply)
         print(json.dumps(row), flush=True)
 
 
