@@ -9,8 +9,8 @@ fixed shapes, pads them to the longest alone. Each engine has a process of its o
 users would; they take turns within one run, and the median of each one's rounds counts, compile
 time apart. torch's modules run as they are and by torch.compile.
 Rates count real target tokens and no padding; our line also has our share of the machine's matrix
-product rate, and the rate at which the input pipeline alone makes batches, on one core. --peers needs
-the extra `bench`.
+product rate, and the rate at which the input pipeline alone makes batches, on one core. --peers
+needs the extra `bench`.
 """
 
 import argparse
