@@ -8,10 +8,12 @@ row; one full step each: forward, backward, label smoothing, dropout 0.1, Adam. 
 model with `scaled_dot_product_attention` and fused Adam, eager or through `torch.compile`.
 Decoding is of 64 forced tokens from 256 sources of 64 pieces, greedy or with a beam of 4, beside
 `generate` of a MarianMTModel. The first calls, with compilation, are apart; the median of the
-others counts, after all work on the device is done.
+others counts, after all work on the device is done. The stage `agree` tells whether fused and dense
+attention have the same gradients, and whether a gradient computed again has the same bits.
 """
 
 import argparse
+import dataclasses
 import json
 import statistics
 import time
@@ -29,6 +31,7 @@ DRY = {"d_model": 32, "d_ff": 48, "num_heads": 4, "layers": 1}
 TRAIN = ("ours-fused", "ours-dense", "torch", "torch-compile")
 DECODE = ("ours-greedy", "ours-beam", "transformers-greedy", "transformers-beam")
 STAGES = (
+    "agree",
     "matmul",
     *(f"train-{size}-{engine}" for size in SIZES for engine in TRAIN),
     *(f"decode-{size}-{engine}" for size in SIZES for engine in DECODE),
@@ -74,9 +77,64 @@ def matmul(task: Task) -> tuple[Work, float]:
     import jax.numpy as jnp
 
     size = 128 if task.dry else 8192
-    a = jnp.ones((size, size), jnp.bfloat16)
+    # Not ones: the power that a product takes, and so its rate, depends on the numbers.
+    a = jax.random.normal(jax.random.key(0), (size, size), jnp.bfloat16)
     product = jax.jit(lambda a, b: jnp.matmul(a, b))
     return lambda: product(a, a).block_until_ready(), 2.0 * size**3
+
+
+def agree(task: Task) -> dict[str, Any]:
+    """Return how far fused attention is from dense, dense from float32, and whether bits repeat.
+
+    Relative norms of the differences of the whole gradient, for rows of random lengths below an odd
+    one, with dropout.
+    """
+    import jax
+    import optax
+
+    from transformer_jax.config import TrainingConfig
+    from transformer_jax.data.batch import Batch
+    from transformer_jax.models.build import build, init_params
+    from transformer_jax.training.step import batch_sums
+
+    rows = 4 if task.dry else 64
+    tokens = ids(task, rows)[:, 1:]
+    lengths = np.random.default_rng(1).integers(2, task.length, rows)
+    pos = np.broadcast_to(np.arange(task.length - 1, dtype=np.int32), tokens.shape)
+    seg = (pos < lengths[:, None]).astype(np.int32)
+    batch = jax.device_put(Batch(tokens, pos, seg, tokens, tokens, pos, seg))
+    dense = model_config(task, "dense")
+    forms = {
+        "float32": dataclasses.replace(dense, compute_dtype="float32"),
+        "dense": dense,
+        "fused": model_config(task, "fused"),
+    }
+    params = jax.jit(lambda key: init_params(build(dense, task.vocab, task.vocab), key))(
+        jax.random.key(0)
+    )
+    gradients, same = {}, True
+    for name, config in forms.items():
+        model = build(config, task.vocab, task.vocab)
+
+        def loss(params: Any, model: Any = model) -> Any:
+            sums = batch_sums(model, TrainingConfig(), params, batch, jax.random.key(1))
+            return sums.loss / lengths.sum()
+
+        gradient = jax.jit(jax.grad(loss))
+        gradients[name], *others = [gradient(params) for _ in range(4)]
+        bits = jax.tree.map(lambda *x: len({np.asarray(y).tobytes() for y in x}) == 1,
+                            gradients[name], *others)  # fmt: skip
+        same = same and jax.tree.all(bits)
+
+    def distance(one: str, two: str) -> float:
+        difference = jax.tree.map(lambda x, y: x - y, gradients[one], gradients[two])
+        return float(optax.tree.norm(difference) / optax.tree.norm(gradients[two]))
+
+    return {
+        "fused_from_dense": distance("fused", "dense"),
+        "dense_from_float32": distance("dense", "float32"),
+        "same_bits": bool(same),
+    }
 
 
 def train_ours(task: Task, attention: str) -> Work:
@@ -208,6 +266,8 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     size, _, engine = rest.partition("-")
     task = Task(size or "base", dry)
     told: dict[str, Any] = {"stage": stage, "dtype": "bfloat16", "dry_run": dry}
+    if kind == "agree":
+        return told | agree(task)
     operations, tokens = 0.0, 0
     if kind == "matmul":
         work, operations = matmul(task)
@@ -241,6 +301,7 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
 def summary(path: Path) -> None:
     """Print our share of the matmul rate and our ratio to the best peer, by kind and size."""
     lines = {row["stage"]: row for row in map(json.loads, path.read_text().splitlines())}
+    print(json.dumps(lines["agree"]))
     rate = lines["matmul"]["operations_per_s"]
     print(f"bfloat16 matmul: {rate:.4g} operations/s")
     for mine in (stage for stage in lines if "ours" in stage):
