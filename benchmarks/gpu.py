@@ -95,7 +95,7 @@ def agree(task: Task) -> dict[str, Any]:
     from transformer_jax.config import TrainingConfig
     from transformer_jax.data.batch import Batch
     from transformer_jax.models.build import build, init_params
-    from transformer_jax.training.step import batch_sums
+    from transformer_jax.training.step import REPEATABLE, batch_sums
 
     rows = 4 if task.dry else 64
     tokens = ids(task, rows)[:, 1:]
@@ -112,7 +112,7 @@ def agree(task: Task) -> dict[str, Any]:
     params = jax.jit(lambda key: init_params(build(dense, task.vocab, task.vocab), key))(
         jax.random.key(0)
     )
-    gradients, same = {}, True
+    gradients, same = {}, {}
     for name, config in forms.items():
         model = build(config, task.vocab, task.vocab)
 
@@ -120,11 +120,11 @@ def agree(task: Task) -> dict[str, Any]:
             sums = batch_sums(model, TrainingConfig(), params, batch, jax.random.key(1))
             return sums.loss / lengths.sum()
 
-        gradient = jax.jit(jax.grad(loss))
+        gradient = jax.jit(jax.grad(loss), compiler_options=REPEATABLE)
         gradients[name], *others = [gradient(params) for _ in range(4)]
         bits = jax.tree.map(lambda *x: len({np.asarray(y).tobytes() for y in x}) == 1,
                             gradients[name], *others)  # fmt: skip
-        same = same and jax.tree.all(bits)
+        same[name] = bool(jax.tree.all(bits))
 
     def distance(one: str, two: str) -> float:
         difference = jax.tree.map(lambda x, y: x - y, gradients[one], gradients[two])
@@ -133,7 +133,7 @@ def agree(task: Task) -> dict[str, Any]:
     return {
         "fused_from_dense": distance("fused", "dense"),
         "dense_from_float32": distance("dense", "float32"),
-        "same_bits": bool(same),
+        "same_bits": same,
     }
 
 

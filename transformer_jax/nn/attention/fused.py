@@ -35,6 +35,10 @@ def mix(
     # With a mask, cuDNN's way back takes even lengths alone: one more position, which none sees.
     q, k, v = _even(q, 2).swapaxes(1, 2), _even(k, 3).transpose(0, 3, 1, 2), _even(v, 2)
     mask = _even(_even(view.mask(), 2), 3)
+    # A query that sees nothing sees everything: nobody reads what it gets, and of a row of nothing
+    # but masked scores cuDNN's way back can make NaN, which spreads to every gradient
+    # (https://github.com/pytorch/pytorch/issues/196678).
+    mask |= ~mask.any(-1, keepdims=True)
     mixed = jax.nn.dot_product_attention(
         q, k, v.swapaxes(1, 2), mask=mask, implementation="cudnn" if why is None else "xla"
     )
