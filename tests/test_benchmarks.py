@@ -24,6 +24,14 @@ def test_a_dry_run(gpu, stage):
     assert (row["operations_per_s"] or 0) + (row["target_tokens_per_s"] or 0) > 0
 
 
+def test_fused_attention_agrees_with_dense(gpu):
+    """In float32, as dry runs are, by XLA; with rows of every length, padding and dropout."""
+    row = gpu.measure("agree", dry=True)
+    assert 0 < row["fused_from_dense"] < 1e-5
+    assert row["dense_from_float32"] == 0
+    assert row["same_bits"] == dict.fromkeys(("float32", "dense", "fused"), True)
+
+
 def test_summary(gpu, tmp_path, capsys):
     """A ratio to the faster peer of the same search and size, and a share of the matmul rate."""
     stages = {

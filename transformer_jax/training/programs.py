@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,14 +21,14 @@ log = logging.getLogger("transformer_jax")
 class StepPrograms:
     """A jitted step of (state, batch), compiled for one shape after another beside the training.
 
-    They are compiled in the order of first use, which is the same in every process; a step waits
+    One thread compiles, in the order of first use, which is the same in every process; a step waits
     for its own program alone. The time and the memory of each are told.
     """
 
     def __init__(self, step: Any, state: Any, mesh: Mesh, shapes: Iterable[Shape]) -> None:
         """Begin to compile `step`, a functools.partial of a jitted function; `state` has the shapes
         and shardings of every state to come."""
-        self._pool = ThreadPoolExecutor(_compilers(mesh), "compiler")
+        self._pool = ThreadPoolExecutor(1, "compiler")
         compiled = functools.partial(_compile, step, state, mesh)
         self._programs: dict[Shape, Future] = {
             shape: self._pool.submit(compiled, shape) for shape in shapes
@@ -63,12 +62,6 @@ def peak_bytes(program: Any) -> int:
     memory = program.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return held + memory.temp_size_in_bytes
-
-
-def _compilers(mesh: Mesh) -> int:
-    """Return how many programs to compile at a time: where a CPU trains, it has no time for two."""
-    idle = mesh.devices.flat[0].platform != "cpu" and jax.process_count() == 1
-    return max(1, min(4, (os.cpu_count() or 1) // 4)) if idle else 1
 
 
 def _compile(step: Any, state: Any, mesh: Mesh, shape: Shape) -> Callable:

@@ -19,11 +19,6 @@ from transformer_jax.training.adam import AdamState
 from transformer_jax.training.loss import Sums, fused_loss_sums
 from transformer_jax.training.state import TrainState
 
-# Compiled so, a step gives the same bits every time on a GPU too: a gradient of a table is not
-# summed in the order in which threads happen to end, and no kernel is chosen by its time. It costs
-# a few percent of time at most, and without the choosing programs are made faster.
-REPEATABLE = {"xla_gpu_deterministic_ops": True}
-
 
 class StepMetrics(NamedTuple):
     """What a step tells."""
@@ -107,13 +102,7 @@ def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
     every process can read it.
     """
     shardings = jax.tree.map(lambda x: x.sharding, state)
-    on_gpu = mesh.devices.flat[0].platform == "gpu"
-    return jax.jit(
-        step,
-        donate_argnums=0,
-        out_shardings=(shardings, on_every_device(mesh)),
-        compiler_options=REPEATABLE if on_gpu else None,
-    )
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, on_every_device(mesh)))
 
 
 def make_validation_step(
