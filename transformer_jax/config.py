@@ -317,7 +317,7 @@ class EvaluationConfig:
     """Validation while training, and the scoring protocol."""
 
     every_steps: int = 1000  # steps between validations; a multiple of checkpoint.every_steps
-    bleu_sentences: int = 1000  # most validation sentences decoded greedily; 0: loss alone
+    bleu_sentences: int = 1000  # most validation sentences decoded greedily, spread; 0: loss alone
     checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively

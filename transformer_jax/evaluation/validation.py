@@ -40,7 +40,8 @@ def make_validation(
     everywhere = on_every_device(mesh)
     sums = jax.jit(make_validation_step(model, experiment.training), out_shardings=everywhere)
     gather = jax.jit(lambda params: params, out_shardings=everywhere)
-    count = min(experiment.evaluation.bleu_sentences, len(corpus))
+    chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
+    sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
     longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
     lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
@@ -54,11 +55,17 @@ def make_validation(
             totals.append(sums(params, batch))
         total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         scores = {"loss": total.nll / total.tokens}
-        if count:
+        if chosen:
             # Whole on every device: a search on divided parameters would gather them each step.
-            found = translator.translate(own_copy(gather(params)), corpus.src[:count])
+            found = translator.translate(own_copy(gather(params)), sources)
             texts = [item.text for item in found]
-            scores["bleu"] = score(texts, corpus.tgt[:count], experiment.evaluation)[0].value
+            scores["bleu"] = score(texts, references, experiment.evaluation)[0].value
         return scores
 
     return validate
+
+
+def spread(total: int, most: int) -> list[int]:
+    """Return `most` of `total` places at even distances, or all: splits may be sorted by length."""
+    count = min(total, most)
+    return [i * total // count for i in range(count)]
