@@ -4,7 +4,9 @@
     python train.py --config=configs/tatoeba.py:en-de --config.data.directory=DIR
 
 The directory holds train.de, train.en, dev.de and dev.en. There is no test split: dev serves as
-both. No published score. Score, time and machine of this program: not yet run.
+both. No published score. By this recipe, of 7.6 M parameters, half an hour of two CPU cores gives
+51.0 BLEU from German and 43.4 from English on all of dev (sacreBLEU 13a, beam 4); see
+results/README.md.
 """
 
 from transformer_jax.config import Experiment, door
@@ -41,7 +43,7 @@ def get_config(direction: str = "de-en"):
     c.optimizer.learning_rate = 2e-3
     c.optimizer.warmup_steps = 300
     c.training.ema_decay = 0.999
-    c.training.steps = 3000  # an hour of two CPU cores
+    c.training.steps = 3000
     c.checkpoint.every_steps = 500
     c.evaluation.every_steps = 500
     return c
