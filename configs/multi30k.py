@@ -4,8 +4,8 @@
     python train.py --config=configs/multi30k.py:lc --config.data.directory=DIR   lc-tok
 
 raw     cased text through SentencePiece, detokenised output, sacreBLEU 13a; the recipe of lc-tok
-        below: 40.8 and 40.4 on test_2016_flickr with seeds 0 and 1, after three quarters of an hour
-        of one core of a shared server each.
+        below: 40.8 and 40.4 on test_2016_flickr with seeds 0 and 1, after some 45 minutes of one
+        core of a shared server each.
 lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=none: the protocol in
         which the literature scores. The published text-only score on test_2016_flickr is 41.02
         (Transformer-Tiny, Wu et al. 2021, "Good for Misconceived Reasons", arXiv:2105.14462), by
