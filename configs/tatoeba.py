@@ -43,7 +43,7 @@ def get_config(direction: str = "de-en"):
     c.optimizer.learning_rate = 2e-3
     c.optimizer.warmup_steps = 300
     c.training.ema_decay = 0.999
-    c.training.steps = 3000
+    c.training.steps = 5000
     c.checkpoint.every_steps = 500
     c.evaluation.every_steps = 500
     return c
