@@ -3,7 +3,8 @@
 An experiment file starts from here and writes only what differs.
 """
 
-from transformer_jax.config import Experiment, door
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
 
 
 def get_config():

@@ -17,7 +17,8 @@ lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=non
         `--config.model.compute_dtype=float32` is faster.
 """
 
-from transformer_jax.config import Experiment, door
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
 
 
 def get_config(protocol: str = "raw"):

@@ -18,7 +18,8 @@ import runpy
 from fractions import Fraction as F
 from pathlib import Path
 
-from transformer_jax.config import Experiment, door
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
 
 # Row: (what changes, and the paper's perplexity per word-piece, BLEU, millions of parameters on
 # newstest2013, English to German, beam 4, no averaging; parameters where the paper prints them).

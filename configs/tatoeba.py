@@ -9,7 +9,8 @@ both. No published score. By this recipe, of 7.6 M parameters, 97 minutes of one
 results/README.md.
 """
 
-from transformer_jax.config import Experiment, door
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
 
 
 def get_config(direction: str = "de-en"):

@@ -11,7 +11,8 @@ The data comes from TensorFlow Datasets, which prepares it without TensorFlow: t
 how. The encoder's and the decoder's batches hold 25,000 positions each.
 """
 
-from transformer_jax.config import Experiment, door
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
 
 _PAIRS = {
     # variant: (TFDS name, source, target, vocabulary)

@@ -8,8 +8,9 @@ import pytest
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.cli import arguments, evaluate, main, train
-from transformer_jax.config import Experiment, TokenizerConfig, door, override, parse
+from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.door import door, override, parse
 from transformer_jax.workdir import WorkDir
 
 ROOT = Path(__file__).parents[1]

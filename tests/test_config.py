@@ -9,17 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from transformer_jax.config import (
-    DataConfig,
-    Experiment,
-    average_count,
-    differences,
-    door,
-    from_json,
-    override,
-    parse,
-    to_json,
-)
+from transformer_jax.config import DataConfig, Experiment, average_count
+from transformer_jax.door import differences, door, from_json, override, parse, to_json
 from transformer_jax.errors import UserError
 
 

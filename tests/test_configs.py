@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.cli.arguments import Parser, load_config
-from transformer_jax.config import Experiment, differences, parse
+from transformer_jax.config import Experiment
+from transformer_jax.door import differences, parse
 from transformer_jax.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +43,7 @@ def config_file(tmp_path):
     def write(*lines: str, signature: str = "get_config()") -> str:
         path = tmp_path / "mine.py"
         body = "".join(f"    {line}\n" for line in ("c = door(Experiment())", *lines, "return c"))
-        head = "from transformer_jax.config import Experiment, door\n\n\n"
+        head = "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n\n\n"
         path.write_text(f"{head}def {signature}:\n{body}")
         return str(path)
 

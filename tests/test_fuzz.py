@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
-from transformer_jax.config import CheckpointConfig, Experiment, door, override, parse, to_json
+from transformer_jax.config import CheckpointConfig, Experiment
 from transformer_jax.data import token_store
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.sources import read_lines
+from transformer_jax.door import door, override, parse, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.integrity import seal
 from transformer_jax.workdir import WorkDir, read_rows

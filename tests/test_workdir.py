@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import Experiment, from_json, to_json
+from transformer_jax.config import Experiment
 from transformer_jax.disk import write_text
+from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import (
     WorkDir,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import DataConfig, Experiment, ModelConfig, TokenizerConfig, to_json
+from transformer_jax.config import DataConfig, Experiment, ModelConfig, TokenizerConfig
 from transformer_jax.data.tokenizer import TokenizerPair, train_pair
+from transformer_jax.door import to_json
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.evaluation.run import digest
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import Experiment, differences, from_json, to_json
+from transformer_jax.config import Experiment
 from transformer_jax.disk import append_text, write_text, writing
+from transformer_jax.door import differences, from_json, to_json
 from transformer_jax.errors import UserError
 
 # Fields that a continued run may change: they alter what is watched, not what is learned so far...

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from transformer_jax.cli import compare as command
-from transformer_jax.config import EvaluationConfig, Experiment, to_json
+from transformer_jax.config import EvaluationConfig, Experiment
+from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
 from transformer_jax.experiments.compare import differences, paired_tests, read_system

@@ -5,7 +5,8 @@ import fcntl
 import pytest
 
 from transformer_jax.cli.arguments import Parser, load_config
-from transformer_jax.config import Experiment, differences, parse, to_json
+from transformer_jax.config import Experiment
+from transformer_jax.door import differences, parse, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.grid import grid, read_axis
 from transformer_jax.experiments.points import make_points, shown, value_at

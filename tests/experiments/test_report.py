@@ -14,7 +14,8 @@ from written import EXPERIMENT, HOSTILE, PLAIN, START, scored, trained, with_fie
 from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.cli.main import dispatch
-from transformer_jax.config import EvaluationConfig, from_json, parse
+from transformer_jax.config import EvaluationConfig
+from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
 from transformer_jax.experiments import history, runs, sweep_rows, where

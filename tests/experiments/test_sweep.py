@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import Experiment, to_json
+from transformer_jax.config import Experiment
+from transformer_jax.door import to_json
 from transformer_jax.experiments.points import Point
 from transformer_jax.experiments.sweep import Record, _environment, run
 from transformer_jax.workdir import WorkDir, read_rows

@@ -9,7 +9,7 @@ import pytest
 from transformer_jax.cli import sweep as command
 from transformer_jax.cli import train
 from transformer_jax.cli.arguments import Parser, load_config
-from transformer_jax.config import parse, to_json
+from transformer_jax.door import parse, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.points import Point
 

@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from transformer_jax.config import Experiment, ModelConfig, to_json
+from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.door import to_json
 from transformer_jax.experiments.points import Point
 from transformer_jax.experiments.sweep import Record
 from transformer_jax.experiments.table import (

@@ -16,11 +16,8 @@ import numpy as np
 import pytest
 from tiny import RUN
 
-from transformer_jax.config import (
-    Experiment,
-    MeshConfig,
-    to_json,
-)
+from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
 from transformer_jax.sharding.processes import joined

@@ -15,7 +15,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from transformer_jax.choices import did_you_mean, pick
-from transformer_jax.config import override
+from transformer_jax.door import override
 from transformer_jax.errors import UserError
 
 

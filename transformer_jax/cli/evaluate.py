@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser, program
-from transformer_jax.config import Experiment, differences, door, override, parse
+from transformer_jax.config import Experiment
 from transformer_jax.data import sources
+from transformer_jax.door import differences, door, override, parse
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.points import name_of
 from transformer_jax.workdir import WorkDir

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.config import Experiment, differences
+from transformer_jax.config import Experiment
+from transformer_jax.door import differences
 from transformer_jax.workdir import WorkDir, read_rows
 
 

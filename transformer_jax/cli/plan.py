@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 from transformer_jax.cli.arguments import Parser, load_config
-from transformer_jax.config import parse
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 
 

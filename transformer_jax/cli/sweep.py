@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser, load_config, load_variants
-from transformer_jax.config import Experiment, parse
+from transformer_jax.config import Experiment
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.grid import draw, grid, read_axis
 from transformer_jax.experiments.points import Point, make_points

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_jax.cli.arguments import Parser, load_config, program
-from transformer_jax.config import parse
+from transformer_jax.door import parse
 from transformer_jax.workdir import WorkDir, default_workdir
 
 

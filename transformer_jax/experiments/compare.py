@@ -14,8 +14,9 @@ from typing import NamedTuple
 from sacrebleu.significance import PairedTest
 
 from transformer_jax.choices import pick
-from transformer_jax.config import EvaluationConfig, average_count, parse
+from transformer_jax.config import EvaluationConfig, average_count
 from transformer_jax.data import sources
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
 from transformer_jax.evaluation.run import digest

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import kind_of
+from transformer_jax.door import kind_of
 from transformer_jax.errors import UserError
 
 Settings = dict[str, str]  # path of a field -> its value as command-line text

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
-from transformer_jax.config import Experiment, from_json, to_json
+from transformer_jax.config import Experiment
 from transformer_jax.data.batching import Shape, rows_for
+from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.chips import GPUS, TPUS, Chip, gpu_memory
 from transformer_jax.models.build import abstract_params, build, count_params, operations

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import EvaluationConfig, parse
+from transformer_jax.config import EvaluationConfig
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked
 from transformer_jax.experiments import runs, sweep_rows, where

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.config import Experiment, differences
+from transformer_jax.config import Experiment
+from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import table
 from transformer_jax.experiments.points import Point, shown

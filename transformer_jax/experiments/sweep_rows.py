@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import Experiment, differences
+from transformer_jax.config import Experiment
+from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import runs, table
 from transformer_jax.experiments.points import Point, shown, value_at

@@ -1,0 +1,222 @@
+"""The way of a config value: from the manual through files and command lines, and back.
+
+door(Experiment())                a locked ml_collections.ConfigDict of every field
+configs/NAME.py                   get_config() starts from a door and writes only differences
+override(config, path, text)      --config.model.d_model=256 from a command line
+parse(config)                     back to frozen dataclasses, checked; errors name the path
+to_json / from_json               config.json, which lies beside the checkpoints
+"""
+
+import dataclasses
+import functools
+import json
+import logging
+import math
+import types
+import typing
+from typing import Any, Literal
+
+from ml_collections import ConfigDict, config_dict
+
+from transformer_jax.choices import did_you_mean
+from transformer_jax.config import Experiment
+from transformer_jax.errors import UserError
+
+log = logging.getLogger("transformer_jax")
+
+
+def door(config: Any) -> ConfigDict:
+    """Return the same fields as a locked ConfigDict, which refuses fields that do not exist."""
+    fields: dict[str, Any] = {}
+    hints = typing.get_type_hints(type(config))
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if dataclasses.is_dataclass(value):
+            value = door(value)
+        elif value is None:
+            value = config_dict.placeholder(_without_none(hints[item.name]))
+        fields[item.name] = value
+    return ConfigDict(fields).lock()
+
+
+def override(config: ConfigDict, path: str, text: str) -> None:
+    """Set one field from a command line: `path` as in "model.d_model", `text` its new value.
+
+    Raises:
+      UserError: if the field does not exist or the text does not fit its type.
+    """
+    *parents, name = path.split(".")
+    kind = kind_of(path)
+    node = config
+    for parent in parents:
+        node = node[parent]
+    with node.ignore_type():
+        node[name] = _read(f"config.{path}", text, kind)
+
+
+def kind_of(path: str) -> Any:
+    """Return the type of one field: `path` as in "model.d_model".
+
+    Raises:
+      UserError: if the field does not exist or is a group of fields.
+    """
+    kind: Any = Experiment
+    for name in path.split("."):
+        hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        if name not in hints:
+            raise _unknown(path)
+        kind = hints[name]
+    if dataclasses.is_dataclass(kind):
+        raise UserError(f"config.{path}: is a group of fields; set one of {sorted(_names(kind))}")
+    return kind
+
+
+def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str = "config") -> Any:
+    """Return the frozen dataclass `kind` for a ConfigDict or a dict read from JSON.
+
+    Raises:
+      UserError: for an unknown or missing field, a wrong type or an impossible combination.
+    """
+    if not isinstance(config, ConfigDict | dict):
+        raise UserError(f"{path}={config!r}: must be a group of fields")
+    values = {key: config[key] for key in config}
+    hints = typing.get_type_hints(kind)
+    for key in values:
+        if key not in hints:
+            raise UserError(f"{path}.{key}: unknown field{did_you_mean(key, list(hints))}")
+    ready = {}
+    for key, hint in hints.items():
+        if key not in values:
+            raise UserError(f"{path}.{key}: missing")
+        if dataclasses.is_dataclass(hint):
+            ready[key] = parse(values[key], hint, f"{path}.{key}")
+        else:
+            ready[key] = _checked(f"{path}.{key}", values[key], hint)
+    try:
+        return kind(**ready)
+    except UserError as error:
+        raise UserError(f"{path}.{error}") from None
+
+
+def to_json(experiment: Experiment) -> str:
+    """Return the text of config.json."""
+    return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
+
+
+@functools.lru_cache(maxsize=64)  # so that the warning comes once, however often it is read
+def from_json(text: str) -> Experiment:
+    """Read what `to_json` wrote, also before some of the present fields were there.
+
+    Such a field gets its default, which a new field must choose so that nothing changes; a warning
+    names it.
+
+    Raises:
+      UserError: if a field is unknown or mistyped.
+    """
+    values, added = _filled(json.loads(text), dataclasses.asdict(Experiment()), "config")
+    if added:
+        log.warning("config.json lacks %s: taken from the defaults", ", ".join(added))
+    return parse(values)
+
+
+def _filled(values: Any, defaults: dict[str, Any], path: str) -> tuple[Any, list[str]]:
+    """Return the values with defaults for those that are missing, and the paths of these."""
+    if not isinstance(values, dict):
+        return values, []
+    whole, added = dict(values), []
+    for key, default in defaults.items():
+        if key not in values:
+            whole[key] = default
+            added.append(f"{path}.{key}")
+        elif isinstance(default, dict):
+            whole[key], deeper = _filled(values[key], default, f"{path}.{key}")
+            added += deeper
+    return whole, added
+
+
+def differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
+    """Return {path: (value in one, value in other)} of the fields that differ."""
+    left, right = (_flat(dataclasses.asdict(x)) for x in (one, other))
+    return {path: (left[path], right[path]) for path in left if left[path] != right[path]}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, dict)
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {prefix + key: value}
+    return flat
+
+
+def _names(kind: Any) -> list[str]:
+    return [item.name for item in dataclasses.fields(kind)]
+
+
+def _unknown(path: str) -> UserError:
+    known = list(_flat(dataclasses.asdict(Experiment())))
+    last = path.rpartition(".")[2]
+    homes = [name for name in known if name.rpartition(".")[2] == last]  # in the wrong group
+    hint = did_you_mean(path, homes or known)
+    if homes and not hint:
+        hint = f" (did you mean {homes[0]!r}?)"
+    return UserError(f"config.{path}: unknown field{hint}")
+
+
+def _without_none(kind: Any) -> Any:
+    if isinstance(kind, types.UnionType):
+        (kind,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
+    return kind
+
+
+def _describe(kind: Any) -> str:
+    if isinstance(kind, types.UnionType):
+        return f"{_describe(_without_none(kind))} or None"
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(repr, typing.get_args(kind)))
+    if typing.get_origin(kind) is tuple:
+        return f"a tuple of {typing.get_args(kind)[0].__name__}"
+    return {int: "a whole number", float: "a number", bool: "True or False", str: "text"}[kind]
+
+
+def _checked(path: str, value: Any, kind: Any) -> Any:
+    """Return `value` as `kind`, whole numbers widened to float and lists to tuples."""
+    wrong = UserError(f"{path}={value!r}: must be {_describe(kind)}")
+    if isinstance(kind, types.UnionType):
+        return None if value is None else _checked(path, value, _without_none(kind))
+    if typing.get_origin(kind) is Literal:
+        if value not in typing.get_args(kind):
+            near = did_you_mean(str(value), [str(x) for x in typing.get_args(kind)])
+            raise UserError(f"{wrong}{near}")
+        return value
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise wrong
+        element = typing.get_args(kind)[0]
+        return tuple(_checked(f"{path}[{i}]", item, element) for i, item in enumerate(value))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind or (kind is float and not math.isfinite(value)):
+        raise wrong
+    return value
+
+
+def _read(path: str, text: str, kind: Any) -> Any:
+    """Read command-line text as `kind`."""
+    if isinstance(kind, types.UnionType):
+        return None if text in ("None", "none") else _read(path, text, _without_none(kind))
+    if typing.get_origin(kind) is tuple:
+        inner = text.strip()
+        if inner[:1] + inner[-1:] in ("()", "[]"):
+            inner = inner[1:-1]
+        parts = [part.strip().strip("'\"") for part in inner.split(",") if part.strip()]
+        element = typing.get_args(kind)[0]
+        return tuple(_read(f"{path}[{i}]", part, element) for i, part in enumerate(parts))
+    value: Any = text
+    if kind is bool:
+        value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    elif kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = text
+    return _checked(path, value, kind)
