@@ -95,7 +95,7 @@ def padded(rows: list[np.ndarray]) -> torch.Tensor:
 
 def side(ragged: Any, pairs: np.ndarray) -> list[np.ndarray]:
     """Return the sequences of these numbers."""
-    return [ragged.ids[ragged.offsets[i] : ragged.offsets[i + 1]] for i in pairs]
+    return [ragged.sequence(i) for i in pairs]
 
 
 def validate(network: Transformer, tokenizer: Any, corpus: Any) -> float:

@@ -59,7 +59,7 @@ Engine = Callable[[list[Batch]], None]  # one step on each batch
 
 def target_tokens(batch: Batch) -> int:
     """Return how many targets are no padding."""
-    return int((batch.tgt_seg > 0).sum())
+    return int((batch.tgt.seg > 0).sum())
 
 
 def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[list[Batch], float]:
@@ -70,7 +70,7 @@ def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[lis
     with tempfile.TemporaryDirectory() as cache:
         store = open_store(corpus, tokenizers, Path(cache))
     plan = BucketPlan(store, select(store, data).pairs, data, seed=0)
-    source = BatchSource(store, plan)
+    source = BatchSource(store, plan, TRANSLATE)
     start = time.perf_counter()
     tokens = sum(target_tokens(source[i]) for i in range(len(plan)))
     return [source[i] for i in range(count)], tokens / (time.perf_counter() - start)
@@ -98,9 +98,9 @@ def ours(config: ModelConfig) -> Engine:
 
 def trimmed(batch: Batch) -> Batch:
     """Return the batch without rows and columns of padding alone."""
-    rows = batch.src_seg.any(1)
-    src = batch.src_seg.any(0).sum()
-    tgt = batch.tgt_seg.any(0).sum()
+    rows = batch.src.seg.any(1)
+    src = batch.src.seg.any(0).sum()
+    tgt = batch.tgt.seg.any(0).sum()
     longest = {"src": src, "tgt": tgt}
     sides = [name.split("_")[0] for name in Batch._fields]
     return Batch(*(x[rows, : longest[side]] for side, x in zip(sides, batch, strict=True)))
@@ -120,7 +120,7 @@ def torch_engine(
         with torch.autocast("cpu", torch.bfloat16, enabled=config.compute_dtype == "bfloat16"):
             logits = forward(network, tensors)
         return torch.nn.functional.cross_entropy(
-            logits.float().flatten(0, 1), tensors.tgt_out.flatten(), ignore_index=0,
+            logits.float().flatten(0, 1), tensors.targets["tokens"].labels.flatten(), ignore_index=0,
             label_smoothing=0.1,
         )  # fmt: skip
 
@@ -163,11 +163,11 @@ def torch_nn(config: ModelConfig, compiled: bool) -> Engine:
             return self.dropout(scaled + self.positions[: ids.shape[1]])
 
         def forward(self, batch: Any) -> Any:
-            length = batch.tgt_in.shape[1]
+            length = batch.tgt.inputs.shape[1]
             causal = torch.ones(length, length, dtype=torch.bool).triu(1)
-            padding = batch.src_seg == 0
+            padding = batch.src.seg == 0
             x = self.transformer(
-                self.embed(batch.src_ids), self.embed(batch.tgt_in), tgt_mask=causal,
+                self.embed(batch.src.inputs), self.embed(batch.tgt.inputs), tgt_mask=causal,
                 src_key_padding_mask=padding, memory_key_padding_mask=padding, tgt_is_causal=True,
             )  # fmt: skip
             return x @ self.embedding.weight.T
@@ -199,9 +199,9 @@ def marian(config: ModelConfig, compiled: bool) -> Engine:
 
     def forward(network: Any, batch: Any) -> Any:
         return network(
-            input_ids=batch.src_ids,
-            attention_mask=(batch.src_seg > 0).long(),
-            decoder_input_ids=batch.tgt_in,
+            input_ids=batch.src.inputs,
+            attention_mask=(batch.src.seg > 0).long(),
+            decoder_input_ids=batch.tgt.inputs,
             use_cache=False,
         ).logits
 
@@ -211,7 +211,9 @@ def marian(config: ModelConfig, compiled: bool) -> Engine:
 def products(config: ModelConfig, batches: list[Batch]) -> int:
     """Return the operations of matrix products, forward and backward, on all positions."""
     return sum(
-        operations(config, VOCABULARY, len(b.src_ids), b.src_ids.shape[1], b.tgt_in.shape[1])
+        operations(
+            config, VOCABULARY, len(b.src.inputs), b.src.inputs.shape[1], b.tgt.inputs.shape[1]
+        )
         for b in batches
     )
 
@@ -248,7 +250,7 @@ def main() -> None:
     config = dataclasses.replace(config, dropout_rate=0.1, compute_dtype=dtype)
     batches, supply = load_batches(arguments.data, tokens_per_batch, arguments.steps)
     tokens = sum(target_tokens(batch) for batch in batches)
-    sentences = sum(int(batch.src_seg.any(1).sum()) for batch in batches)
+    sentences = sum(int(batch.src.seg.any(1).sum()) for batch in batches)
     workers = {"matmul": Worker(matmul)}
     for name in ENGINES if arguments.peers else [OURS]:
         workers[name] = Worker(engine, name, config, batches)

@@ -115,6 +115,7 @@ TABLES = {
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
+    (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
     (config.DecodingConfig, "length_penalty"): "decoding.penalty.PENALTIES",
     (config.DecodingConfig, "rerank"): "decoding.risk.RISKS",
     (config.DecodingConfig, "ensemble"): "decoding.stepper.ENSEMBLES",

@@ -191,7 +191,7 @@ def test_token_store(change):
     if store is not None:
         for side in store:
             np.testing.assert_array_equal(side.ids, [5, 6, 2, 7, 2])
-            np.testing.assert_array_equal(side.offsets, [0, 3, 5])
+            np.testing.assert_array_equal(side.starts, [0, 3])
 
 
 RECORD = {"host": {"step": 3}, "scores": {"loss": 2.5}, "passing": False, "arrays": {"a": "b c"}}

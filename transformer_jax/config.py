@@ -182,6 +182,14 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is predicted from what."""
+
+    # "translate": the target side, piece by piece, from the source side.
+    name: Literal["translate"] = "translate"
+
+
+@dataclass(frozen=True)
 class OptimizerConfig:
     """Adam (paper 5.3) or Muon, and the learning rate. The first update is step 1."""
 
@@ -416,6 +424,7 @@ class Experiment:
     model: ModelConfig = field(default_factory=ModelConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,9 +23,11 @@ from transformer_jax.data.batching import (
     rows_for,
     shapes_from,
 )
+from transformer_jax.data.objectives import Translate
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS
 
+TRANSLATE = Translate()
 CONFIG = DataConfig(max_length=40, tokens_per_batch=700, num_buckets=3, rows_divisible_by=4)
 FIRST_HALF = np.arange(0, 300, 2)
 
@@ -46,16 +49,16 @@ def batches(plan, start: int = 0, count: int | None = None) -> list:
 def pairs_of(batch: Batch) -> list[tuple[list[int], list[int]]]:
     """Read the pairs back out of a batch."""
     found = []
-    for row in range(len(batch.src_ids)):
-        for segment in range(1, int(batch.tgt_seg[row].max(initial=0)) + 1):
-            src = batch.src_ids[row, batch.src_seg[row] == segment]
-            tgt = batch.tgt_out[row, batch.tgt_seg[row] == segment]
+    for row in range(len(batch.src.inputs)):
+        for segment in range(1, int(batch.tgt.seg[row].max(initial=0)) + 1):
+            src = batch.src.inputs[row, batch.src.seg[row] == segment]
+            tgt = batch.targets["tokens"].labels[row, batch.tgt.seg[row] == segment]
             found.append((src.tolist(), tgt.tolist()))
     return found
 
 
 def sentences(side, pairs) -> list[list[int]]:
-    return [side.ids[side.offsets[i] : side.offsets[i + 1]].tolist() for i in pairs]
+    return [side.sequence(i).tolist() for i in pairs]
 
 
 # --- every plan ---------------------------------------------------------------------------------
@@ -123,40 +126,39 @@ def test_pairs_fit_and_do_not_overlap(plan, make_store):
 
 def test_the_text_of_an_epoch_comes_out_of_its_batches(plan, make_store):
     store = make_store()
-    source = BatchSource(store, plan)
+    source = BatchSource(store, plan, TRANSLATE)
     found = [pair for i in range(len(plan)) for pair in pairs_of(source[i])]
     expected = zip(sentences(store.src, FIRST_HALF), sentences(store.tgt, FIRST_HALF), strict=True)
     assert sorted(found) == sorted(expected)
 
 
 def test_every_segment_starts_with_bos(plan, make_store):
-    source = BatchSource(make_store(), plan)
+    source = BatchSource(make_store(), plan, TRANSLATE)
     for index in range(len(plan)):
         batch = source[index]
-        starts = (batch.tgt_pos == 0) & (batch.tgt_seg > 0)
-        assert ((batch.tgt_in == BOS) == starts).all()
+        starts = (batch.tgt.pos == 0) & (batch.tgt.seg > 0)
+        assert ((batch.tgt.inputs == BOS) == starts).all()
 
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_the_rows_of_all_processes_are_those_of_one(plan, make_store, processes):
     store = make_store()
-    alone = BatchSource(store, plan)
-    parts = [BatchSource(store, plan, i, processes) for i in range(processes)]
+    alone = BatchSource(store, plan, TRANSLATE)
+    parts = [BatchSource(store, plan, TRANSLATE, i, processes) for i in range(processes)]
     for index in [0, 1, len(plan) - 1, len(plan), 5 * len(plan) + 1]:
-        joined = Batch(*map(np.concatenate, zip(*(part[index] for part in parts), strict=True)))
-        for one, other in zip(joined, alone[index], strict=True):
-            np.testing.assert_array_equal(one, other)
+        joined = jax.tree.map(lambda *x: np.concatenate(x), *(part[index] for part in parts))
+        jax.tree.map(np.testing.assert_array_equal, joined, alone[index])
 
 
 def test_rows_that_cannot_be_divided_among_processes(plan, make_store):
     with pytest.raises(UserError, match=r"^config\.data\.rows_divisible_by: .* 3 processes; make"):
-        BatchSource(make_store(), plan, 0, 3)
+        BatchSource(make_store(), plan, TRANSLATE, 0, 3)
 
 
 def test_padding_share(plan, make_store):
     store = make_store()
-    source = BatchSource(store, plan)
-    segments = [source[i].tgt_seg for i in range(len(plan))]
+    source = BatchSource(store, plan, TRANSLATE)
+    segments = [source[i].tgt.seg for i in range(len(plan))]
     padding = sum(int((seg == 0).sum()) for seg in segments)
     total = sum(seg.size for seg in segments)
     assert padding_share(store, plan) == pytest.approx(padding / total)

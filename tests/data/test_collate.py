@@ -3,59 +3,67 @@
 import numpy as np
 import pytest
 
-from transformer_jax.data.batch import Placement, Ragged, collate, one_per_row
+from transformer_jax.data.batch import Placement, Ragged, one_per_row
+from transformer_jax.data.objectives import Translate
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 SRC = Ragged.from_lists([[11, 12, EOS], [21, EOS], [31, 32, 33, EOS]])
 TGT = Ragged.from_lists([[51, EOS], [61, 62, EOS], [71, EOS]])
+PAIRS = TokenStore(SRC, TGT)
+examples = Translate().examples
 
 
 def test_ragged():
     assert SRC.lengths.tolist() == [3, 2, 4]
-    assert SRC.offsets.tolist() == [0, 3, 5, 9]
+    assert SRC.starts.tolist() == [0, 3, 5]
+    assert SRC.sequence(1).tolist() == [21, EOS]
     assert SRC.ids.dtype == np.int32
     empty = Ragged.from_lists([])
-    assert (empty.offsets.tolist(), empty.ids.tolist()) == ([0], [])
+    assert (empty.starts.tolist(), empty.ids.tolist()) == ([], [])
 
 
 def test_one_pair_a_row():
-    batch = collate(SRC, TGT, one_per_row(np.array([2, 0])), 3, 5, 3)
-    assert batch.src_ids.tolist() == [[31, 32, 33, EOS, 0], [11, 12, EOS, 0, 0], [0] * 5]
-    assert batch.src_pos.tolist() == [[0, 1, 2, 3, 0], [0, 1, 2, 0, 0], [0] * 5]
-    assert batch.src_seg.tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [0] * 5]
-    assert batch.tgt_in.tolist() == [[BOS, 71, 0], [BOS, 51, 0], [0] * 3]
-    assert batch.tgt_out.tolist() == [[71, EOS, 0], [51, EOS, 0], [0] * 3]
-    assert batch.tgt_pos.tolist() == [[0, 1, 0], [0, 1, 0], [0] * 3]
-    assert batch.tgt_seg.tolist() == [[1, 1, 0], [1, 1, 0], [0] * 3]
-    assert {field.dtype for field in batch} == {np.dtype(np.int32)}
+    batch = examples(PAIRS, one_per_row(np.array([2, 0])), 3, 5, 3)
+    assert batch.src.inputs.tolist() == [[31, 32, 33, EOS, 0], [11, 12, EOS, 0, 0], [0] * 5]
+    assert batch.src.pos.tolist() == [[0, 1, 2, 3, 0], [0, 1, 2, 0, 0], [0] * 5]
+    assert batch.src.seg.tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [0] * 5]
+    assert batch.tgt.inputs.tolist() == [[BOS, 71, 0], [BOS, 51, 0], [0] * 3]
+    assert batch.targets["tokens"].labels.tolist() == [[71, EOS, 0], [51, EOS, 0], [0] * 3]
+    assert batch.tgt.pos.tolist() == [[0, 1, 0], [0, 1, 0], [0] * 3]
+    assert batch.tgt.seg.tolist() == [[1, 1, 0], [1, 1, 0], [0] * 3]
+    assert batch.targets["tokens"].weight.tolist() == [[1, 1, 0], [1, 1, 0], [0] * 3]
+    arrays = [x for side in (batch.src, batch.tgt) for x in side if x is not None]
+    assert {x.dtype for x in arrays} == {np.dtype(np.int32)}
 
 
 def test_several_pairs_a_row():
     """Each pair starts with BOS and position 0, and nothing leaks over from the one before."""
     place = Placement(*map(np.array, ([1, 0, 2], [0, 0, 1], [0, 2, 0], [0, 3, 0], [1, 2, 1])))
-    batch = collate(SRC, TGT, place, 2, 6, 5)
-    assert batch.src_ids.tolist() == [[21, EOS, 11, 12, EOS, 0], [31, 32, 33, EOS, 0, 0]]
-    assert batch.src_pos.tolist() == [[0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 0, 0]]
-    assert batch.src_seg.tolist() == [[1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 0, 0]]
-    assert batch.tgt_out.tolist() == [[61, 62, EOS, 51, EOS], [71, EOS, 0, 0, 0]]
-    assert batch.tgt_in.tolist() == [[BOS, 61, 62, BOS, 51], [BOS, 71, 0, 0, 0]]
-    assert batch.tgt_pos.tolist() == [[0, 1, 2, 0, 1], [0, 1, 0, 0, 0]]
-    assert batch.tgt_seg.tolist() == [[1, 1, 1, 2, 2], [1, 1, 0, 0, 0]]
+    batch = examples(PAIRS, place, 2, 6, 5)
+    assert batch.src.inputs.tolist() == [[21, EOS, 11, 12, EOS, 0], [31, 32, 33, EOS, 0, 0]]
+    assert batch.src.pos.tolist() == [[0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 0, 0]]
+    assert batch.src.seg.tolist() == [[1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 0, 0]]
+    assert batch.targets["tokens"].labels.tolist() == [[61, 62, EOS, 51, EOS], [71, EOS, 0, 0, 0]]
+    assert batch.tgt.inputs.tolist() == [[BOS, 61, 62, BOS, 51], [BOS, 71, 0, 0, 0]]
+    assert batch.tgt.pos.tolist() == [[0, 1, 2, 0, 1], [0, 1, 0, 0, 0]]
+    assert batch.tgt.seg.tolist() == [[1, 1, 1, 2, 2], [1, 1, 0, 0, 0]]
 
 
 def test_nothing_at_all():
-    batch = collate(SRC, TGT, one_per_row(np.array([], np.int64)), 2, 3, 4)
-    assert batch.src_ids.shape == (2, 3)
-    assert batch.tgt_in.shape == (2, 4)
-    assert not any(field.any() for field in batch)
+    batch = examples(PAIRS, one_per_row(np.array([], np.int64)), 2, 3, 4)
+    assert batch.src.inputs.shape == (2, 3)
+    assert batch.tgt.inputs.shape == (2, 4)
+    assert not batch.src.seg.any()
+    assert not batch.targets["tokens"].weight.any()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_shift_in_general(seed, make_store):
     """Where a segment goes on, the input is the output before it; where it starts, BOS."""
     store = make_store(count=20, longest=9, seed=seed)
-    batch = collate(store.src, store.tgt, one_per_row(np.arange(20)), 24, 9, 9)
+    batch = examples(store, one_per_row(np.arange(20)), 24, 9, 9)
     for row in range(24):
-        length = int((batch.tgt_seg[row] > 0).sum())
-        expected = [BOS, *batch.tgt_out[row, : length - 1]] if length else []
-        assert batch.tgt_in[row].tolist() == expected + [PAD] * (9 - length)
+        length = int((batch.tgt.seg[row] > 0).sum())
+        expected = [BOS, *batch.targets["tokens"].labels[row, : length - 1]] if length else []
+        assert batch.tgt.inputs[row].tolist() == expected + [PAD] * (9 - length)

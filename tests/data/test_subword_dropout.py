@@ -98,7 +98,7 @@ def test_a_store_has_every_pair_several_times(tokenizer, numbers, tmp_path):
     assert len(store) == 3 * count
 
     def sequences(side: Ragged) -> list[list[int]]:
-        return [ids.tolist() for ids in np.split(side.ids, side.offsets[1:-1])]
+        return [side.sequence(i).tolist() for i in range(len(side.lengths))]
 
     cut = [sequences(side) for side in store]
     for side in cut:
@@ -116,7 +116,7 @@ def test_lines_are_those_of_the_text(make_store):
     """However often it was cut: a batch names lines that the text has."""
     once = make_store(count=40)
     ids, lengths = np.tile(once.src.ids, 3), np.tile(once.src.lengths, 3)
-    side = Ragged(ids, np.concatenate([[0], np.cumsum(lengths)]))
+    side = Ragged.from_offsets(ids, np.concatenate([[0], np.cumsum(lengths)]))
     store = TokenStore(side, side)
     config = DataConfig(tokens_per_batch=512, max_length=64)
     plan = BucketPlan(store, select(store, config).pairs, config, seed=0)

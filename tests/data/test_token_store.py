@@ -38,7 +38,7 @@ def test_it_holds_what_the_tokenizers_say(numbers, tokenizers, tmp_path):
         assert side.lengths.tolist() == [len(ids) for ids in expected]
         assert side.ids.tolist() == list(itertools.chain(*expected))
         for i in (0, 7, len(lines) - 1):
-            assert side.ids[side.offsets[i] : side.offsets[i + 1]].tolist() == expected[i]
+            assert side.sequence(i).tolist() == expected[i]
 
 
 def test_a_second_opening_tokenises_nothing(numbers, tokenizers, tmp_path, monkeypatch):

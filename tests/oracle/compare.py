@@ -44,7 +44,7 @@ def ours(
         def both(params, batch):
             logits = apply(model, params, batch)
             sums = [
-                loss_sums(logits, batch.tgt_out, batch.tgt_seg, EPSILON, smoothing)
+                loss_sums(logits, batch.targets["tokens"].labels, batch.tgt.seg, EPSILON, smoothing)
                 for smoothing in CONVENTIONS
             ]
             losses = jnp.stack([one.loss / one.tokens for one in sums])
@@ -57,7 +57,7 @@ def ours(
         assert logits.dtype == "float64"
         leaves = flatten_dict(gradients, sep="/")
         return Results(
-            np.asarray(logits)[batch.tgt_seg > 0],
+            np.asarray(logits)[batch.tgt.seg > 0],
             dict(zip(CONVENTIONS, np.asarray(losses), strict=True)),
             {
                 smoothing: {path: np.asarray(leaf[i]) for path, leaf in leaves.items()}
@@ -73,13 +73,13 @@ def float32_logits(
     tree, arrays = as_tree(params, "float32"), jax.tree.map(jnp.asarray, batch)
     logits = jax.jit(functools.partial(apply, build(config, *sizes)))(tree, arrays)
     assert logits.dtype == "float32"
-    return np.asarray(logits)[batch.tgt_seg > 0]
+    return np.asarray(logits)[batch.tgt.seg > 0]
 
 
 def apply(model: EncoderDecoder, params: Any, b: Batch) -> jax.Array:
     """Return logits [B T V], as in training."""
     return model.apply(
-        {"params": params}, b.src_ids, b.src_pos, b.src_seg, b.tgt_in, b.tgt_pos, b.tgt_seg,
+        {"params": params}, b.src.inputs, b.src.pos, b.src.seg, b.tgt.inputs, b.tgt.pos, b.tgt.seg,
         train=True,
     )  # fmt: skip
 

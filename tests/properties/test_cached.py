@@ -32,7 +32,7 @@ class Decoding:
 
     def __init__(self, model, params) -> None:
         self.stepper = EncoderDecoderStepper(model, params)
-        self.state = self.stepper.start(jnp.asarray(SOURCES.src_ids), WIDTH, ROOM)
+        self.state = self.stepper.start(jnp.asarray(SOURCES.src.inputs), WIDTH, ROOM)
         self.texts = [[[] for _ in range(WIDTH)] for _ in range(ROWS)]
         self.random = np.random.default_rng(0)
         self.asked: list[tuple[int, list[int]]] = []  # a row and a text in it
@@ -80,7 +80,7 @@ class Decoding:
         for number, (_, text) in enumerate(self.asked):
             tgt_in[number, : len(text)] = text
         positions = np.broadcast_to(np.arange(ROOM, dtype=np.int32), tgt_in.shape)
-        src = (field[rows] for field in (SOURCES.src_ids, SOURCES.src_pos, SOURCES.src_seg))
+        src = (field[rows] for field in (SOURCES.src.inputs, SOURCES.src.pos, SOURCES.src.seg))
         batch = Batch(*src, tgt_in, tgt_in, positions, (tgt_in > 0).astype(np.int32))
         parts = (Batch(*(x[i : i + 6] for x in batch)) for i in range(0, len(rows), 6))
         return np.concatenate([logits_of(model, params, part) for part in parts])

@@ -362,7 +362,7 @@ def poison_batches(monkeypatch, steps) -> None:
 
 
 def is_marked(batch):
-    return batch.src_pos[0, 0] == 1
+    return batch.src.pos[0, 0] == 1
 
 
 def mark_batches(monkeypatch, steps) -> None:
@@ -371,7 +371,7 @@ def mark_batches(monkeypatch, steps) -> None:
     def item(self, index):
         batch = real(self, index)
         if index + 1 in steps:
-            batch.src_pos[0, 0] = 1
+            batch.src.pos[0, 0] = 1
         return batch
 
     monkeypatch.setattr(BatchSource, "__getitem__", item)

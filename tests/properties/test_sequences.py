@@ -34,19 +34,21 @@ def noise(like):
 
 def with_another_future(batch):
     """Return the batch with other target tokens behind LAST_SEEN."""
-    future = np.arange(batch.tgt_in.shape[1]) > LAST_SEEN
-    return batch._replace(tgt_in=np.where(future, noise(batch.tgt_in), batch.tgt_in))
+    future = np.arange(batch.tgt.inputs.shape[1]) > LAST_SEEN
+    return batch._replace(tgt_in=np.where(future, noise(batch.tgt.inputs), batch.tgt.inputs))
 
 
 def with_noise(batch):
     """Return the batch with anything where its padding was."""
-    src, tgt = batch.src_seg == 0, batch.tgt_seg == 0
+    src, tgt = batch.src.seg == 0, batch.tgt.seg == 0
     return batch._replace(
-        src_ids=np.where(src, noise(batch.src_ids), batch.src_ids),
-        src_pos=np.where(src, 1, batch.src_pos),
-        tgt_in=np.where(tgt, noise(batch.tgt_in), batch.tgt_in),
-        tgt_out=np.where(tgt, noise(batch.tgt_out), batch.tgt_out),
-        tgt_pos=np.where(tgt, 1, batch.tgt_pos),
+        src_ids=np.where(src, noise(batch.src.inputs), batch.src.inputs),
+        src_pos=np.where(src, 1, batch.src.pos),
+        tgt_in=np.where(tgt, noise(batch.tgt.inputs), batch.tgt.inputs),
+        tgt_out=np.where(
+            tgt, noise(batch.targets["tokens"].labels), batch.targets["tokens"].labels
+        ),
+        tgt_pos=np.where(tgt, 1, batch.tgt.pos),
     )
 
 
@@ -73,7 +75,7 @@ def computed(name: str):
 
 
 def sums_of(logits, batch):
-    targets, segments = jnp.asarray(batch.tgt_out), jnp.asarray(batch.tgt_seg)
+    targets, segments = jnp.asarray(batch.targets["tokens"].labels), jnp.asarray(batch.tgt.seg)
     return jnp.stack(loss_sums(jnp.asarray(logits), targets, segments, 0.1, "tensor2tensor"))
 
 
@@ -84,7 +86,7 @@ def test_causal(name):
     past = np.arange(6) <= LAST_SEEN
     np.testing.assert_array_equal(before[past], after[past])
     next_one = np.arange(6) == LAST_SEEN + 1
-    assert (np.abs(before - after).max(-1)[next_one & (TIGHT.tgt_seg > 0)] > 1e-3).all()
+    assert (np.abs(before - after).max(-1)[next_one & (TIGHT.tgt.seg > 0)] > 1e-3).all()
 
 
 @all_variants
@@ -104,7 +106,7 @@ def test_packed_is_alone(name):
 def test_padding_changes_nothing(name):
     """More rows and columns of it, and whatever they hold, change no real logit and no sum."""
     expected, _, logits, _ = computed(name)
-    real = TIGHT.tgt_seg > 0
+    real = TIGHT.tgt.seg > 0
     np.testing.assert_allclose(logits[:6, :6][real], expected[real], **CLOSE)
     ours = sums_of(logits, with_noise(LOOSE))
     np.testing.assert_allclose(ours, sums_of(expected, TIGHT), rtol=1e-5)

@@ -102,7 +102,7 @@ def _count(state, batch, bad_from):
     """Count updates, leaving out those from `bad_from` on."""
     bad = state.step + 1 >= bad_from
     bad_steps = jnp.where(bad, state.bad_steps + 1, 0)
-    tokens = (batch.tgt_seg > 0).sum().astype(jnp.float32)
+    tokens = (batch.tgt.seg > 0).sum().astype(jnp.float32)
     updates = state.params["updates"] + (1 - bad)
     new = state.replace(step=state.step + 1, bad_steps=bad_steps, params={"updates": updates})
     sums = Sums(tokens, tokens, tokens, tokens)
@@ -192,7 +192,7 @@ def test_batches_continue(tmp_path, monkeypatch):
     count, seen = scene.run.step, []
 
     def look(state, batch):
-        seen.append(np.asarray(batch.tgt_out))
+        seen.append(np.asarray(batch.targets["tokens"].labels))
         return count(state, batch)
 
     scene.run.step = look
@@ -201,7 +201,10 @@ def test_batches_continue(tmp_path, monkeypatch):
     scene.run.experiment = dataclasses.replace(scene.run.experiment, training=config)
     scene.train(monkeypatch)
     assert len(SOURCE._plan) == 5  # an epoch ends on the way
-    expected = [np.asarray(place_batch(SOURCE[i], scene.run.mesh).tgt_out) for i in range(7)]
+    expected = [
+        np.asarray(place_batch(SOURCE[i], scene.run.mesh).targets["tokens"].labels)
+        for i in range(7)
+    ]
     np.testing.assert_array_equal(seen, expected)
 
 

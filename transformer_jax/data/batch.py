@@ -5,47 +5,68 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.vocabulary import BOS, PAD
+from transformer_jax.vocabulary import PAD
+
+
+class Side(NamedTuple):
+    """What a stack of layers reads, one row a sequence or several packed ones.
+
+    A segment numbers the sequences of a row from 1 and is 0 on padding: nothing else says so.
+    Positions count from 0 within each segment. A position sees those of its segment whose rank is
+    at most its own. `rank` is None where the objective's order says it all: "causal" (rank is
+    position) or "all" (every rank is 0). `kind` is None where there is one kind of token.
+    """
+
+    inputs: np.ndarray  # ids [B L], or vectors [B L C]
+    pos: np.ndarray  # [B L]
+    seg: np.ndarray  # [B L]
+    rank: np.ndarray | None = None  # [B L]
+    kind: np.ndarray | None = None  # [B L], token types
+
+
+class Target(NamedTuple):
+    """What is predicted: the weight, not the segment, says where."""
+
+    labels: np.ndarray  # ids [B T]
+    weight: np.ndarray  # float32 [B T]; 0: not predicted
 
 
 class Batch(NamedTuple):
-    """One batch of pairs, each array int32, one row a pair or several packed ones.
+    """One batch. `targets` has an entry for each loss, by the name of the model's output."""
 
-    A segment numbers the pairs of a row from 1 and is 0 on padding: it is the only padding mask.
-    Positions count from 0 within each segment. `tgt_in` is `tgt_out` shifted right behind BOS.
-    """
-
-    src_ids: np.ndarray  # [B S], EOS-terminated
-    src_pos: np.ndarray  # [B S]
-    src_seg: np.ndarray  # [B S]
-    tgt_in: np.ndarray  # [B T]
-    tgt_out: np.ndarray  # [B T], EOS-terminated
-    tgt_pos: np.ndarray  # [B T]
-    tgt_seg: np.ndarray  # [B T]
+    src: Side | None  # what an encoder reads; None: there is none
+    tgt: Side | None  # what a decoder reads, already shifted; None: there is none
+    targets: dict[str, Target]
 
 
 class Ragged(NamedTuple):
-    """Sequences of piece ids, one after another: sequence i is ids[offsets[i]:offsets[i + 1]]."""
+    """Sequences of ids: sequence i is ids[starts[i]:starts[i] + lengths[i]]; they may overlap."""
 
     ids: np.ndarray
-    offsets: np.ndarray  # int64, one more than there are sequences
+    starts: np.ndarray  # int64
+    lengths: np.ndarray  # int64
 
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.offsets)
+    def sequence(self, index: int) -> np.ndarray:
+        """Return the ids of one sequence."""
+        return self.ids[self.starts[index] : self.starts[index] + self.lengths[index]]
+
+    @classmethod
+    def from_offsets(cls, ids: np.ndarray, offsets: np.ndarray) -> "Ragged":
+        """Cut ids into sequences that follow one another: one offset more than sequences."""
+        return cls(ids, offsets[:-1], np.diff(offsets))
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> "Ragged":
         """Join lists of ids."""
         lengths = np.fromiter((len(x) for x in lists), np.int64, len(lists))
         ids = np.fromiter((i for x in lists for i in x), np.int32, int(lengths.sum()))
-        return cls(ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+        return cls(ids, np.cumsum(lengths) - lengths, lengths)
 
 
 class Placement(NamedTuple):
-    """Where pairs go in a batch: pair i to row `rows[i]`, from the offsets on, as a segment."""
+    """Where examples go: number i to row `rows[i]` of a batch, from the offsets on, as a segment."""
 
-    pairs: np.ndarray  # [n], which pairs
+    pairs: np.ndarray  # [n], which examples
     rows: np.ndarray  # [n]
     src_offset: np.ndarray  # [n]
     tgt_offset: np.ndarray  # [n]
@@ -53,39 +74,33 @@ class Placement(NamedTuple):
 
 
 def one_per_row(pairs: np.ndarray) -> Placement:
-    """Place each pair in a row of its own."""
+    """Place each example in a row of its own."""
     zeros = np.zeros(len(pairs), np.int64)
     return Placement(np.asarray(pairs), np.arange(len(pairs)), zeros, zeros, zeros + 1)
 
 
-def collate(
-    src: Ragged, tgt: Ragged, placement: Placement, num_rows: int, src_length: int, tgt_length: int
-) -> Batch:
-    """Build a Batch of shape [num_rows, src_length] and [num_rows, tgt_length]."""
-    src_ids, src_pos, src_seg = _lay_out(
-        src, placement, placement.src_offset, (num_rows, src_length)
-    )
-    tgt_out, tgt_pos, tgt_seg = _lay_out(
-        tgt, placement, placement.tgt_offset, (num_rows, tgt_length)
-    )
-    tgt_in = np.full_like(tgt_out, PAD)
-    tgt_in[:, 1:] = tgt_out[:, :-1]
-    tgt_in[(tgt_pos == 0) & (tgt_seg > 0)] = BOS
-    tgt_in[tgt_seg == 0] = PAD
-    return Batch(src_ids, src_pos, src_seg, tgt_in, tgt_out, tgt_pos, tgt_seg)
+def lay_out(
+    sequences: Ragged, placement: Placement, offset: np.ndarray, shape: tuple[int, int]
+) -> Side:
+    """Copy the placed sequences into an array [B L], from `offset` of their rows on.
 
-
-def _lay_out(
-    side: Ragged, placement: Placement, offset: np.ndarray, shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Copy all sequences at once: a loop over rows would be the slowest part of the input."""
-    start = side.offsets[placement.pairs]
-    length = side.offsets[placement.pairs + 1] - start
+    All at once: a loop over rows would be the slowest part of the input.
+    """
+    start, length = (x[placement.pairs] for x in (sequences.starts, sequences.lengths))
     total = int(length.sum())
     within = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
     where = np.repeat(placement.rows * shape[1] + offset, length) + within
     ids, pos, seg = (np.zeros(shape[0] * shape[1], np.int32) for _ in range(3))
-    ids[where] = side.ids[np.repeat(start, length) + within]
+    ids[where] = sequences.ids[np.repeat(start, length) + within]
     pos[where] = within
     seg[where] = np.repeat(placement.segment, length)
-    return ids.reshape(shape), pos.reshape(shape), seg.reshape(shape)
+    return Side(*(array.reshape(shape) for array in (ids, pos, seg)))
+
+
+def shifted(labels: Side, first: int) -> Side:
+    """Return the inputs that precede each label: `first` at the start of each segment."""
+    inputs = np.full_like(labels.inputs, PAD)
+    inputs[:, 1:] = labels.inputs[:, :-1]
+    inputs[(labels.pos == 0) & (labels.seg > 0)] = first
+    inputs[labels.seg == 0] = PAD
+    return labels._replace(inputs=inputs)

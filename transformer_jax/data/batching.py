@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.batch import Batch, Placement, collate, one_per_row
+from transformer_jax.data.batch import Batch, Placement, one_per_row
+from transformer_jax.data.objectives import Objective
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 
@@ -161,7 +162,12 @@ class BatchSource:
     """
 
     def __init__(
-        self, store: TokenStore, plan: Plan, process_index: int = 0, process_count: int = 1
+        self,
+        store: TokenStore,
+        plan: Plan,
+        objective: Objective,
+        process_index: int = 0,
+        process_count: int = 1,
     ) -> None:
         for shape in plan.shapes:
             if shape.rows % process_count:
@@ -169,7 +175,7 @@ class BatchSource:
                     f"config.data.rows_divisible_by: batches of {shape.rows} rows cannot be "
                     f"divided among {process_count} processes; make it a multiple of that"
                 )
-        self._store, self._plan = store, plan
+        self._store, self._plan, self._objective = store, plan, objective
         self._process_index, self._process_count = process_index, process_count
 
     def __len__(self) -> int:
@@ -182,8 +188,8 @@ class BatchSource:
         mine = (placement.rows >= first) & (placement.rows < first + share)
         placement = Placement(*(field[mine] for field in placement))
         placement = placement._replace(rows=placement.rows - first)
-        return collate(
-            self._store.src, self._store.tgt, placement, share, shape.src_length, shape.tgt_length
+        return self._objective.examples(
+            self._store, placement, share, shape.src_length, shape.tgt_length
         )
 
 

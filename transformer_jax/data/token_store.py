@@ -29,7 +29,7 @@ class TokenStore(NamedTuple):
     tgt: Ragged
 
     def __len__(self) -> int:
-        return len(self.src.offsets) - 1
+        return len(self.src.lengths)
 
 
 def open_store(
@@ -98,7 +98,7 @@ def _write_side(
         for ids in _encoded(lines, tokenizer, sampling, name):
             part = Ragged.from_lists(ids)
             file.write(part.ids.tobytes())
-            offsets.append(part.offsets[1:] + total)
+            offsets.append(np.cumsum(part.lengths) + total)
             total += len(part.ids)
     (directory / f"{name}.offsets").write_bytes(np.concatenate(offsets).tobytes())
 
@@ -134,9 +134,8 @@ def _read(directory: Path) -> TokenStore | None:
             files = directory / f"{name}.ids", directory / f"{name}.offsets"
             if any(_sum(path) != sums[path.name] for path in files):
                 return None
-            sides.append(
-                Ragged(np.memmap(files[0], np.int32, "r"), np.fromfile(files[1], np.int64))
-            )
+            ids, offsets = np.memmap(files[0], np.int32, "r"), np.fromfile(files[1], np.int64)
+            sides.append(Ragged.from_offsets(ids, offsets))
         return TokenStore(*sides)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

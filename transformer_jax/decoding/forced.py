@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer_jax.data.batch import Batch, Ragged, collate
+from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.batching import fixed_batches
+from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -42,6 +43,6 @@ def each_pair(
             )
         lengths = [*(length for length in lengths if length < most), most]
     for shape, placement in fixed_batches(store, lengths, tokens_per_batch, 1):
-        batch = collate(store.src, store.tgt, placement, *shape)
+        batch = OBJECTIVES["translate"].examples(store, placement, *shape)
         rows = jax.device_get(compute(model, params, batch))
         yield from zip(placement.pairs.tolist(), rows, strict=False)

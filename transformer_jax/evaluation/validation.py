@@ -9,8 +9,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.config import Experiment
-from transformer_jax.data.batch import collate
 from transformer_jax.data.batching import Plan, fixed_batches
+from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.data.tokenizer import TokenizerPair
@@ -45,13 +45,13 @@ def make_validation(
     # The lengths of training, so that what is longer than any of them costs one more shape.
     longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
     lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
-    data = experiment.data
+    data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
     batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
 
     def validate(params: Any) -> Scores:
         totals = []
         for shape, placement in batches:
-            batch = place_whole(collate(store.src, store.tgt, placement, *shape), mesh)
+            batch = place_whole(objective.examples(store, placement, *shape), mesh)
             totals.append(sums(params, batch))
         total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         scores = {"loss": total.nll / total.tokens}

@@ -16,6 +16,7 @@ from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
+from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
@@ -98,7 +99,8 @@ def _train(
     model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
     tx = make_optimizer(experiment.optimizer, schedule)
-    source = BatchSource(prepared.train, prepared.plan, *row_share(mesh))
+    objective = OBJECTIVES[experiment.objective.name]
+    source = BatchSource(prepared.train, prepared.plan, objective, *row_share(mesh))
     validate = make_validation(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
