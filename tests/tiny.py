@@ -20,18 +20,20 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batch import Batch, Ragged, collate, one_per_row
+from transformer_jax.data.batch import Batch, Ragged, one_per_row
+from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.stack import LOOPS, REMATS
-from transformer_jax.nn.attention.heads import MECHANISMS
 from transformer_jax.nn.feedforward import ACTIVATIONS
+from transformer_jax.nn.mixers.attention import KERNELS
 from transformer_jax.nn.norm import NORMS
-from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.positions import POSITIONS, RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.vocabulary import EOS, UNK
 
 VOCAB = 30
+TRANSLATE = Translate()
 # Heads whose sizes do not multiply to d_model tell axes apart.
 MODEL = ModelConfig(
     d_model=16, d_ff=24, num_heads=2, head_dim=6, num_encoder_layers=1, num_decoder_layers=1,
@@ -56,10 +58,11 @@ RUN = Experiment(
 TABLES = {
     "residual": RESIDUALS,
     "positions": POSITIONS,
+    "relative_positions": RELATIVE_POSITIONS,
     "tied_embeddings": typing.get_args(typing.get_type_hints(ModelConfig)["tied_embeddings"]),
     "norm": NORMS,
     "activation": ACTIVATIONS,
-    "attention": MECHANISMS,
+    "attention": KERNELS,
     "layer_loop": LOOPS,
     "remat": REMATS,
 }
@@ -77,8 +80,24 @@ def _variants(combined: tuple[str, ...]) -> dict[str, ModelConfig]:
     names = {}
     for choice in choices:
         names.setdefault(dataclasses.replace(MODEL, **choice), "-".join(choice.values()) or "paper")
-    deeper = {"v_head_dim": 5, "num_encoder_layers": 2, "num_decoder_layers": 2}
-    names[dataclasses.replace(MODEL, **deeper)] = "deeper"
+    others = {
+        "deeper": {"v_head_dim": 5, "num_encoder_layers": 2, "num_decoder_layers": 2},
+        "multi_query": {"num_kv_heads": 1},
+        "decoder": {"architecture": "decoder", "num_encoder_layers": 6},
+        "llama": {
+            "architecture": "decoder", "num_encoder_layers": 6, "norm": "rms_norm",
+            "activation": "swiglu",
+            "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
+            "num_kv_heads": 1, "tied_embeddings": "none",
+        },
+        "partial_rope": {"relative_positions": "rope", "rope_fraction": 0.67, "rope_theta": 50.0},
+        "pattern": {
+            "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,
+            "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),
+        },
+    }  # fmt: skip
+    for name, choice in others.items():
+        names[dataclasses.replace(MODEL, **choice)] = name
     return {name: config for config, name in names.items()}
 
 
@@ -98,10 +117,15 @@ def random_params(model, seed: int = 0):
 
 
 @functools.cache
-def make(config: ModelConfig = MODEL):
+def make(config: ModelConfig = MODEL, order: str = "causal"):
     """Return a model and its parameters."""
-    model = build(config, VOCAB, VOCAB)
+    model = build(config, VOCAB, VOCAB, order=order)
     return model, random_params(model)
+
+
+def for_model(config: ModelConfig, batch: Batch) -> Batch:
+    """Return the batch without the sides that a model does not read."""
+    return batch._replace(src=None) if config.architecture == "decoder" else batch
 
 
 def random_store(lengths: list[tuple[int, int]], seed: int = 0) -> TokenStore:
@@ -117,13 +141,10 @@ def random_store(lengths: list[tuple[int, int]], seed: int = 0) -> TokenStore:
 def alone(store: TokenStore, rows: int, src_length: int, tgt_length: int) -> Batch:
     """Return all pairs of a store as one batch, a pair a row."""
     placement = one_per_row(np.arange(len(store)))
-    return collate(store.src, store.tgt, placement, rows, src_length, tgt_length)
+    return TRANSLATE.examples(store, placement, rows, src_length, tgt_length)
 
 
 def logits_of(model, params, batch: Batch):
     """Return the model's logits. Not jitted: over many variants, eager is ten times faster."""
-    inputs = batch._replace(tgt_out=batch.tgt.inputs)
-    src_ids, src_pos, src_seg, tgt_in, _, tgt_pos, tgt_seg = map(jnp.asarray, inputs)
-    return model.apply(
-        {"params": params}, src_ids, src_pos, src_seg, tgt_in, tgt_pos, tgt_seg, train=False
-    )
+    batch = jax.tree.map(jnp.asarray, for_model(model.config, batch))
+    return model.outputs(params, batch, None)["tokens"].logits()

@@ -16,8 +16,8 @@ from transformer_jax.decoding.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
-from transformer_jax.models.build import abstract_params, build
-from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.build import abstract_params, build_for
+from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import make_mesh, replicated
 from transformer_jax.workdir import WorkDir
 
@@ -28,7 +28,7 @@ class TrainedModel:
     def __init__(
         self,
         experiment: Experiment,
-        model: EncoderDecoder,
+        model: Model,
         params: Any,
         tokenizers: TokenizerPair,
         steps: list[int],
@@ -138,7 +138,7 @@ def load(workdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
     place = WorkDir(workdir)
     experiment = place.experiment()
     tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint)
-    model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
+    model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     shapes = nn.unbox(abstract_params(model))
     shardings = replicated(shapes, make_mesh(MeshConfig()))
     like = jax.tree.map(

@@ -27,27 +27,46 @@ def _at_least(bound: int, **values: float | None) -> None:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The encoder-decoder. Defaults are the paper's base model (section 3, Table 3)."""
+    """The model. Defaults are the paper's base model (section 3, Table 3)."""
 
+    # "decoder": one stack that reads a text and writes on, without source or encoder (GPT).
+    architecture: Literal["encoder_decoder", "decoder"] = "encoder_decoder"
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
     head_dim: int | None = None  # size of one query and key head (d_k); None: d_model / num_heads
     v_head_dim: int | None = None  # size of one value head (d_v); None: the same as head_dim
+    # Heads of keys and values, each shared by num_heads / num_kv_heads heads of queries; None:
+    # num_heads. 1 is multi-query attention (Shazeer 2019, arXiv:1911.02150), more are grouped
+    # (Ainslie et al. 2023, arXiv:2305.13245).
+    num_kv_heads: int | None = None
     num_encoder_layers: int = 6
     num_decoder_layers: int = 6
+    # Which layer does what, from the first one on, repeated: "full" attention on all positions,
+    # "local" on those less than `window` away.
+    encoder_pattern: tuple[Literal["full", "local"], ...] = ("full",)
+    decoder_pattern: tuple[Literal["full", "local"], ...] = ("full",)
+    window: int | None = None  # of local layers, in positions, its own included
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
     attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
     activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
     residual: Literal["post_norm", "pre_norm"] = "post_norm"  # where the norm stands
-    norm: Literal["layer_norm"] = "layer_norm"
+    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_epsilon: float = 1e-6  # added to the variance; tensor2tensor's value
-    activation: Literal["relu"] = "relu"
+    # "swiglu": gated, with a third matrix of d_model x d_ff.
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
     # "dense": all pairs as written in the paper. "fused": jax.nn.dot_product_attention, which never
     # stores them; by cuDNN on a GPU in bfloat16, by XLA elsewhere, with a warning that says why.
     attention: Literal["dense", "fused"] = "dense"
-    positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned"] = "sinusoidal"
-    max_positions: int = 512  # rows of a learned position table; sinusoids have no limit
+    # What is added to the input.
+    positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned", "none"] = "sinusoidal"
+    max_positions: int = 512  # rows of a learned position table; the others have no limit
+    # What self-attention knows of distances, beside `positions`: "rope" rotates queries and keys
+    # (pairs of channels i and i + r/2; "rope_interleaved": 2i and 2i + 1), "alibi" lowers scores in
+    # proportion to the distance.
+    relative_positions: Literal["none", "rope", "rope_interleaved", "alibi"] = "none"
+    rope_theta: float = 10_000.0  # base of the angles' frequencies
+    rope_fraction: float = 1.0  # share of each head's channels, from the first on, that rotates
     # Which tables are one: "all" both embeddings and the pre-softmax matrix (paper 3.4),
     # "decoder" target embedding and pre-softmax, "none" three tables.
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
@@ -64,6 +83,9 @@ class ModelConfig:
         _at_least(1, max_positions=self.max_positions)
         _at_least(1, num_encoder_layers=self.num_encoder_layers)
         _at_least(1, num_decoder_layers=self.num_decoder_layers)
+        _check_heads(self)
+        _check_patterns(self)
+        _check_rope(self)
         for name in ("dropout_rate", "attention_dropout_rate", "activation_dropout_rate"):
             _rate(name, getattr(self, name))
         _check(
@@ -72,7 +94,7 @@ class ModelConfig:
             "choose another num_heads or set head_dim",
         )
         _check(
-            self.positions == "learned" or self.d_model % 2 == 0,
+            "sinusoidal" not in self.positions or self.d_model % 2 == 0,
             f"d_model={self.d_model} is odd, which positions={self.positions!r} cannot be: "
             "choose an even d_model or positions='learned'",
         )
@@ -97,6 +119,78 @@ class ModelConfig:
     def value_size(self) -> int:
         """d_v."""
         return self.v_head_dim or self.key_size
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def rotated_channels(self) -> int:
+        """Channels of each head that rotary positions turn."""
+        return int(self.key_size * self.rope_fraction)
+
+    @property
+    def position_limit(self) -> int | None:
+        """How many positions the model knows; None: no limit."""
+        return self.max_positions if self.positions == "learned" else None
+
+
+def _check_heads(model: ModelConfig) -> None:
+    _check(
+        model.num_kv_heads is None
+        or (model.num_kv_heads >= 1 and model.num_heads % model.num_kv_heads == 0),
+        f"num_kv_heads={model.num_kv_heads}: must divide num_heads={model.num_heads}",
+    )
+
+
+def _check_patterns(model: ModelConfig) -> None:
+    patterns = model.encoder_pattern + model.decoder_pattern
+    for name in ("encoder_pattern", "decoder_pattern"):
+        layers = getattr(model, f"num_{name.removesuffix('_pattern')}_layers")
+        count = len(getattr(model, name))
+        _check(
+            1 <= count <= layers,
+            f"{name}={getattr(model, name)}: must name 1 to {layers} layers, which is how many "
+            "there are",
+        )
+    _check(
+        (model.window is None) == ("local" not in patterns),
+        f"window={model.window}: is the size of what 'local' layers of encoder_pattern and "
+        "decoder_pattern see; set it if and only if one of them names such a layer",
+    )
+    _at_least(1, window=model.window)
+    if model.architecture == "decoder":
+        for name in ("num_encoder_layers", "encoder_pattern"):
+            default = ModelConfig.__dataclass_fields__[name].default
+            _check(
+                getattr(model, name) == default,
+                f"{name}={getattr(model, name)}: architecture='decoder' has no encoder; leave "
+                f"it at {default}",
+            )
+
+
+def _check_rope(model: ModelConfig) -> None:
+    if model.relative_positions.startswith("rope"):
+        _check(
+            0 < model.rope_fraction <= 1,
+            f"rope_fraction={model.rope_fraction}: must lie above 0 and at most at 1",
+        )
+        channels = model.rotated_channels
+        _check(
+            channels >= 2 and channels % 2 == 0,
+            f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
+            "of a head; must be an even number, at least 2",
+        )
+        _check(model.rope_theta > 1, f"rope_theta={model.rope_theta}: must be above 1")
+        return
+    for name in ("rope_theta", "rope_fraction"):
+        default = ModelConfig.__dataclass_fields__[name].default
+        _check(
+            getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing with relative_positions="
+            f"{model.relative_positions!r}; leave it at {default}",
+        )
 
 
 @dataclass(frozen=True)
@@ -442,7 +536,7 @@ class Experiment:
             "choose 'decoder' or 'none'",
         )
         _check(
-            model.positions != "learned" or model.max_positions >= data.max_length,
+            model.position_limit is None or model.position_limit >= data.max_length,
             f"model.max_positions={model.max_positions} is below data.max_length={data.max_length}"
             ": raise the one or lower the other",
         )

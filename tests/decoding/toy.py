@@ -13,6 +13,7 @@ import numpy as np
 from flax import struct
 
 from transformer_jax.arrays import Array, Int, UInt
+from transformer_jax.data.batch import Batch
 from transformer_jax.vocabulary import BOS, EOS
 
 
@@ -75,12 +76,15 @@ class Toy:
 
     # --- the Stepper ---
 
-    def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> ToyState:
+    def start(self, batch: Batch, width: int, length: int) -> ToyState:
+        src_ids = batch.src.inputs * (batch.src.seg > 0)
         batch = src_ids.shape[0]
         history = jnp.broadcast_to(self.begin(src_ids)[:, None], (batch, width))
         return ToyState(history, jnp.asarray(src_ids), jnp.full(batch, length))
 
-    def step(self, state: ToyState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]):
+    def step(
+        self, state: ToyState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"], active
+    ):
         history = extend(
             state.history, tokens[:, :, 0].astype(jnp.uint32), positions.astype(jnp.uint32)
         )
@@ -92,12 +96,15 @@ class Toy:
             jnp.stack([self.attention(asked, places, real, layer, head) for head in range(2)], 1)
             for layer in range(2)
         ]
-        fits = positions < state.room[:, None]
+        fits = (positions < state.room[:, None]) & active[:, None]
         new = state.replace(history=jnp.where(fits, history, state.history))
         return logits[:, :, None], weights, new
 
     def reorder(self, state: ToyState, parents: Int[Array, "B W"]) -> ToyState:
         return state.replace(history=jnp.take_along_axis(state.history, parents, axis=1))
+
+    def rewind(self, state: ToyState, position: Int[Array, "B"]) -> ToyState:
+        raise NotImplementedError
 
     def grow(self, state: ToyState, src_length: int, length: int) -> ToyState:
         new = src_length - state.src_ids.shape[1]

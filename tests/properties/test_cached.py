@@ -1,14 +1,12 @@
 """Decoding step by step with a cache gives the logits of one pass over the whole target."""
 
-from dataclasses import replace
-
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import COMBINED, VOCAB, alone, logits_of, make, random_store
 
-from transformer_jax.data.batch import Batch
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
+from transformer_jax.data.batch import Batch, Side
 from transformer_jax.vocabulary import UNK
 
 # With ROWS x WIDTH = 6 all passes over whole texts have one shape, and with 3 x WIDTH = 6 queries a
@@ -27,12 +25,20 @@ PROGRAMS = {
 }
 
 
+# Prompts that see themselves in both directions.
+RANKED = [f"{name} by ranks" for name in ("decoder", "llama")]
+
+
 class Decoding:
     """A Stepper's state beside what each hypothesis holds, and all that was computed so far."""
 
     def __init__(self, model, params) -> None:
-        self.stepper = EncoderDecoderStepper(model, params)
-        self.state = self.stepper.start(jnp.asarray(SOURCES.src.inputs), WIDTH, ROOM)
+        self.stepper = model.stepper(params)
+        batch = Batch(jax.tree.map(jnp.asarray, SOURCES.src), None, {})
+        if model.config.architecture == "decoder":  # what others have as a source is its prompt
+            prompt = batch.src._replace(rank=jnp.zeros_like(batch.src.pos))
+            batch = Batch(None, prompt, {})
+        self.state = self.stepper.start(batch, WIDTH, ROOM)
         self.texts = [[[] for _ in range(WIDTH)] for _ in range(ROWS)]
         self.random = np.random.default_rng(0)
         self.asked: list[tuple[int, list[int]]] = []  # a row and a text in it
@@ -45,7 +51,8 @@ class Decoding:
             elif what == "reorder":
                 self.reorder()
             elif what == "grow":
-                src_length, length = self.state.src_seg.shape[1], self.state.lanes.length
+                src_length = 6 if self.state.src_seg is None else self.state.src_seg.shape[1]
+                length = self.state.lanes.length
                 self.state = self.stepper.grow(self.state, src_length + 3, length + 2)
             else:
                 self.rewind(what)
@@ -55,8 +62,9 @@ class Decoding:
         first = np.array([[len(row[0])] for row in self.texts])
         positions = first + np.arange(count)
         logits, _, self.state = self.stepper.step(
-            self.state, jnp.asarray(tokens, jnp.int32), jnp.asarray(positions, jnp.int32)
-        )
+            self.state, jnp.asarray(tokens, jnp.int32), jnp.asarray(positions, jnp.int32),
+            jnp.ones(ROWS, bool),
+        )  # fmt: skip
         for row, lane in np.ndindex(ROWS, WIDTH):
             self.texts[row][lane] = self.texts[row][lane] + tokens[row, lane].tolist()
             self.asked.append((row, self.texts[row][lane]))
@@ -69,31 +77,51 @@ class Decoding:
 
     def rewind(self, back: list[int]) -> None:
         kept = [len(row[0]) - n for row, n in zip(self.texts, back, strict=True)]
-        lanes = self.state.lanes.rewind(jnp.asarray(kept, jnp.int32))
-        self.state = replace(self.state, lanes=lanes)
+        self.state = self.stepper.rewind(self.state, jnp.asarray(kept, jnp.int32))
         self.texts = [[t[:n] for t in row] for row, n in zip(self.texts, kept, strict=True)]
 
     def in_one_pass(self, model, params) -> np.ndarray:
-        """Return the logits of every text, [texts ROOM V]."""
+        """Return the logits of every text, [texts ROOM V]; prompts apart."""
+        if model.config.architecture == "decoder":
+            return self._behind_prompts(model, params)
         rows = [row for row, _ in self.asked]
         tgt_in = np.zeros((len(rows), ROOM), np.int32)
         for number, (_, text) in enumerate(self.asked):
             tgt_in[number, : len(text)] = text
         positions = np.broadcast_to(np.arange(ROOM, dtype=np.int32), tgt_in.shape)
-        src = (field[rows] for field in (SOURCES.src.inputs, SOURCES.src.pos, SOURCES.src.seg))
-        batch = Batch(*src, tgt_in, tgt_in, positions, (tgt_in > 0).astype(np.int32))
-        parts = (Batch(*(x[i : i + 6] for x in batch)) for i in range(0, len(rows), 6))
-        return np.concatenate([logits_of(model, params, part) for part in parts])
+        tgt = Side(tgt_in, positions, (tgt_in > 0).astype(np.int32))
+        batch = Batch(jax.tree.map(lambda x: x[rows], SOURCES.src), tgt, {})
+        return _by_sixes(model, params, batch)
+
+    def _behind_prompts(self, model, params) -> np.ndarray:
+        rows = [row for row, _ in self.asked]
+        inputs, rank = np.zeros((2, len(rows), 6 + ROOM), np.int32)
+        begin = (SOURCES.src.seg > 0).sum(1)[rows]
+        for number, (row, text) in enumerate(self.asked):
+            whole = [*SOURCES.src.inputs[row][: begin[number]], *text]
+            inputs[number, : len(whole)] = whole
+            rank[number] = np.maximum(np.arange(6 + ROOM) - begin[number] + 1, 0)
+        positions = np.broadcast_to(np.arange(6 + ROOM, dtype=np.int32), inputs.shape)
+        side = Side(inputs, positions, (inputs > 0).astype(np.int32), rank)
+        logits = _by_sixes(model, params, Batch(None, side, {}))
+        return np.stack([x[n : n + ROOM] for x, n in zip(logits, begin, strict=True)])
+
+
+def _by_sixes(model, params, batch: Batch) -> np.ndarray:
+    rows = len(batch.tgt.inputs)
+    parts = (jax.tree.map(lambda x, i=i: x[i : i + 6], batch) for i in range(0, rows, 6))
+    return np.concatenate([logits_of(model, params, part) for part in parts])
 
 
 @pytest.mark.parametrize(
     ("name", "program"),
-    [(name, "everything") for name in COMBINED]
+    [(name, "everything") for name in [*COMBINED, *RANKED]]
     + [(next(iter(COMBINED)), program) for program in PROGRAMS],
 )
 def test_cached_is_full(name, program):
     """Whatever is fed, exchanged and taken back, the logits are those of the text that is left."""
-    model, params = make(COMBINED[name])
+    config, by_ranks, _ = name.partition(" by ranks")
+    model, params = make(COMBINED[config], "ranked" if by_ranks else "causal")
     decoding = Decoding(model, params)
     decoding.follow(PROGRAMS[program])
     expected = decoding.in_one_pass(model, params)

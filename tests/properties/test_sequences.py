@@ -6,10 +6,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import COMBINED, SINGLE, VOCAB, alone, logits_of, make, random_store
+from tiny import (
+    COMBINED,
+    SINGLE,
+    TRANSLATE,
+    VOCAB,
+    alone,
+    for_model,
+    logits_of,
+    make,
+    random_store,
+)
 
 from transformer_jax.config import DataConfig, TrainingConfig
-from transformer_jax.data.batch import Batch, collate
+from transformer_jax.data.batch import Batch, Target
 from transformer_jax.data.batching import PackPlan
 from transformer_jax.training.loss import loss_sums
 from transformer_jax.training.step import batch_sums
@@ -35,21 +45,21 @@ def noise(like):
 def with_another_future(batch):
     """Return the batch with other target tokens behind LAST_SEEN."""
     future = np.arange(batch.tgt.inputs.shape[1]) > LAST_SEEN
-    return batch._replace(tgt_in=np.where(future, noise(batch.tgt.inputs), batch.tgt.inputs))
+    inputs = np.where(future, noise(batch.tgt.inputs), batch.tgt.inputs)
+    return batch._replace(tgt=batch.tgt._replace(inputs=inputs))
 
 
 def with_noise(batch):
     """Return the batch with anything where its padding was."""
-    src, tgt = batch.src.seg == 0, batch.tgt.seg == 0
-    return batch._replace(
-        src_ids=np.where(src, noise(batch.src.inputs), batch.src.inputs),
-        src_pos=np.where(src, 1, batch.src.pos),
-        tgt_in=np.where(tgt, noise(batch.tgt.inputs), batch.tgt.inputs),
-        tgt_out=np.where(
-            tgt, noise(batch.targets["tokens"].labels), batch.targets["tokens"].labels
-        ),
-        tgt_pos=np.where(tgt, 1, batch.tgt.pos),
-    )
+
+    def disturbed(side):
+        padding = side.seg == 0
+        inputs = np.where(padding, noise(side.inputs), side.inputs)
+        return side._replace(inputs=inputs, pos=np.where(padding, 1, side.pos))
+
+    labels, weight = batch.targets["tokens"]
+    target = Target(np.where(weight == 0, noise(labels), labels), weight)
+    return Batch(disturbed(batch.src), disturbed(batch.tgt), {"tokens": target})
 
 
 def packed():
@@ -58,11 +68,11 @@ def packed():
     plan = PackPlan(STORE, np.arange(len(STORE)), config, seed=0)
     assert len(plan) == 1
     shape, placement = plan.batch(0)
-    return collate(STORE.src, STORE.tgt, placement, *shape), placement
+    return TRANSLATE.examples(STORE, placement, *shape), placement
 
 
 def joined(*batches):
-    return Batch(*map(np.concatenate, zip(*batches, strict=True)))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
 
 
 @functools.cache
@@ -75,8 +85,8 @@ def computed(name: str):
 
 
 def sums_of(logits, batch):
-    targets, segments = jnp.asarray(batch.targets["tokens"].labels), jnp.asarray(batch.tgt.seg)
-    return jnp.stack(loss_sums(jnp.asarray(logits), targets, segments, 0.1, "tensor2tensor"))
+    target = map(jnp.asarray, batch.targets["tokens"])
+    return jnp.stack(loss_sums(jnp.asarray(logits), *target, 0.1, "tensor2tensor"))
 
 
 @all_variants
@@ -118,7 +128,7 @@ def test_padding_changes_no_gradient(name):
     model, params = make(SINGLE[name])
 
     def gradient(batch):
-        batch = jax.tree.map(jnp.asarray, batch)
+        batch = jax.tree.map(jnp.asarray, for_model(model.config, batch))
         sums = functools.partial(batch_sums, model, TrainingConfig(), batch=batch, key=None)
         return jax.grad(lambda params: sums(params).loss)(params)
 

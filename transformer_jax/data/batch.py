@@ -1,7 +1,7 @@
 """The batch: the contract between data and model."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,18 +17,19 @@ class Side(NamedTuple):
     position) or "all" (every rank is 0). `kind` is None where there is one kind of token.
     """
 
-    inputs: np.ndarray  # ids [B L], or vectors [B L C]
-    pos: np.ndarray  # [B L]
-    seg: np.ndarray  # [B L]
-    rank: np.ndarray | None = None  # [B L]
-    kind: np.ndarray | None = None  # [B L], token types
+    # Arrays of int32, held by numpy or by jax.
+    inputs: Any  # ids [B L], or vectors [B L C]
+    pos: Any  # [B L]
+    seg: Any  # [B L]
+    rank: Any = None  # [B L]
+    kind: Any = None  # [B L], token types
 
 
 class Target(NamedTuple):
     """What is predicted: the weight, not the segment, says where."""
 
-    labels: np.ndarray  # ids [B T]
-    weight: np.ndarray  # float32 [B T]; 0: not predicted
+    labels: Any  # ids [B T]
+    weight: Any  # float32 [B T]; 0: not predicted
 
 
 class Batch(NamedTuple):
@@ -64,7 +65,7 @@ class Ragged(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where examples go: number i to row `rows[i]` of a batch, from the offsets on, as a segment."""
+    """Where examples go: number i to row `rows[i]`, from the offsets on, as a segment of it."""
 
     pairs: np.ndarray  # [n], which examples
     rows: np.ndarray  # [n]

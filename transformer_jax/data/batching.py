@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.batch import Batch, Placement, one_per_row
+from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
 from transformer_jax.data.objectives import Objective
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
@@ -191,6 +191,13 @@ class BatchSource:
         return self._objective.examples(
             self._store, placement, share, shape.src_length, shape.tgt_length
         )
+
+
+def blank(objective: Objective, shape: Shape) -> Batch:
+    """Return a batch of that shape without any example."""
+    nothing = Ragged.from_lists([])
+    nowhere = one_per_row(np.zeros(0, np.int64))
+    return objective.examples(TokenStore(nothing, nothing), nowhere, *shape)
 
 
 def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:

@@ -13,7 +13,7 @@ from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
 from transformer_jax.decoding.forced import each_pair
-from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
+from transformer_jax.models.model import Model
 from transformer_jax.vocabulary import EOS
 
 Alignments = list[tuple[int, int]]  # (source word, target word), both counted from 0
@@ -29,7 +29,7 @@ class CrossAttention(NamedTuple):
 
 
 def cross_attention(
-    model: EncoderDecoder,
+    model: Model,
     params: Any,
     tokenizers: TokenizerPair,
     source: Sequence[int],
@@ -47,7 +47,7 @@ def cross_attention(
 
 
 def alignments(
-    model: EncoderDecoder,
+    model: Model,
     params: Any,
     tokenizers: TokenizerPair,
     sources: Sequence[Sequence[int]],
@@ -91,20 +91,20 @@ def count_words(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
     return max(words(tokenizer, ids), default=-1) + 1
 
 
-def _cross_attention(model: EncoderDecoder, params: Any, batch: Batch) -> list[Array]:
+def _cross_attention(model: Model, params: Any, batch: Batch) -> list[Array]:
     """Return the weights [B N T S] of each layer: all targets written in one step."""
-    stepper = EncoderDecoderStepper(model, params)
-    length = batch.tgt_in.shape[1]
-    positions = jnp.broadcast_to(jnp.arange(length)[None], batch.tgt_in.shape)
-    state = stepper.start(jnp.asarray(batch.src_ids), 1, length)
-    return stepper.step(state, jnp.asarray(batch.tgt_in)[:, None], positions)[1]
+    stepper, tgt = model.stepper(params), jax.tree.map(jnp.asarray, batch.tgt)
+    assert stepper is not None
+    state = stepper.start(batch._replace(tgt=None), 1, tgt.inputs.shape[1])
+    active = jnp.ones(len(tgt.inputs), bool)
+    return stepper.step(state, tgt.inputs[:, None], tgt.pos, active)[1]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _by_layer(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B L N T S"]:
+def _by_layer(model: Model, params: Any, batch: Batch) -> Float[Array, "B L N T S"]:
     return jnp.stack(_cross_attention(model, params, batch), axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _mean_of_last_layer(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B T S"]:
+def _mean_of_last_layer(model: Model, params: Any, batch: Batch) -> Float[Array, "B T S"]:
     return _cross_attention(model, params, batch)[-1].mean(1)

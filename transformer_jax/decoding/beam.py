@@ -39,8 +39,8 @@ from transformer_jax.decoding.search import (
     last_tokens,
     write,
 )
-from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.decoding.top import top_k
+from transformer_jax.models.model import Stepper
 from transformer_jax.vocabulary import EOS
 
 
@@ -68,7 +68,9 @@ class BeamSearch:
 
     def advance(self, stepper: Stepper, old: Progress) -> Progress:
         """Extend the active sentences by one token."""
-        logits, attention, state = stepper.step(old.state, last_tokens(old), old.position[:, None])
+        logits, attention, state = stepper.step(
+            old.state, last_tokens(old), old.position[:, None], old.active
+        )
         values, parents, tokens = self._candidates(at_least_float32(logits[:, :, 0]), old)
         coverage = old.coverage
         if coverage is not None:

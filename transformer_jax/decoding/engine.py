@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.decoding.ladder import Rung
 from transformer_jax.decoding.search import Demand, Progress, Search, begin, grow, run
-from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.models.model import Stepper
 
 
 class Engine:

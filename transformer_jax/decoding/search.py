@@ -15,7 +15,8 @@ import numpy as np
 from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int
-from transformer_jax.decoding.stepper import Stepper
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.model import Stepper
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 NEVER = (PAD, BOS)  # no text holds these, so no search writes them
@@ -83,7 +84,9 @@ def begin(
     search: Search, stepper: Stepper, src_ids: Int[Array, "B S"], demand: Demand, room: int
 ) -> Progress:
     """Start the model and the search."""
-    return search.start(src_ids, demand, room, stepper.start(src_ids, search.width, room))
+    pos = jnp.broadcast_to(jnp.arange(src_ids.shape[1])[None], src_ids.shape)
+    batch = Batch(Side(src_ids, pos, (src_ids > 0).astype(jnp.int32)), None, {})
+    return search.start(src_ids, demand, room, stepper.start(batch, search.width, room))
 
 
 def blank(demand: Demand, width: int, room: int, state: Any) -> Progress:

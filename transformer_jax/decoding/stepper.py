@@ -1,39 +1,15 @@
-"""The methods through which every search sees every model."""
+"""Several models as one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
-
-
-@runtime_checkable
-class Stepper(Protocol):
-    """A model, as far as a search is concerned.
-
-    The state is any pytree of arrays whose first axis counts sentences, so that whoever holds one
-    can take sentences out of it and put others in their place.
-    """
-
-    def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> Any:
-        """Return the state for `width` hypotheses a sentence of up to `length` tokens."""
-
-    def step(
-        self, state: Any, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]
-    ) -> tuple[Float[Array, "B W T V"], Any, Any]:
-        """Return the logits after each token, attention weights, and the new state.
-
-        What is written at a position beyond the room is lost, and its logits mean nothing.
-        """
-
-    def reorder(self, state: Any, parents: Int[Array, "B W"]) -> Any:
-        """Return the state in which hypothesis w continues hypothesis parents[w]."""
-
-    def grow(self, state: Any, src_length: int, length: int) -> Any:
-        """Return the state with room for sources of `src_length` and `length` tokens in all."""
+from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
+from transformer_jax.data.batch import Batch
+from transformer_jax.models.model import Stepper
 
 
 def mean_of_probabilities(log_probs: Float[Array, "K B W T V"]) -> Float[Array, "B W T V"]:
@@ -59,15 +35,18 @@ class Ensemble:
     steppers: Sequence[Stepper]
     mean: Any  # of ENSEMBLES
 
-    def start(self, src_ids: Int[Array, "B S"], width: int, length: int) -> tuple:
+    def start(self, batch: Batch, width: int, length: int) -> tuple:
         """See Stepper."""
-        return tuple(stepper.start(src_ids, width, length) for stepper in self.steppers)
+        return tuple(stepper.start(batch, width, length) for stepper in self.steppers)
 
-    def step(self, state: tuple, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]):
+    def step(
+        self, state: tuple, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
+        active: Bool[Array, "B"],
+    ):  # fmt: skip
         """See Stepper."""
         pairs = zip(self.steppers, state, strict=True)
         logits, attention, new = zip(
-            *(stepper.step(mine, tokens, positions) for stepper, mine in pairs), strict=True
+            *(stepper.step(mine, tokens, positions, active) for stepper, mine in pairs), strict=True
         )
         log_probs = jnp.stack([jax.nn.log_softmax(at_least_float32(x)) for x in logits])
         return self.mean(log_probs), attention[0], new
@@ -76,6 +55,11 @@ class Ensemble:
         """See Stepper."""
         pairs = zip(self.steppers, state, strict=True)
         return tuple(stepper.reorder(mine, parents) for stepper, mine in pairs)
+
+    def rewind(self, state: tuple, position: Int[Array, "B"]) -> tuple:
+        """See Stepper."""
+        pairs = zip(self.steppers, state, strict=True)
+        return tuple(stepper.rewind(mine, position) for stepper, mine in pairs)
 
     def grow(self, state: tuple, src_length: int, length: int) -> tuple:
         """See Stepper."""

@@ -18,12 +18,12 @@ from transformer_jax.decoding.engine import Engine
 from transformer_jax.decoding.long_lines import alike, split
 from transformer_jax.decoding.risk import RISKS
 from transformer_jax.decoding.search import NOTHING, Search
-from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, Stepper
+from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
 from transformer_jax.decoding.stream import Found, Sentence, stream
 from transformer_jax.decoding.translation import Translation, join
 from transformer_jax.decoding.walk import Walk
 from transformer_jax.errors import UserError
-from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
+from transformer_jax.models.model import Model, Stepper
 from transformer_jax.vocabulary import EOS
 
 log = logging.getLogger("transformer_jax")
@@ -53,7 +53,7 @@ class Translator:
 
     def __init__(
         self,
-        model: EncoderDecoder | Sequence[EncoderDecoder],
+        model: Model | Sequence[Model],
         tokenizers: TokenizerPair,
         config: DecodingConfig,
         n_best: int = 1,
@@ -65,7 +65,7 @@ class Translator:
             raise UserError(
                 f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
             )
-        self._models = [model] if isinstance(model, EncoderDecoder) else list(model)
+        self._models = [model] if not isinstance(model, Sequence) else list(model)
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest = longest
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
@@ -82,7 +82,11 @@ class Translator:
         return BeamSearch(config, wanted, forbidden)
 
     def _make_stepper(self, params: Any) -> Stepper:
-        steppers = list(map(EncoderDecoderStepper, self._models, params))
+        steppers = [
+            stepper
+            for model, own in zip(self._models, params, strict=True)
+            if (stepper := model.stepper(own)) is not None
+        ]
         if len(steppers) == 1:
             return steppers[0]
         mean = pick(ENSEMBLES, self._config.ensemble, "config.decoding.ensemble")
@@ -226,10 +230,9 @@ class Translator:
         return Sentence(ids, limit, least, prefix[: limit - 1], seed)
 
 
-def _positions(model: EncoderDecoder) -> int:
+def _positions(model: Model) -> int:
     """Return how many positions a model knows."""
-    learned = model.config.positions == "learned"
-    return model.config.max_positions if learned else 1 << 30
+    return model.config.position_limit or 1 << 30
 
 
 def _until_eos(tokens: list[int]) -> list[int]:

@@ -27,8 +27,8 @@ from transformer_jax.decoding.search import (
     last_tokens,
     write,
 )
-from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.decoding.top import argmax
+from transformer_jax.models.model import Stepper
 from transformer_jax.vocabulary import EOS, PAD
 
 
@@ -48,7 +48,7 @@ class Walk:
     def advance(self, stepper: Stepper, old: Progress) -> Progress:
         """Extend the active sentences by one token."""
         last = last_tokens(old)
-        logits, _, state = stepper.step(old.state, last, old.position[:, None])
+        logits, _, state = stepper.step(old.state, last, old.position[:, None], old.active)
         logits = at_least_float32(logits[:, :, 0])
         ended = (last[:, :, 0] == EOS) | (last[:, :, 0] == PAD)
         forced = forced_tokens(old)[:, None]

@@ -16,7 +16,7 @@ from transformer_jax.data.token_store import TokenStore
 from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.evaluation.metrics import score
-from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole
 from transformer_jax.training.step import make_validation_step
 
@@ -25,7 +25,7 @@ Scores = dict[str, float]
 
 def make_validation(
     experiment: Experiment,
-    model: EncoderDecoder,
+    model: Model,
     tokenizers: TokenizerPair,
     corpus: Corpus,
     store: TokenStore,

@@ -17,10 +17,11 @@ import jax
 
 from transformer_jax.config import Experiment
 from transformer_jax.data.batching import Shape, rows_for
+from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.chips import GPUS, TPUS, Chip, gpu_memory
-from transformer_jax.models.build import abstract_params, build, count_params, operations
+from transformer_jax.models.build import abstract_params, build, build_for, count_params, operations
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.optimizer import make_optimizer
@@ -54,7 +55,7 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
     mesh = make_mesh(experiment.mesh, devices)
     check_mesh(mesh, experiment)
     size, config = experiment.tokenizer.vocab_size, experiment.training
-    model = build(experiment.model, size, size)
+    model = build_for(experiment, size, size)
     schedule = make_schedule(experiment.optimizer, experiment.model.d_model, config.steps)
     tx = make_optimizer(experiment.optimizer, schedule)
     boxed = abstract_state(model, tx, config.ema_decay is not None)
@@ -63,7 +64,8 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
         nn.unbox(boxed),
         param_shardings(boxed, mesh),
     )
-    batch = abstract_batch(longest_shape(experiment), mesh)
+    objective = OBJECTIVES[experiment.objective.name]
+    batch = abstract_batch(objective, longest_shape(experiment), mesh)
     began = time.monotonic()
     with jax.set_mesh(mesh):
         step = jit_train_step(make_train_step(model, tx, config, experiment.seed), state, mesh)

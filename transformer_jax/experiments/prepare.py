@@ -64,7 +64,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     validation_store = open_store(validation, tokenizers, cache_dir())
     model = experiment.model
     longest = max(int(side.lengths.max()) for side in validation_store)
-    if model.positions == "learned" and longest > model.max_positions:
+    if model.position_limit is not None and longest > model.position_limit:
         raise UserError(
             f"config.model.max_positions={model.max_positions}: the validation split has a "
             f"sentence of {longest} pieces; raise it to that"

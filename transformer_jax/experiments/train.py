@@ -22,8 +22,8 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments import history, process
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
-from transformer_jax.models.build import build, count_params
-from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.build import build_for, count_params
+from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import check_same, together
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
@@ -96,7 +96,7 @@ def _train(
     before: Experiment,
 ) -> Outcome:
     tokenizers, config = prepared.tokenizers, experiment.training
-    model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
+    model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
     tx = make_optimizer(experiment.optimizer, schedule)
     objective = OBJECTIVES[experiment.objective.name]
@@ -138,7 +138,13 @@ def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedu
             start.scored,
             run.times,
         ) as report,
-        StepPrograms(run.step, abstract(start.state), run.mesh, shapes) as programs,
+        StepPrograms(
+            run.step,
+            abstract(start.state),
+            OBJECTIVES[run.experiment.objective.name],
+            run.mesh,
+            shapes,
+        ) as programs,
         traced(programs, done, run.experiment.profile.steps, workdir.path / "profile") as run.step,
     ):
         outcome = train(run, start, report)
@@ -150,7 +156,7 @@ def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedu
 
 
 def _jitted_step(
-    experiment: Experiment, model: EncoderDecoder, like: TrainState, mesh: Mesh
+    experiment: Experiment, model: Model, like: TrainState, mesh: Mesh
 ) -> functools.partial:
     """Return the step. The seed and the numbers of the schedule are arguments of the compiled
     program, not constants in it: runs that differ in them alone share it.

@@ -130,7 +130,7 @@ def options(decoding: DecodingConfig) -> dict[str, Any]:
 def _positions(config: ModelConfig, params: Any) -> np.ndarray:
     if params is not None:
         return params["table"]
-    table = POSITIONS[config.positions](config.d_model, config.max_positions).table(_POSITIONS)
+    table = POSITIONS[config.positions](config).table(_POSITIONS)
     return table.astype(np.float32)
 
 

@@ -7,26 +7,56 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.config import ModelConfig
+from transformer_jax.choices import pick
+from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.model import Model
+from transformer_jax.models.network import Network
+from transformer_jax.nn.view import Order
+
+MODELS: dict[str, type[Network]] = {"encoder_decoder": EncoderDecoder, "decoder": Decoder}
 
 
 def build(
-    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, dtype: Any = None
-) -> EncoderDecoder:
-    """Return the model; `dtype` overrides the config's, for float64 comparisons."""
-    return EncoderDecoder(
-        config, src_vocab_size, tgt_vocab_size, jnp.dtype(dtype or config.compute_dtype)
-    )
+    config: ModelConfig,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    dtype: Any = None,
+    order: Order = "causal",
+    single: bool = False,
+) -> Network:
+    """Return the model.
+
+    Args:
+      config: its choices and sizes.
+      src_vocab_size: pieces of the source side; ignored where there is none.
+      tgt_vocab_size: pieces of the target side.
+      dtype: overrides the config's, for float64 comparisons.
+      order: what the objective promises of the target side's ranks.
+      single: that every row of every batch holds one segment, from its start on.
+    """
+    network = pick(MODELS, config.architecture, "config.model.architecture")
+    dtype = jnp.dtype(dtype or config.compute_dtype)
+    return network(config, src_vocab_size, tgt_vocab_size, dtype, order, single)
 
 
-def init_params(model: EncoderDecoder, key: jax.Array) -> Any:
+def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) -> Network:
+    """Return the model of an experiment."""
+    objective = pick(OBJECTIVES, experiment.objective.name, "config.objective.name")
+    single = experiment.data.batching != "pack"
+    sizes = src_vocab_size, tgt_vocab_size
+    return build(experiment.model, *sizes, order=objective.order, single=single)
+
+
+def init_params(model: Model, key: jax.Array) -> Any:
     """Return fresh float32 parameters, boxed with their logical axes (`flax.linen.unbox`)."""
-    ids = jnp.ones((1, 2), jnp.int32)
-    return model.init(key, ids, ids, ids, ids, ids, ids, train=False)["params"]
+    example = jax.tree.map(jnp.asarray, model.example())
+    return model.init(key, example, train=False)["params"]
 
 
-def abstract_params(model: EncoderDecoder) -> Any:
+def abstract_params(model: Model) -> Any:
     """Return shapes and logical axes of the parameters, computing nothing."""
     return jax.eval_shape(lambda key: init_params(model, key), jax.random.key(0))
 

@@ -1,14 +1,16 @@
-"""One encoder layer and one decoder layer (paper 3.1)."""
+"""One layer (paper 3.1): a mixer, cross-attention where there is a memory, feed-forward."""
+
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
-from transformer_jax.nn.attention.heads import Attention
-from transformer_jax.nn.cache import KeysValues
+from transformer_jax.nn.cache import KeysValues, Slots
 from transformer_jax.nn.feedforward import FeedForward
+from transformer_jax.nn.mixers.attention import MIXERS, Attention
 from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
@@ -25,70 +27,70 @@ def make_residual(config: ModelConfig) -> nn.Module:
     return residual(make_norm(config), config.dropout_rate)
 
 
-def make_feed_forward(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
-    """Return the feed-forward sub-layer that the config describes."""
-    return FeedForward(
-        config.d_model, config.d_ff, config.activation, config.activation_dropout_rate, dtype
-    )
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward."""
+class Layer(nn.Module):
+    """Residual parts in an order. `kind` names the mixer; with `cross` it looks at a memory too."""
 
     config: ModelConfig
     dtype: jnp.dtype
+    kind: str
+    cross: bool
 
     def setup(self) -> None:
-        self.self_attention = Attention(self.config, self.dtype)
-        self.self_attention_residual = make_residual(self.config)
-        self.feed_forward = make_feed_forward(self.config, self.dtype)
-        self.feed_forward_residual = make_residual(self.config)
-
-    def __call__(self, x: Float[Array, "B S D"], view: View, train: bool) -> Float[Array, "B S D"]:
-        y = self.self_attention_residual.read(x)
-        y, _ = self.self_attention(*self.self_attention.queries_keys_values(y), view, train)
-        x = self.self_attention_residual.write(x, y, train)
-        y = self.feed_forward(self.feed_forward_residual.read(x), train)
-        return self.feed_forward_residual.write(x, y, train)
-
-
-class DecoderLayer(nn.Module):
-    """Self-attention, attention on the encoder's output, then feed-forward."""
-
-    config: ModelConfig
-    dtype: jnp.dtype
-
-    def setup(self) -> None:
-        self.self_attention = Attention(self.config, self.dtype)
-        self.self_attention_residual = make_residual(self.config)
-        self.cross_attention = Attention(self.config, self.dtype)
-        self.cross_attention_residual = make_residual(self.config)
-        self.feed_forward = make_feed_forward(self.config, self.dtype)
-        self.feed_forward_residual = make_residual(self.config)
-
-    def memory_keys_values(self, memory: Float[Array, "B S D"]) -> KeysValues:
-        """Return what cross-attention looks at: once per sentence, whatever is decoded from it."""
-        return self.cross_attention.keys_values(memory)
+        c = self.config
+        mixer = pick(MIXERS, self.kind, "config.model.encoder_pattern or decoder_pattern")
+        self.self_attention = mixer(c, self.dtype)
+        self.self_attention_residual = make_residual(c)
+        if self.cross:
+            self.cross_attention = Attention(c, self.dtype)
+            self.cross_attention_residual = make_residual(c)
+        self.feed_forward = FeedForward(
+            c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, self.dtype
+        )
+        self.feed_forward_residual = make_residual(c)
 
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        memory: KeysValues,
-        self_view: View,
-        cross_view: View,
+        view: View,
         train: bool,
-        cache: KeysValues | None = None,
-        slots: Int[Array, "B T"] | None = None,
-    ) -> tuple[Float[Array, "B T D"], KeysValues | None, Float[Array, "B N T S"]]:
-        """Return the output, the cache with the new keys and values, and cross-attention."""
-        y = self.self_attention_residual.read(x)
-        queries, past = self.self_attention.queries_keys_values(y)
-        if cache is not None and slots is not None:
-            past = cache = cache.write(slots, past)
-        y, _ = self.self_attention(queries, past, self_view, train)
+        memory: Float[Array, "B S D"] | None = None,
+        cross_view: View | None = None,
+    ) -> Float[Array, "B T D"]:
+        """Return what becomes of whole sequences, beside the other sequence's hidden states."""
+        keys_values = None if memory is None else self.remember(memory)
+        y, _ = self.self_attention.mix(self.self_attention_residual.read(x), view, train)
         x = self.self_attention_residual.write(x, y, train)
-        queries = self.cross_attention.queries(self.cross_attention_residual.read(x))
-        y, weights = self.cross_attention(queries, memory, cross_view, train)
-        x = self.cross_attention_residual.write(x, y, train)
+        return self._after_mixing(x, keys_values, cross_view, train)[0]
+
+    def remember(self, memory: Float[Array, "B S D"]) -> KeysValues:
+        """Return what cross-attention looks at: once a sentence, whatever is decoded from it."""
+        return self.cross_attention.remember(memory)
+
+    def extend(
+        self,
+        x: Float[Array, "B Q D"],
+        cache: Any,
+        slots: Slots,
+        active: Bool[Array, "B"],
+        memory: KeysValues | None,
+        cross_view: View | None,
+    ) -> tuple[Float[Array, "B Q D"], Any, Float[Array, "B N Q S"] | None]:
+        """Return what becomes of new tokens, the new cache, and cross-attention."""
+        y, _, cache = self.self_attention.extend(
+            self.self_attention_residual.read(x), cache, slots, active
+        )
+        x = self.self_attention_residual.write(x, y, False)
+        x, weights = self._after_mixing(x, memory, cross_view, False)
+        return x, cache, weights
+
+    def _after_mixing(
+        self, x: Array, memory: KeysValues | None, cross_view: View | None, train: bool
+    ) -> tuple[Array, Array | None]:
+        assert self.cross == (memory is not None), "a layer with cross-attention wants a memory"
+        weights = None
+        if memory is not None and cross_view is not None:
+            y = self.cross_attention_residual.read(x)
+            y, weights = self.cross_attention.recall(y, memory, cross_view, train)
+            x = self.cross_attention_residual.write(x, y, train)
         y = self.feed_forward(self.feed_forward_residual.read(x), train)
-        return self.feed_forward_residual.write(x, y, train), cache, weights
+        return self.feed_forward_residual.write(x, y, train), weights

@@ -1,5 +1,6 @@
-"""The loop over layers. Parameters are stored per layer, however the loop runs."""
+"""A stack of layers, and the loop over them. Parameters are stored per layer, however it runs."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,29 +8,39 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
-from transformer_jax.models.layers import DecoderLayer, EncoderLayer, make_norm
-from transformer_jax.nn.cache import KeysValues
+from transformer_jax.models.layers import Layer, make_norm
+from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.linear import PRODUCT
+from transformer_jax.nn.positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
 
 Body = Callable[[Array, Any], Array]  # (x, a layer's parameters and key) -> x
 
 
-def unrolled(body: Body, x: Array, layers: Sequence[Any]) -> Array:
-    """Apply one layer after another, each compiled by itself."""
-    for layer in layers:
+def unrolled(bodies: Sequence[Body], x: Array, layers: Sequence[Any]) -> Array:
+    """Apply one layer after another, each compiled by itself; the bodies take turns."""
+    for layer, body in zip(layers, itertools.cycle(bodies), strict=False):
         x = body(x, layer)
     return x
 
 
-def scan(body: Body, x: Array, layers: Sequence[Any]) -> Array:
-    """Apply the layers in a loop that is compiled once; their parameters are copied into it."""
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
-    return jax.lax.scan(lambda x, layer: (body(x, layer), None), x, stacked)[0]
+def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Any]) -> Array:
+    """Apply the layers in a loop of which one period is compiled; parameters are copied into it.
+
+    Layers beyond the last whole period follow, each compiled by itself.
+    """
+    period = len(bodies)
+    whole = len(layers) // period * period
+    stacked = [
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers[place:whole:period])
+        for place in range(period)
+    ]
+    x = jax.lax.scan(lambda x, group: (unrolled(bodies, x, group), None), x, stacked)[0]
+    return unrolled(bodies, x, layers[whole:])
 
 
 LOOPS = {"unrolled": unrolled, "scan": scan}
@@ -44,15 +55,15 @@ REMATS: dict[str, Callable[[Body], Body]] = {
 }
 
 
-def needs_final_norm(config: ModelConfig) -> bool:
-    """Say whether the residual form leaves the stack's output unnormalised."""
-    return pick(RESIDUALS, config.residual, "config.model.residual").needs_final_norm
-
-
 def run(
-    stack: nn.Module, config: ModelConfig, layers: Sequence[Any], call: Callable, x: Array
+    stack: nn.Module,
+    config: ModelConfig,
+    layers: Sequence[Any],
+    period: int,
+    call: Callable,
+    x: Array,
 ) -> Array:
-    """Return x after every layer; `call(layer, x)` applies one.
+    """Return x after every layer; `call(layer, x)` applies one. Kinds repeat with the period.
 
     The layers run as pure functions of their parameters, so that loop and rematerialisation are
     JAX's own, and their names and dropout masks do not depend on either.
@@ -61,84 +72,81 @@ def run(
         for layer in layers:
             x = call(layer, x)
         return x
-    alone = layers[0].clone(parent=None)
 
-    def body(x: Array, layer: Any) -> Array:
-        params, *keys = layer
-        rngs = dict(zip(("dropout",), keys, strict=False))
-        x = alone.apply({"params": params}, x, method=call, rngs=rngs)
-        return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
+    def body_of(alone: nn.Module) -> Body:
+        def body(x: Array, layer: Any) -> Array:
+            params, *keys = layer
+            rngs = dict(zip(("dropout",), keys, strict=False))
+            x = alone.apply({"params": params}, x, method=call, rngs=rngs)  # type: ignore[assignment]
+            return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
+
+        return pick(REMATS, config.remat, "config.model.remat")(body)
 
     parts: list[Any] = [(layer.variables["params"],) for layer in layers]
     if stack.has_rng("dropout"):
         keys = jax.random.split(stack.make_rng("dropout"), len(layers))
         parts = [(*part, key) for part, key in zip(parts, keys, strict=True)]
     loop = pick(LOOPS, config.layer_loop, "config.model.layer_loop")
-    return loop(pick(REMATS, config.remat, "config.model.remat")(body), x, parts)
+    return loop([body_of(layer.clone(parent=None)) for layer in layers[:period]], x, parts)
 
 
-class Encoder(nn.Module):
-    """The encoder's layers."""
-
-    config: ModelConfig
-    dtype: jnp.dtype
-
-    def setup(self) -> None:
-        c = self.config
-        self.layer = [EncoderLayer(c, self.dtype) for _ in range(c.num_encoder_layers)]
-        self.final_norm = make_norm(c) if needs_final_norm(c) else None
-
-    def __call__(self, x: Float[Array, "B S D"], view: View, train: bool) -> Float[Array, "B S D"]:
-        x = run(self, self.config, self.layer, lambda layer, x: layer(x, view, train), x)
-        return x if self.final_norm is None else self.final_norm(x)
-
-
-class Decoder(nn.Module):
-    """The decoder's layers."""
+class Stack(nn.Module):
+    """Layers of the kinds that `pattern` names in turn; with `cross` they look at a memory too."""
 
     config: ModelConfig
     dtype: jnp.dtype
+    num_layers: int
+    pattern: Sequence[str]
+    cross: bool
 
     def setup(self) -> None:
         c = self.config
-        self.layer = [DecoderLayer(c, self.dtype) for _ in range(c.num_decoder_layers)]
-        self.final_norm = make_norm(c) if needs_final_norm(c) else None
+        kinds = itertools.islice(itertools.cycle(self.pattern), self.num_layers)
+        self.layer = [Layer(c, self.dtype, kind, self.cross) for kind in kinds]
+        residual = pick(RESIDUALS, c.residual, "config.model.residual")
+        self.final_norm = make_norm(c) if residual.needs_final_norm else None
+        relative = pick(RELATIVE_POSITIONS, c.relative_positions, "config.model.relative_positions")
+        self.relative_positions = relative(c)
 
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        memory: Float[Array, "B S D"],
-        self_view: View,
-        cross_view: View,
+        view: View,
         train: bool,
+        memory: Float[Array, "B S D"] | None = None,
+        cross_view: View | None = None,
     ) -> Float[Array, "B T D"]:
-        """Return the output for whole targets: teacher forcing."""
+        """Return what becomes of whole sequences: encoding, or teacher forcing."""
+        view = self.relative_positions.look(view)
 
-        def call(layer: DecoderLayer, x: Array) -> Array:
-            keys_values = layer.memory_keys_values(memory)
-            return layer(x, keys_values, self_view, cross_view, train)[0]
+        def call(layer: Layer, x: Array) -> Array:
+            return layer(x, view, train, memory, cross_view)
 
-        x = run(self, self.config, self.layer, call, x)
+        x = run(self, self.config, self.layer, len(self.pattern), call, x)
         return x if self.final_norm is None else self.final_norm(x)
 
-    def memory_keys_values(self, memory: Float[Array, "B S D"]) -> list[KeysValues]:
+    def remember(self, memory: Float[Array, "B S D"]) -> list[KeysValues]:
         """Return what each layer's cross-attention looks at."""
-        return [layer.memory_keys_values(memory) for layer in self.layer]
+        return [layer.remember(memory) for layer in self.layer]
 
-    def step(
+    def empty(self, lanes: Lanes) -> list[Any]:
+        """Return each layer's cache of nothing."""
+        return [layer.self_attention.empty(lanes) for layer in self.layer]
+
+    def extend(
         self,
-        x: Float[Array, "B T D"],
-        memory: list[KeysValues],
-        self_view: View,
-        cross_view: View,
-        caches: list[KeysValues],
-        slots: Int[Array, "B T"],
-    ) -> tuple[Float[Array, "B T D"], list[KeysValues], list[Float[Array, "B N T S"]]]:
-        """Return the output for new tokens, the new caches and cross-attention, by layer."""
-        new: list[Any] = []
-        weights = []
-        for layer, past, keys_values in zip(self.layer, caches, memory, strict=True):
-            x, cache, weight = layer(x, keys_values, self_view, cross_view, False, past, slots)
+        x: Float[Array, "B Q D"],
+        caches: Sequence[Any],
+        slots: Slots,
+        active: Bool[Array, "B"],
+        memories: Sequence[KeysValues | None],
+        cross_view: View | None,
+    ) -> tuple[Float[Array, "B Q D"], list[Any], list[Float[Array, "B N Q S"] | None]]:
+        """Return what becomes of new tokens, the new caches and cross-attention, by layer."""
+        slots = slots._replace(view=self.relative_positions.look(slots.view))
+        new, weights = [], []
+        for layer, cache, memory in zip(self.layer, caches, memories, strict=True):
+            x, cache, weight = layer.extend(x, cache, slots, active, memory, cross_view)
             new.append(cache)
             weights.append(weight)
         return x if self.final_norm is None else self.final_norm(x), new, weights

@@ -1,25 +1,27 @@
 """The cache of self-attention: a value that goes in and comes out.
 
-All W hypotheses of a sentence write into one row of slots: hypothesis w at position p owns slot
-p W + w. Which slots a hypothesis descends from is a bit mask, so reordering a beam moves W x C bits
-and leaves keys and values where they are; a step reads each of them once and multiplies it with W
-queries at once. Rewinding is clearing bits.
+All W hypotheses of a sentence write into one row of slots. The first P hold the prompt, which all
+of them share; hypothesis w writes its p-th token to slot P + p W + w. Which slots a hypothesis
+descends from is a bit mask, so reordering a beam moves W x C bits and leaves keys and values where
+they are; a step reads each of them once and multiplies it with W queries at once. Rewinding is
+clearing bits.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int
-from transformer_jax.nn.view import View, slot_view
+from transformer_jax.nn.view import Order, View, slot_view
 
 
 class KeysValues(NamedTuple):
     """What attention looks at, laid out as its two products read it, heads first."""
 
-    keys: Float[Array, "B N H S"]
-    values: Float[Array, "B N S Hv"]
+    keys: Float[Array, "B K H S"]
+    values: Float[Array, "B K S Hv"]
 
     def write(self, slots: Int[Array, "B T"], new: "KeysValues") -> "KeysValues":
         """Return a copy with the keys and values of T new tokens in the given slots."""
@@ -30,7 +32,19 @@ class KeysValues(NamedTuple):
             self.values.at[rows, :, slots].set(values, unique_indices=True),
         )
 
-    def grow(self, slots: int) -> "KeysValues":
+    def grow(self, lanes: "Lanes") -> "KeysValues":
+        """See Cache."""
+        return self.pad(lanes.seen.shape[2])
+
+    def reorder(self, parents: Int[Array, "B W"]) -> "KeysValues":
+        """See Cache: the lanes say who descends from whom."""
+        return self
+
+    def rewind(self, position: Int[Array, "B"]) -> "KeysValues":
+        """See Cache: the lanes say what is forgotten."""
+        return self
+
+    def pad(self, slots: int) -> "KeysValues":
         """Return a copy with empty slots behind, `slots` in all."""
         new = slots - self.keys.shape[3]
         return KeysValues(
@@ -39,49 +53,89 @@ class KeysValues(NamedTuple):
         )
 
 
+class Slots(NamedTuple):
+    """Where new tokens go, and what they see there."""
+
+    number: Int[Array, "B Q"]  # beyond the last slot: nowhere
+    view: View
+
+
 @struct.dataclass
 class Lanes:
-    """Which slots each of the W hypotheses of each sentence has written or inherited."""
+    """Which slots each of the W hypotheses of each sentence has written or inherited.
+
+    Positions count the tokens that a hypothesis wrote; of the sentence it is `start` more.
+    """
 
     seen: Bool[Array, "B W C"]
+    start: Int[Array, "B"]  # how long the prompt is
+    shared: int = struct.field(pytree_node=False, default=0)  # slots of the prompt
 
     @classmethod
     def empty(cls, batch: int, width: int, length: int) -> "Lanes":
-        """Return lanes with room for `length` positions."""
-        return cls(jnp.zeros((batch, width, length * width), bool))
+        """Return lanes with room for `length` positions, and no prompt."""
+        return cls(jnp.zeros((batch, width, length * width), bool), jnp.zeros(batch, jnp.int32))
 
     @property
     def length(self) -> int:
-        """Positions there is room for."""
-        return self.seen.shape[2] // self.seen.shape[1]
+        """Positions there is room for, the prompt apart."""
+        return (self.seen.shape[2] - self.shared) // self.seen.shape[1]
 
-    def fill(self, positions: Int[Array, "B T"]) -> tuple["Lanes", Int[Array, "B Q"], View]:
+    def prompt(
+        self, seg: Int[Array, "B P"], order: Order, rank: Int[Array, "B P"] | None = None
+    ) -> tuple["Lanes", Slots]:
+        """Put a prompt before empty lanes: return them with its slots, and its own view."""
+        batch, shared = seg.shape
+        new = ((0, 0), (0, 0), (shared, 0))
+        here = jnp.broadcast_to((seg > 0)[:, None], (*self.seen.shape[:2], shared))
+        seen = jnp.pad(self.seen, new).at[:, :, :shared].set(here)
+        lanes = Lanes(seen, (seg > 0).sum(1, dtype=jnp.int32), shared)
+        pos = jnp.broadcast_to(jnp.arange(shared)[None], (batch, shared))
+
+        def on_slots(x: Int[Array, "B P"]) -> Int[Array, "B C"]:
+            return jnp.pad(x, ((0, 0), (0, seen.shape[2] - shared)))
+
+        q_rank, k_rank = (None, None) if rank is None else (rank, on_slots(rank))
+        view = View(pos, on_slots(pos), seg, on_slots(seg), q_rank, k_rank, order=order)
+        return lanes, Slots(pos, view)
+
+    def fill(self, positions: Int[Array, "B T"], active: Bool[Array, "B"]) -> tuple["Lanes", Slots]:
         """Claim slots for T new tokens of each hypothesis, Q = W T in all, one after another.
 
-        Returns the new lanes, the slots, and the view of the new tokens on all slots.
+        Sentences that are not active claim none.
         """
         batch, width, count = self.seen.shape
-        slots = positions[:, None, :] * width + jnp.arange(width).reshape(1, width, 1)
+        own = positions[:, None, :] * width + jnp.arange(width).reshape(1, width, 1)
+        nowhere = jnp.where(active, 0, count).reshape(batch, 1, 1)
+        slots = self.shared + own + nowhere
         rows = jnp.arange(batch).reshape(batch, 1, 1)
         lanes = jnp.arange(width).reshape(1, width, 1)
         seen = self.seen.at[rows, lanes, slots].set(True)
         new = positions.shape[1]
         queries = (batch, width * new)
         visible = jnp.repeat(seen, new, axis=1)
-        q_pos = jnp.broadcast_to(positions[:, None, :], (batch, width, new)).reshape(queries)
-        k_pos = jnp.broadcast_to(jnp.arange(count)[None] // width, (batch, count))
-        return Lanes(seen), slots.reshape(queries), slot_view(visible, q_pos, k_pos)
+        q_pos = (self.start[:, None] + positions)[:, None, :]
+        q_pos = jnp.broadcast_to(q_pos, (batch, width, new)).reshape(queries)
+        view = slot_view(visible, q_pos, self._positions())
+        return replace(self, seen=seen), Slots(slots.reshape(queries), view)
+
+    def _positions(self) -> Int[Array, "B C"]:
+        """Return the position in the sentence that each slot holds."""
+        batch, width, count = self.seen.shape
+        own = self.start[:, None] + (jnp.arange(count - self.shared) // width)[None]
+        prompt = jnp.broadcast_to(jnp.arange(self.shared)[None], (batch, self.shared))
+        return jnp.concatenate([prompt, own], axis=1)
 
     def grow(self, length: int) -> "Lanes":
         """Return lanes with room for `length` positions."""
         new = (length - self.length) * self.seen.shape[1]
-        return Lanes(jnp.pad(self.seen, ((0, 0), (0, 0), (0, new))))
+        return replace(self, seen=jnp.pad(self.seen, ((0, 0), (0, 0), (0, new))))
 
     def reorder(self, parents: Int[Array, "B W"]) -> "Lanes":
         """Let hypothesis w continue hypothesis parents[w]."""
-        return Lanes(jnp.take_along_axis(self.seen, parents[:, :, None], axis=1))
+        return replace(self, seen=jnp.take_along_axis(self.seen, parents[:, :, None], axis=1))
 
     def rewind(self, position: Int[Array, "B"]) -> "Lanes":
-        """Forget everything from a position on."""
-        where = jnp.arange(self.seen.shape[2])[None] // self.seen.shape[1]
-        return Lanes(self.seen & (where < position[:, None])[:, None])
+        """Forget all tokens written from a position on; the prompt stays."""
+        written = (jnp.arange(self.seen.shape[2]) - self.shared) // self.seen.shape[1]
+        return replace(self, seen=self.seen & (written[None] < position[:, None])[:, None])

@@ -1,4 +1,4 @@
-"""Normalisation over d_model."""
+"""Normalisation over d_model. Statistics are taken at least in float32."""
 
 import flax.linen as nn
 import jax
@@ -9,10 +9,7 @@ from transformer_jax.nn.initializers import named
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016, arXiv:1607.06450).
-
-    Statistics are taken at least in float32.
-    """
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016, arXiv:1607.06450)."""
 
     epsilon: float
 
@@ -29,4 +26,21 @@ class LayerNorm(nn.Module):
         return (normal * scale + bias).astype(x.dtype)
 
 
-NORMS = {"layer_norm": LayerNorm}
+class RMSNorm(nn.Module):
+    """x / sqrt(mean of squares + epsilon) * scale (Zhang and Sennrich 2019, arXiv:1910.07467).
+
+    Rounded to the compute dtype once, after the scale, as `torch.nn.RMSNorm` does; Llama's and T5's
+    code round before it too.
+    """
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        scale = self.param("scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
+        wide = at_least_float32(x)
+        normal = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + self.epsilon)
+        return (normal * scale.reshape(1, 1, -1)).astype(x.dtype)
+
+
+NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}

@@ -1,14 +1,24 @@
-"""Who may look at whom: asked once, of positions and segments."""
+"""Who may look at whom: asked once, of segments and ranks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
 
 import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Int
 
+Order = Literal["all", "causal", "ranked"]
+
 
 @struct.dataclass
 class View:
     """Queries at [B T], keys at [B S]. A query sees the keys of its own segment; padding is 0.
+
+    Of these it sees, by `order`, all; those at its own position or before ("causal"); or those of
+    its own rank or below ("ranked"): all-to-all, causal, prefix and permuted masks are four rows of
+    ranks. A `window` leaves those less than so many positions away.
 
     In decoding, keys are cache slots shared by all hypotheses of a sentence; `visible` then says
     which query may see which slot, and stands in for the segments.
@@ -18,8 +28,17 @@ class View:
     k_pos: Int[Array, "B S"]
     q_seg: Int[Array, "B T"]
     k_seg: Int[Array, "B S"]
+    q_rank: Int[Array, "B T"] | None = None  # with order "ranked"
+    k_rank: Int[Array, "B S"] | None = None
     visible: Bool[Array, "B T S"] | None = None
-    causal: bool = struct.field(pytree_node=False, default=False)
+    order: Order = struct.field(pytree_node=False, default="all")
+    window: int | None = struct.field(pytree_node=False, default=None)
+    # Rows hold one segment each, from their start on, so that lengths say what masks would.
+    single: bool = struct.field(pytree_node=False, default=False)
+    # What a relative scheme does to queries and keys [B T N H] at the queries' positions, and what
+    # it adds to scores: a function of queries [B N T H], so that nothing is made in vain.
+    rotate: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
+    bias: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
 
     def mask(self) -> Bool[Array, "B 1 T S"]:
         """Return the mask, True where a query may look."""
@@ -27,24 +46,47 @@ class View:
             seen = (self.q_seg[:, :, None] == self.k_seg[:, None, :]) & (self.k_seg > 0)[:, None, :]
         else:
             seen = self.visible
-        if self.causal:
+        if self.order == "causal":
             seen = seen & (self.k_pos[:, None, :] <= self.q_pos[:, :, None])
+        elif self.order == "ranked":
+            assert self.q_rank is not None
+            assert self.k_rank is not None
+            seen = seen & (self.k_rank[:, None, :] <= self.q_rank[:, :, None])
+        if self.window is not None:
+            seen = seen & (jnp.abs(self.distance()) < self.window)
         return seen[:, None]
 
+    def distance(self) -> Int[Array, "B T S"]:
+        """Return how many positions each key stands before each query."""
+        return self.q_pos[:, :, None] - self.k_pos[:, None, :]
 
-def self_view(pos: Int[Array, "B T"], seg: Int[Array, "B T"], causal: bool) -> View:
+    def within(self, window: int | None) -> "View":
+        """Return the same view of what is less than `window` positions away."""
+        return replace(self, window=window)
+
+
+def self_view(
+    pos: Int[Array, "B T"],
+    seg: Int[Array, "B T"],
+    order: Order,
+    rank: Int[Array, "B T"] | None = None,
+    single: bool = False,
+) -> View:
     """Return the view of a sequence on itself."""
-    return View(pos, pos, seg, seg, causal=causal)
+    ranks = (rank, rank) if order == "ranked" else (None, None)
+    return View(pos, pos, seg, seg, *ranks, order=order, single=single)
 
 
 def cross_view(
     q_pos: Int[Array, "B T"], q_seg: Int[Array, "B T"],
     k_pos: Int[Array, "B S"], k_seg: Int[Array, "B S"],
+    single: bool = False,
 ) -> View:  # fmt: skip
     """Return the view of one sequence on another."""
-    return View(q_pos, k_pos, q_seg, k_seg)
+    return View(q_pos, k_pos, q_seg, k_seg, single=single)
 
 
 def slot_view(visible: Bool[Array, "B T C"], q_pos: Int[Array, "B T"], k_pos: Int[Array, "B C"]):
     """Return the causal view of new tokens on cache slots."""
-    return View(q_pos, k_pos, jnp.ones_like(q_pos), jnp.ones_like(k_pos), visible, causal=True)
+    ones = jnp.ones_like
+    return View(q_pos, k_pos, ones(q_pos), ones(k_pos), visible=visible, order="causal")

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.nn.embedding import Head
 
 # Target positions whose logits a device has in memory at a time: enough for fast products, few
 # enough for a processor's cache. An accelerator, which has no use for that, gets 512 MB of logits.
@@ -15,12 +16,13 @@ _LOGITS = 2**27
 
 
 class Sums(NamedTuple):
-    """Sums over the real target tokens of a batch; they add up over slices and devices."""
+    """Sums over the predicted tokens of a batch; they add up over slices and devices."""
 
-    loss: Float[Array, ""]  # smoothed cross-entropy, nats, and what R-Drop adds to it
-    nll: Float[Array, ""]  # cross-entropy without smoothing, nats
-    correct: Float[Array, ""]  # tokens whose logit is the greatest
-    tokens: Float[Array, ""]
+    loss: Float[Array, ""]  # weighted: smoothed cross-entropy, nats, and what R-Drop adds to it
+    nll: Float[Array, ""]  # weighted: cross-entropy without smoothing, nats
+    correct: Float[Array, ""]  # weighted: tokens whose logit is the greatest
+    tokens: Float[Array, ""]  # those whose weight is not 0
+    weight: Float[Array, ""]  # what makes means of the weighted sums
 
 
 def smoothing_weights(epsilon: float, vocab_size: int, smoothing: str) -> tuple[float, float]:
@@ -38,43 +40,43 @@ def smoothing_weights(epsilon: float, vocab_size: int, smoothing: str) -> tuple[
 def loss_sums(
     logits: Float[Array, "B T V"],
     targets: Int[Array, "B T"],
-    segments: Int[Array, "B T"],
+    weight: Float[Array, "B T"],
     epsilon: float,
     smoothing: str,
 ) -> Sums:
-    """Return the sums over positions whose segment is not 0: the plain form, for reference."""
+    """Return the sums over positions, by weight: the plain form, for reference."""
     gold, rest = smoothing_weights(epsilon, logits.shape[-1], smoothing)
-    return _sums(logits, targets, segments, _Weights(gold, rest))[0]
+    return _sums(logits, targets, weight, _Terms(gold, rest))[0]
 
 
 def fused_loss_sums(
     x: Float[Array, "B T D"],
-    table: Float[Array, "V D"],
+    head: Head,
     targets: Int[Array, "B T"],
-    segments: Int[Array, "B T"],
+    weight: Float[Array, "B T"],
     epsilon: float,
     smoothing: str,
     r_drop: float = 0.0,
 ) -> Sums:
-    """Return `loss_sums` of the logits x table^T, which never exist all at once.
+    """Return `loss_sums` of the logits of x, which never exist all at once.
 
     Their gradient, softmax - target distribution, is known as soon as they are; so, if it is
-    wanted, a chunk's logits turn into gradients of x and table on the spot: nothing is stored or
+    wanted, a chunk's logits turn into gradients of x and the head on the spot: nothing is stored or
     computed again for the way back. Products have the dtype of x, sums are at least float32.
 
     With r_drop, rows 2i and 2i+1 are two passes of one row through different dropout (R-Drop, Liang
     et al. 2021, arXiv:2106.14448). Sums are then means over the two passes, and the loss has
     r_drop / 2 x (KL(p, q) + KL(q, p)) / 2 besides: half the paper's loss, which counts both.
     """
-    gold, rest = smoothing_weights(epsilon, table.shape[0], smoothing)
+    gold, rest = smoothing_weights(epsilon, head.table.shape[0], smoothing)
     passes = 2 if r_drop else 1
-    x, targets, segments = (a.reshape(-1, passes, *a.shape[1:]) for a in (x, targets, segments))
-    sums = _fused(x, table, targets, segments, _Weights(gold, rest, r_drop))
+    x, targets, weight = (a.reshape(-1, passes, *a.shape[1:]) for a in (x, targets, weight))
+    sums = _fused(x, head, targets, weight, _Terms(gold, rest, r_drop))
     return jax.tree.map(lambda total: total / passes, sums)
 
 
-class _Weights(NamedTuple):
-    """Of the terms of the loss; see `smoothing_weights`."""
+class _Terms(NamedTuple):
+    """How much each term of the loss counts; see `smoothing_weights`."""
 
     gold: float
     rest: float
@@ -82,48 +84,51 @@ class _Weights(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _fused(x, table, targets, segments, weights: _Weights) -> Sums:
-    across = table.astype(x.dtype).T
+def _fused(x, head: Head, targets, weight, terms: _Terms) -> Sums:
+    across = head.table.astype(x.dtype).T
 
     def add(total: Sums, chunk: Any) -> tuple[Sums, None]:
-        x, targets, segments = chunk
-        sums, _ = _sums(_logits(x, across), targets, segments, weights)
+        x, targets, weight = chunk
+        sums, _ = _sums(_logits(x, across, head.bias), targets, weight, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
-    return jax.lax.scan(add, _zeros(x.dtype), _chunks(x, targets, segments, table.shape[0]))[0]
+    return jax.lax.scan(add, _zeros(x.dtype), _chunks(x, targets, weight, head.table.shape[0]))[0]
 
 
-def _forward(x, table, targets, segments, weights: _Weights):
-    down = table.astype(x.dtype)
+def _forward(x, head: Head, targets, weight, terms: _Terms):
+    down = head.table.astype(x.dtype)
     across = down.T
     wide = jnp.promote_types(x.dtype, jnp.float32)
 
     def add(total, chunk):
-        x, targets, segments = chunk
-        logits = _logits(x, across)
-        sums, log_sum = _sums(logits, targets, segments, weights)
+        x, targets, weight = chunk
+        logits = _logits(x, across, head.bias)
+        sums, log_sum = _sums(logits, targets, weight, terms)
         is_gold = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 3) == targets[..., None]
         p = jnp.exp(logits - log_sum[..., None])
-        slope = p - weights.rest - jnp.where(is_gold, weights.gold, 0)
-        if weights.r_drop:
-            slope += weights.r_drop * _symmetric_kl(logits, log_sum)[1]
-        slope = (slope * (segments > 0)[..., None]).astype(x.dtype)
+        slope = p - terms.rest - jnp.where(is_gold, terms.gold, 0)
+        if terms.r_drop:
+            slope += terms.r_drop * _symmetric_kl(logits, log_sum)[1]
+        slope = slope * weight[..., None].astype(slope.dtype)
+        dbias = None if head.bias is None else slope.sum((0, 1, 2))
+        slope = slope.astype(x.dtype)
         dx = jnp.einsum("BPTV,VD->BPTD", slope, down, preferred_element_type=wide)
         # [D V], not [V D]: the other way round the slopes would have to be transposed.
         da = jnp.einsum("BPTD,BPTV->DV", x, slope, preferred_element_type=wide)
-        return jax.tree.map(jnp.add, total, (sums, da)), dx
+        return jax.tree.map(jnp.add, total, (sums, da, dbias)), dx
 
-    chunks = _chunks(x, targets, segments, table.shape[0])
-    start = _zeros(x.dtype), jnp.zeros(across.shape, wide)
-    (sums, da), dx = jax.lax.scan(add, start, chunks)
+    chunks = _chunks(x, targets, weight, head.table.shape[0])
+    dbias = None if head.bias is None else jnp.zeros(head.bias.shape, wide)
+    start = _zeros(x.dtype), jnp.zeros(across.shape, wide), dbias
+    (sums, da, dbias), dx = jax.lax.scan(add, start, chunks)
     da = jax.lax.optimization_barrier(da)  # or a single chunk's product would be turned round too
-    return sums, (dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype), da.T.astype(table.dtype))
+    dx = dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype)
+    return sums, (dx, Head(da.T.astype(head.table.dtype), dbias))
 
 
-def _backward(weights, slopes, gradients: Sums):
-    dx, dtable = slopes
-    scale = gradients.loss
-    return dx * scale.astype(dx.dtype), dtable * scale.astype(dtable.dtype), None, None
+def _backward(terms, slopes, gradients: Sums):
+    dx, dhead = jax.tree.map(lambda slope: slope * gradients.loss.astype(slope.dtype), slopes)
+    return dx, dhead, None, None
 
 
 _fused.defvjp(_forward, _backward)
@@ -137,12 +142,13 @@ def _symmetric_kl(logits: Float[Array, "B 2 T V"], log_sum: Float[Array, "B 2 T"
     return kl.mean(1), (p * (off - kl[..., None]) + p - p[:, ::-1]) / 2
 
 
-def _logits(x, across):
+def _logits(x, across, bias):
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    return jnp.einsum("BPTD,DV->BPTV", x, across, preferred_element_type=wide)
+    logits = jnp.einsum("BPTD,DV->BPTV", x, across, preferred_element_type=wide)
+    return logits if bias is None else logits + bias.reshape(1, 1, 1, -1)
 
 
-def _chunks(x, targets, segments, vocab_size: int):
+def _chunks(x, targets, weight, vocab_size: int):
     """Cut the rows into equal chunks, each with as many rows of every device."""
     mesh = jax.sharding.get_abstract_mesh()
     devices = mesh.size // mesh.shape.get("tensor", 1) if mesh.shape else 1
@@ -156,24 +162,31 @@ def _chunks(x, targets, segments, vocab_size: int):
     def cut(array):
         return array.reshape(-1, count, *array.shape[1:]).swapaxes(0, 1)
 
-    return cut(x), cut(targets), cut(segments)
+    return cut(x), cut(targets), cut(weight)
 
 
 def _zeros(dtype) -> Sums:
     zero = jnp.zeros((), jnp.promote_types(dtype, jnp.float32))
-    return Sums(zero, zero, zero, zero)
+    return Sums(*[zero] * len(Sums._fields))
 
 
-def _sums(logits, targets, segments, weights: _Weights):
+def _sums(logits, targets, weight, terms: _Terms):
     """Return the sums, and the logarithm of the sum of exponentials, of the shape of `targets`."""
     greatest = jax.lax.stop_gradient(logits.max(-1))
     log_sum = greatest + jnp.log(jnp.exp(logits - greatest[..., None]).sum(-1))
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     nll = log_sum - chosen
-    loss = weights.gold * nll
-    loss += weights.rest * (logits.shape[-1] * log_sum - logits.sum(-1))
-    if weights.r_drop:
-        loss += weights.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None]
+    loss = terms.gold * nll
+    loss += terms.rest * (logits.shape[-1] * log_sum - logits.sum(-1))
+    if terms.r_drop:
+        loss += terms.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None]
     correct = (chosen >= greatest).astype(logits.dtype)  # cheaper than argmax
-    real = (segments > 0).astype(logits.dtype)
-    return Sums(*((real * term).sum() for term in (loss, nll, correct, real))), log_sum
+    weight = weight.astype(logits.dtype)
+    tokens = (weight != 0).astype(logits.dtype).sum()
+    return Sums(
+        loss=(weight * loss).sum(),
+        nll=(weight * nll).sum(),
+        correct=(weight * correct).sum(),
+        tokens=tokens,
+        weight=weight.sum(),
+    ), log_sum

@@ -8,11 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import Shape
+from transformer_jax.data.batching import Shape, blank
+from transformer_jax.data.objectives import Objective
 from transformer_jax.sharding.mesh import rows_over_data
 
 log = logging.getLogger("transformer_jax")
@@ -25,19 +26,19 @@ class StepPrograms:
     for its own program alone. The time and the memory of each are told.
     """
 
-    def __init__(self, step: Any, state: Any, mesh: Mesh, shapes: Iterable[Shape]) -> None:
+    def __init__(
+        self, step: Any, state: Any, objective: Objective, mesh: Mesh, shapes: Iterable[Shape]
+    ) -> None:
         """Begin to compile `step`, a functools.partial of a jitted function; `state` has the shapes
-        and shardings of every state to come."""
+        and shardings of every state to come, `objective` makes the batches."""
         self._pool = ThreadPoolExecutor(1, "compiler")
-        compiled = functools.partial(_compile, step, state, mesh)
-        self._programs: dict[Shape, Future] = {
-            shape: self._pool.submit(compiled, shape) for shape in shapes
-        }
+        self._programs: dict[Shape, Future] = {}
+        for shape in shapes:
+            batch = abstract_batch(objective, shape, mesh)
+            self._programs[shape] = self._pool.submit(_compile, step, state, batch, mesh)
 
     def __call__(self, state: Any, batch: Batch) -> Any:
-        rows, src_length = batch.src_ids.shape
-        shape = Shape(rows, src_length, batch.tgt_in.shape[1])
-        return self._programs[shape].result()(state, batch)
+        return self._programs[shape_of(batch)].result()(state, batch)
 
     def __enter__(self) -> "StepPrograms":
         return self
@@ -47,14 +48,18 @@ class StepPrograms:
         self._pool.shutdown(cancel_futures=True)
 
 
-def abstract_batch(shape: Shape, mesh: Mesh) -> Batch:
+def shape_of(batch: Batch) -> Shape:
+    """Return the shape of a batch."""
+    src, tgt = (np.zeros((0, 0)) if side is None else side.seg for side in batch[:2])
+    return Shape(max(len(src), len(tgt)), src.shape[1], tgt.shape[1])
+
+
+def abstract_batch(objective: Objective, shape: Shape, mesh: Mesh) -> Batch:
     """Return a batch without numbers, as it lies on a mesh."""
-    rows, *lengths = shape
-    sides: list[Any] = [
-        jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=rows_over_data(mesh))
-        for length in lengths
-    ]
-    return Batch(*sides[:1] * 3, *sides[1:] * 4)
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows_over_data(mesh)),
+        blank(objective, shape),
+    )
 
 
 def peak_bytes(program: Any) -> int:
@@ -64,10 +69,10 @@ def peak_bytes(program: Any) -> int:
     return held + memory.temp_size_in_bytes
 
 
-def _compile(step: Any, state: Any, mesh: Mesh, shape: Shape) -> Callable:
-    began = time.monotonic()
+def _compile(step: Any, state: Any, batch: Batch, mesh: Mesh) -> Callable:
+    began, shape = time.monotonic(), shape_of(batch)
     with jax.set_mesh(mesh):
-        program = step.func.lower(state, abstract_batch(shape, mesh), **step.keywords).compile()
+        program = step.func.lower(state, batch, **step.keywords).compile()
     log.info(
         "batches of %d x %d and %d: compiled in %.1f s, %.1f MB a device",
         *shape, time.monotonic() - began, peak_bytes(program) / 1e6,

@@ -12,7 +12,7 @@ from flax import struct
 from jax.sharding import Mesh
 
 from transformer_jax.models.build import init_params
-from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.model import Model
 from transformer_jax.sharding.rules import param_shardings
 
 
@@ -44,7 +44,7 @@ class TrainState:
 
 
 def init_state(
-    model: EncoderDecoder,
+    model: Model,
     tx: optax.GradientTransformation,
     seed: int,
     mesh: Mesh,
@@ -64,7 +64,7 @@ def init_state(
 
 
 def abstract_state(
-    model: EncoderDecoder, tx: optax.GradientTransformation, averaged: bool = False
+    model: Model, tx: optax.GradientTransformation, averaged: bool = False
 ) -> TrainState:
     """Return shapes and logical axes of a state, computing nothing."""
     return jax.eval_shape(functools.partial(_boxed, model, tx, averaged), _key(0))
@@ -82,7 +82,7 @@ def _key(seed: int) -> jax.Array:
 
 
 def _boxed(
-    model: EncoderDecoder, tx: optax.GradientTransformation, averaged: bool, key: jax.Array
+    model: Model, tx: optax.GradientTransformation, averaged: bool, key: jax.Array
 ) -> TrainState:
     params = init_params(model, key)
     zero = jnp.zeros((), jnp.int32)

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
 from transformer_jax.data.batch import Batch
-from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
@@ -29,31 +29,26 @@ class StepMetrics(NamedTuple):
     bad_steps: Any  # such updates in a row, this one included
 
 
-def batch_sums(
-    model: EncoderDecoder, config: TrainingConfig, params: Any, batch: Batch, key: Any
-) -> Sums:
+def batch_sums(model: Model, config: TrainingConfig, params: Any, batch: Batch, key: Any) -> Sums:
     """Return the loss sums of a batch; with a key, in training mode with dropout."""
-    train = key is not None
-    r_drop = (config.r_drop or 0.0) if train else 0.0
+    r_drop = 0.0 if key is None else config.r_drop or 0.0
     if r_drop:
         batch = jax.tree.map(lambda x: jnp.repeat(x, config.passes, axis=0), batch)
-    apply: Any = model.apply
     with active():
-        hidden, table = apply(
-            {"params": params},
-            batch.src_ids, batch.src_pos, batch.src_seg, batch.tgt_in, batch.tgt_pos, batch.tgt_seg,
-            train=train,
-            rngs={"dropout": key} if train else None,
-            method=EncoderDecoder.hidden_and_table,
-        )  # fmt: skip
-        targets, segments = jnp.asarray(batch.tgt_out), jnp.asarray(batch.tgt_seg)
-        return fused_loss_sums(
-            hidden, table, targets, segments, config.label_smoothing, config.smoothing, r_drop
-        )
+        outputs = model.outputs(params, batch, key)
+        sums = [
+            fused_loss_sums(
+                outputs[name].hidden, outputs[name].head,
+                jnp.asarray(labels), jnp.asarray(weight),
+                config.label_smoothing, config.smoothing, r_drop,
+            )
+            for name, (labels, weight) in batch.targets.items()
+        ]  # fmt: skip
+        return jax.tree.map(lambda *terms: sum(terms), *sums)
 
 
 def make_train_step(
-    model: EncoderDecoder, tx: optax.GradientTransformation, config: TrainingConfig, seed: Any
+    model: Model, tx: optax.GradientTransformation, config: TrainingConfig, seed: Any
 ) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function (state, batch) -> (state, metrics), to be jitted with donated state.
 
@@ -105,9 +100,7 @@ def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, on_every_device(mesh)))
 
 
-def make_validation_step(
-    model: EncoderDecoder, config: TrainingConfig
-) -> Callable[[Any, Batch], Sums]:
+def make_validation_step(model: Model, config: TrainingConfig) -> Callable[[Any, Batch], Sums]:
     """Return the function (params, batch) -> sums, without dropout."""
     return lambda params, batch: batch_sums(model, config, params, batch, None)
 
@@ -116,21 +109,22 @@ def _keeps_itself(part: Any) -> bool:
     return isinstance(part, AdamState)  # whose update was told whether the gradient is finite
 
 
-def _mean_loss(model: EncoderDecoder, config: TrainingConfig):
-    """Return the loss of (part of) a batch, over the number of target tokens, and its sums."""
+def _mean_loss(model: Model, config: TrainingConfig):
+    """Return the loss of (part of) a batch, over the weight of the whole, and its sums."""
 
-    def loss(params, batch, key, tokens):
+    def loss(params, batch, key, weight):
         sums = batch_sums(model, config, params, batch, key)
-        return sums.loss / tokens, sums
+        return sums.loss / weight, sums
 
     return loss
 
 
 def _accumulate(gradient, params, batch: Batch, key, slices: int):
     """Sum gradients over slices of the rows: the same batch in less memory."""
-    tokens = jnp.maximum((jnp.asarray(batch.tgt_seg) > 0).sum(dtype=jnp.float32), 1)
+    weights = (jnp.asarray(target.weight) for target in batch.targets.values())
+    weight = jnp.maximum(sum(weight.sum(dtype=jnp.float32) for weight in weights), 1)
     if slices == 1:
-        (_, sums), grads = gradient(params, batch, key, tokens)
+        (_, sums), grads = gradient(params, batch, key, weight)
         return grads, sums
     # Every slice takes rows from all over the batch, so each device keeps its own rows.
     parts = jax.tree.map(
@@ -139,10 +133,10 @@ def _accumulate(gradient, params, batch: Batch, key, slices: int):
 
     def add(total, item):
         part, number = item
-        (_, sums), grads = gradient(params, part, jax.random.fold_in(key, number), tokens)
+        (_, sums), grads = gradient(params, part, jax.random.fold_in(key, number), weight)
         return jax.tree.map(jnp.add, total, (grads, sums)), None
 
-    shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), key, tokens)
+    shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), key, weight)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[1], shapes[0][1]))
     (grads, sums), _ = jax.lax.scan(add, zeros, (parts, jnp.arange(slices)))
     return grads, sums

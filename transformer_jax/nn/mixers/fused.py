@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float
-from transformer_jax.nn.attention import dense
+from transformer_jax.nn.mixers import dense
 from transformer_jax.nn.view import View
 
 log = logging.getLogger("transformer_jax")
@@ -16,8 +16,8 @@ log = logging.getLogger("transformer_jax")
 
 def mix(
     q: Float[Array, "B N T H"],
-    k: Float[Array, "B N H S"],
-    v: Float[Array, "B N S Hv"],
+    k: Float[Array, "B K H S"],
+    v: Float[Array, "B K S Hv"],
     view: View,
     dropout: Callable[[Array], Array],
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
@@ -31,18 +31,48 @@ def mix(
     why = why_not_cudnn(q.shape[-1], q.dtype, _compute_capability())
     if why is not None:
         _warn(why)
-    queries = q.shape[2]
+    q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
+    fuse = functools.partial(
+        jax.nn.dot_product_attention, implementation="cudnn" if why is None else "xla"
+    )
+    fused = _by_lengths if _lengths_say_it(view) else _by_mask
+    return fused(fuse, q, k, v, view).swapaxes(1, 2), weights
+
+
+def _lengths_say_it(view: View) -> bool:
+    """Whether lengths, order and window describe the view, so that no mask [T S] is needed."""
+    return view.single and view.order != "ranked" and view.bias is None
+
+
+def _by_lengths(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Array:
+    """Call the kernel with how much of each row is real; queries beyond it see that too."""
+    lengths = jnp.maximum((view.k_seg > 0).sum(1, dtype=jnp.int32), 1)
+    window = None
+    if view.window is not None:
+        ahead = 0 if view.order == "causal" else view.window - 1
+        window = view.window - 1, ahead
+    return fuse(
+        q, k, v,
+        is_causal=view.order == "causal",
+        query_seq_lengths=jnp.full_like(lengths, q.shape[1]),
+        key_value_seq_lengths=lengths,
+        local_window_size=window,
+    )  # fmt: skip
+
+
+def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Array:
+    queries = q.shape[1]
     # With a mask, cuDNN's way back takes even lengths alone: one more position, which none sees.
-    q, k, v = _even(q, 2).swapaxes(1, 2), _even(k, 3).transpose(0, 3, 1, 2), _even(v, 2)
+    q, k, v = (_even(x, 1) for x in (q, k, v))
     mask = _even(_even(view.mask(), 2), 3)
     # A query that sees nothing sees everything: nobody reads what it gets, and of a row of nothing
     # but masked scores cuDNN's way back can make NaN, which spreads to every gradient
     # (https://github.com/pytorch/pytorch/issues/196678).
     mask |= ~mask.any(-1, keepdims=True)
-    mixed = jax.nn.dot_product_attention(
-        q, k, v.swapaxes(1, 2), mask=mask, implementation="cudnn" if why is None else "xla"
-    )
-    return mixed.swapaxes(1, 2)[:, :, :queries], weights
+    bias = None
+    if view.bias is not None:
+        bias = _even(_even(view.bias(q.swapaxes(1, 2)[:, :, :queries]), 2), 3).astype(q.dtype)
+    return fuse(q, k, v, mask=mask, bias=bias)[:, :queries]
 
 
 def _even(x: Array, axis: int) -> Array:

@@ -1,0 +1,206 @@
+"""What the models of this house share: a stack that writes, and how a search goes through it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax import struct
+
+from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.model import Output
+from transformer_jax.models.stack import Stack
+from transformer_jax.nn.cache import KeysValues, Lanes
+from transformer_jax.nn.dropout import Dropout
+from transformer_jax.nn.embedding import Embed, Head
+from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.view import Order, View, cross_view, self_view
+
+
+class Network(nn.Module):
+    """A Model whose `decoder` stack writes the target side: see `models.model.Model`.
+
+    `order` is what the objective promises of the target side's ranks; `single` that each row holds
+    one segment, from its start on.
+    """
+
+    config: ModelConfig
+    src_vocab_size: int
+    tgt_vocab_size: int
+    dtype: jnp.dtype = jnp.float32
+    order: Order = "causal"
+    single: bool = False
+
+    @nn.nowrap
+    def outputs(self, params: Any, batch: Batch, key: Array | None) -> dict[str, Output]:
+        """See Model."""
+        rngs = None if key is None else {"dropout": key}
+        apply: Any = self.apply
+        return apply({"params": params}, batch, key is not None, rngs=rngs)
+
+    @nn.nowrap
+    def stepper(self, params: Any) -> "NetworkStepper":
+        """See Model."""
+        return NetworkStepper(self, params)
+
+    def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"] | None:
+        """Return what the decoder's cross-attention looks at, the memory; None: there is none."""
+        raise NotImplementedError
+
+    def write(
+        self, side: Side, memory: Float[Array, "B S D"] | None, src: Side | None, train: bool
+    ) -> dict[str, Output]:
+        """Return what is predicted after each token of whole targets: teacher forcing."""
+        view = self_view(side.pos, side.seg, self.order, side.rank, self.single)
+        across = None
+        if src is not None:
+            across = cross_view(side.pos, side.seg, src.pos, src.seg, self.single)
+        x = self.embed_target(side.inputs, side.pos, side.inputs.shape[1], train)
+        x = self.decoder(x, view, train, memory, across)
+        return {"tokens": Output(x, self.head())}
+
+    def begin(self, batch: Batch, width: int, length: int) -> "DecodeState":
+        """Return the state behind the source and the prompt; see `Stepper.start`."""
+        memory = self.encode(batch.src, False)
+        memories: Sequence[KeysValues | None] = [None] * self.config.num_decoder_layers
+        if memory is not None:
+            memories = self.decoder.remember(memory)
+        side = batch.src if batch.tgt is None else batch.tgt
+        assert side is not None, "neither source nor prompt"
+        lanes = Lanes.empty(side.seg.shape[0], width, length)
+        src_seg = None if batch.src is None else jnp.asarray(batch.src.seg)
+        if batch.tgt is None:
+            return DecodeState(memories, src_seg, self.decoder.empty(lanes), lanes)
+        prompt = batch.tgt
+        lanes, slots = lanes.prompt(prompt.seg, self.order, prompt.rank)
+        x = self._embed_new(prompt.inputs, slots.view.q_pos, prompt.seg.shape[1])
+        across = _across(slots.view, src_seg)
+        everyone = jnp.ones(len(prompt.seg), bool)
+        caches = self.decoder.empty(lanes)
+        _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
+        return DecodeState(memories, src_seg, caches, lanes)
+
+    def extend(
+        self,
+        state: "DecodeState",
+        ids: Int[Array, "B W T"],
+        pos: Int[Array, "B T"],
+        active: Bool[Array, "B"],
+    ) -> tuple[Float[Array, "B W T V"], list[Array] | None, "DecodeState"]:
+        """Extend every hypothesis by T tokens; see `Stepper.step`."""
+        batch, width, new = ids.shape
+        lanes, slots = state.lanes.fill(pos, active)
+        limit = lanes.shared + lanes.length
+        x = self._embed_new(ids.reshape(batch, width * new), slots.view.q_pos, limit)
+        across = _across(slots.view, state.src_seg)
+        x, caches, weights = self.decoder.extend(
+            x, state.caches, slots, active, state.memories, across
+        )
+        logits = self.head().logits(x).reshape(batch, width, new, -1)
+        attention = None if across is None else weights
+        return logits, attention, replace(state, caches=caches, lanes=lanes)
+
+    def embed_target(
+        self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: int, train: bool
+    ) -> Float[Array, "B T D"]:
+        """Return the decoder's input; positions are below the static `limit`."""
+        return self.embedded(self.tgt_embedding, self.tgt_positions, ids, pos, limit, train)
+
+    def _embed_new(
+        self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: int
+    ) -> Float[Array, "B T D"]:
+        """Return the input of a search; what is beyond the limit is lost, but has an embedding."""
+        limit = min(limit, self.config.position_limit or limit)
+        return self.embed_target(ids, jnp.minimum(pos, limit - 1), limit, False)
+
+    def embedded(self, embedding: Any, positions: Any, ids: Any, pos: Any, limit: int, train: bool):
+        """Return embedded ids with what is added for their positions."""
+        x, vectors = embedding(ids), positions.embed(pos, limit)
+        return self.dropout(x if vectors is None else x + vectors.astype(x.dtype), train)
+
+    def head(self) -> Head:
+        """Return the pre-softmax map."""
+        return Head(self.output.table)
+
+    @nn.nowrap
+    def new_positions(self) -> nn.Module:
+        """Return the scheme that the config adds to inputs."""
+        return pick(POSITIONS, self.config.positions, "config.model.positions")(self.config)
+
+    @nn.nowrap
+    def new_embedding(self, size: int) -> Embed:
+        """Return a piece table."""
+        return Embed(size, self.config.d_model, self.dtype)
+
+    @nn.nowrap
+    def new_stack(self, num_layers: int, pattern: Sequence[str], cross: bool) -> Stack:
+        """Return layers."""
+        return Stack(self.config, self.dtype, num_layers, pattern, cross)
+
+    @nn.nowrap
+    def new_dropout(self) -> Dropout:
+        """Return the dropout of embeddings."""
+        return Dropout(self.config.dropout_rate)
+
+
+def _across(view: View, src_seg: Int[Array, "B S"] | None) -> View | None:
+    """Return the view of decoder queries on the source, if there is one."""
+    if src_seg is None:
+        return None
+    pos = jnp.broadcast_to(jnp.arange(src_seg.shape[1])[None], src_seg.shape)
+    return cross_view(view.q_pos, jnp.ones_like(view.q_pos), pos, src_seg)
+
+
+@struct.dataclass
+class DecodeState:
+    """What decoding carries from step to step."""
+
+    memories: Any  # one a layer: once a sentence, not a hypothesis
+    src_seg: Int[Array, "B S"] | None
+    caches: Any  # one a layer, each its mixer's own
+    lanes: Lanes
+
+
+class NetworkStepper:
+    """A Stepper: see `models.model.Stepper`."""
+
+    def __init__(self, model: Network, params: Any) -> None:
+        self._variables = {"params": params}
+        self._apply: Any = model.apply
+
+    def start(self, batch: Batch, width: int, length: int) -> DecodeState:
+        """See Stepper."""
+        return self._apply(self._variables, batch, width, length, method="begin")
+
+    def step(
+        self, state: DecodeState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
+        active: Bool[Array, "B"],
+    ) -> tuple[Float[Array, "B W T V"], list[Array] | None, DecodeState]:  # fmt: skip
+        """See Stepper."""
+        return self._apply(self._variables, state, tokens, positions, active, method="extend")
+
+    def reorder(self, state: DecodeState, parents: Int[Array, "B W"]) -> DecodeState:
+        """See Stepper."""
+        caches = [cache.reorder(parents) for cache in state.caches]
+        return replace(state, caches=caches, lanes=state.lanes.reorder(parents))
+
+    def rewind(self, state: DecodeState, position: Int[Array, "B"]) -> DecodeState:
+        """See Stepper."""
+        caches = [cache.rewind(position) for cache in state.caches]
+        return replace(state, caches=caches, lanes=state.lanes.rewind(position))
+
+    def grow(self, state: DecodeState, src_length: int, length: int) -> DecodeState:
+        """See Stepper."""
+        lanes, seg = state.lanes.grow(length), state.src_seg
+        if seg is not None:
+            seg = jnp.pad(seg, ((0, 0), (0, src_length - seg.shape[1])))
+        return DecodeState(
+            memories=[None if x is None else x.pad(src_length) for x in state.memories],
+            src_seg=seg,
+            caches=[cache.grow(lanes) for cache in state.caches],
+            lanes=lanes,
+        )

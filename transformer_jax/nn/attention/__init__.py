@@ -1,1 +1,0 @@
-"""Attention: projections to heads, and the mechanisms that mix values."""

@@ -1,0 +1,110 @@
+"""Multi-head attention (paper 3.2.2): project to heads, mix, join."""
+
+from dataclasses import replace
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Bool, Float
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.cache import KeysValues, Lanes, Slots
+from transformer_jax.nn.dropout import Dropout
+from transformer_jax.nn.linear import Project, project_together
+from transformer_jax.nn.mixers import dense, fused
+from transformer_jax.nn.view import View
+
+KERNELS = {"dense": dense.mix, "fused": fused.mix}
+
+
+class Attention(nn.Module):
+    """Projections to heads, a kernel between them, and the projection back: a Mixer.
+
+    It also serves as cross-attention: `recall` on what `remember` made of another sequence.
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        # One axis name where all heads are alike, so that q, k and v are one product.
+        kv = "heads" if c.kv_heads == c.num_heads else "kv_heads"
+        to_queries = (c.d_model,), (c.num_heads, c.key_size), ("embed", "heads", "head_dim")
+        to_keys = (c.d_model,), (c.kv_heads, c.key_size), ("embed", kv, "head_dim")
+        to_values = (c.d_model,), (c.kv_heads, c.value_size), ("embed", kv, "head_dim")
+        outward = (c.num_heads, c.value_size), (c.d_model,), ("heads", "head_dim", "embed")
+        self.query, self.key = Project(*to_queries, self.dtype), Project(*to_keys, self.dtype)
+        self.value, self.output = Project(*to_values, self.dtype), Project(*outward, self.dtype)
+        self.dropout = Dropout(c.attention_dropout_rate)
+
+    def mix(
+        self, x: Float[Array, "B T D"], view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+        """See Mixer."""
+        view = self._view(view)
+        q, past = self._queries_keys_values(x, view)
+        return self._gather(q, past, view, train)
+
+    def empty(self, lanes: Lanes) -> KeysValues:
+        """See Mixer."""
+        c, (batch, _, slots) = self.config, lanes.seen.shape
+        return KeysValues(
+            jnp.zeros((batch, c.kv_heads, c.key_size, slots), self.dtype),
+            jnp.zeros((batch, c.kv_heads, slots, c.value_size), self.dtype),
+        )
+
+    def extend(
+        self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]
+    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"], KeysValues]:
+        """See Mixer."""
+        view = self._view(slots.view)
+        q, new = self._queries_keys_values(x, view)
+        cache = cache.write(slots.number, new)  # nowhere, for sentences that are not active
+        mixed, weights = self._gather(q, cache, view, False)
+        return mixed, weights, cache
+
+    def remember(self, x: Float[Array, "B S D"]) -> KeysValues:
+        """Return the keys and values of another sequence, for cross-attention."""
+        return _keys_values(*project_together(x, [self.key, self.value]))
+
+    def recall(
+        self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+        """Return what x gathers from a memory, and the weights."""
+        return self._gather(_heads_first(self.query(x)), memory, view, train)
+
+    def _view(self, view: View) -> View:
+        return view
+
+    def _queries_keys_values(self, x: Array, view: View) -> tuple[Array, KeysValues]:
+        q, k, v = project_together(x, [self.query, self.key, self.value])
+        if view.rotate is not None:
+            q, k = view.rotate(q), view.rotate(k)
+        return _heads_first(q), _keys_values(k, v)
+
+    def _gather(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+        mix = pick(KERNELS, self.config.attention, "config.model.attention")
+        mixed, weights = mix(q, *memory, view, lambda w: self.dropout(w, train))
+        return self.output(mixed.swapaxes(1, 2)), weights
+
+
+class LocalAttention(Attention):
+    """Attention on positions less than `config.window` away (Beltagy et al. 2020)."""
+
+    def _view(self, view: View) -> View:
+        return replace(view, window=self.config.window)
+
+
+MIXERS = {"full": Attention, "local": LocalAttention}
+
+
+def _keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
+    return KeysValues(_heads_first(k).swapaxes(2, 3), _heads_first(v))
+
+
+def _heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:
+    x = nn.with_logical_constraint(x, ("batch", "length", "act_heads", "head_dim"))
+    return x.swapaxes(1, 2)

@@ -1,0 +1,35 @@
+"""Scaled dot-product attention over every pair (paper 3.2.1)."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.nn.view import View
+
+
+def mix(
+    q: Float[Array, "B N T H"],
+    k: Float[Array, "B K H S"],
+    v: Float[Array, "B K S Hv"],
+    view: View,
+    dropout: Callable[[Array], Array],
+) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
+    """Return softmax(q k / sqrt(H)) v and the weights. The softmax is at least float32.
+
+    Query head i uses head i // (N / K) of keys and values. A query that may look nowhere gets the
+    mean of all values rather than NaN; such rows are padding, and nothing reads them.
+    """
+    batch, heads, queries, size = q.shape
+    groups = batch, k.shape[1], heads // k.shape[1] * queries  # heads that share keys: more queries
+    wide = jnp.promote_types(q.dtype, jnp.float32)
+    scores = jnp.einsum(
+        "BNTH,BNHS->BNTS", q.reshape(*groups, size), k, preferred_element_type=wide
+    ).reshape(batch, heads, queries, -1)
+    scores = scores * size**-0.5
+    if view.bias is not None:
+        scores = scores + view.bias(q)
+    weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))
+    mixed = dropout(weights).astype(q.dtype).reshape(*groups, -1)
+    return jnp.einsum("BNTS,BNSH->BNTH", mixed, v).reshape(*q.shape[:3], -1), weights

@@ -1,0 +1,45 @@
+"""What a layer knows of any mixer."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.nn.cache import Lanes, Slots
+from transformer_jax.nn.view import View
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """What a mixer keeps of the past, per sentence and, where it must, per hypothesis: a pytree."""
+
+    def grow(self, lanes: Lanes) -> "Cache":
+        """Return the same with room for as many slots as the lanes have now."""
+
+    def reorder(self, parents: Int[Array, "B W"]) -> "Cache":
+        """Let hypothesis w continue hypothesis parents[w], unless the lanes say so already."""
+
+    def rewind(self, position: Int[Array, "B"]) -> "Cache":
+        """Forget what was written from a position on, unless the lanes say so already."""
+
+
+@runtime_checkable
+class Mixer(Protocol):
+    """Mixes values along a sequence: attention of any kind, or a recurrence.
+
+    Weights are attention [B N T S], or None where a mixer has none.
+    """
+
+    def mix(
+        self, x: Float[Array, "B T D"], view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], Array | None]:
+        """Return what whole sequences make of themselves, and the weights."""
+
+    def empty(self, lanes: Lanes) -> Cache:
+        """Return the memory of nothing."""
+
+    def extend(
+        self, x: Float[Array, "B Q D"], cache: Any, slots: Slots, active: Bool[Array, "B"]
+    ) -> tuple[Float[Array, "B Q D"], Array | None, Cache]:
+        """Return what new tokens make of themselves and the past, the weights, the new memory.
+
+        The memory of a sentence that is not active does not change.
+        """
