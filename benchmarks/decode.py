@@ -43,7 +43,6 @@ from transformer_jax.decoding.stream import Sentence, stream
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build, init_params
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 SIZES = {
@@ -86,7 +85,7 @@ def ours(task: Task, dtype: str = "float32") -> Engine:
         return run
 
     mesh = jax.sharding.Mesh(jax.devices(), "rows")
-    engine = Batches(BeamSearch(config), lambda p: EncoderDecoderStepper(model, p), mesh)
+    engine = Batches(BeamSearch(config), model.stepper, mesh)
     params = jax.device_put(task.params, jax.sharding.NamedSharding(mesh, jax.P()))
 
     def run_forced() -> int:

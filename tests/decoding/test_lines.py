@@ -11,7 +11,6 @@ from decoding.lines import BEAM, EXTRA, assert_same, parts
 from decoding.toy import Toy
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding import translate
 from transformer_jax.decoding.risk import RISKS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.errors import UserError
@@ -25,7 +24,7 @@ SAMPLING = DecodingConfig(search="sample", num_samples=6, temperature=0.5, max_e
 def toy(monkeypatch):
     """Let a toy stand in for every model."""
     size = parts()[2].tgt.size
-    monkeypatch.setattr(translate, "EncoderDecoderStepper", lambda *_: Toy(vocab=size))
+    monkeypatch.setattr(Network, "stepper", lambda *_: Toy(vocab=size))
 
 
 @functools.cache

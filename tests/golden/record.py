@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from flax.traverse_util import flatten_dict
-from oracle.batches import ONE_PER_ROW, make_batch
+from oracle.batches import ONE_PER_ROW, flat, make_batch
 from oracle.compare import EPSILON, shapes
 
 from transformer_jax.config import ModelConfig
@@ -68,7 +68,7 @@ def write_arrays() -> None:
         np.savez_compressed(
             HERE / f"{name}.npz",
             logits=logits,
-            **{f"batch/{field}": array for field, array in batch._asdict().items()},
+            **{f"batch/{field}": array for field, array in flat(batch).items()},
             **{f"losses/{smoothing}": loss for smoothing, loss in losses.items()},
             **{
                 f"tensors/{tensor}": np.stack([weight, gradients["tensor2tensor"][tensor]])

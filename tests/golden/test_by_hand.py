@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.nn.attention.dense import mix
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.mixers.dense import mix
 from transformer_jax.nn.norm import LayerNorm
 from transformer_jax.nn.positions import Sinusoidal, SinusoidalTensor2Tensor
 from transformer_jax.nn.view import self_view
@@ -36,7 +37,7 @@ def test_sinusoids():
             angle = positions[row][column] / 10000 ** (2 * i / d)
             expected[row, column, 2 * i] = math.sin(angle)
             expected[row, column, 2 * i + 1] = math.cos(angle)
-    same(Sinusoidal(d, 0).embed(jnp.asarray(positions), 31), expected)
+    same(Sinusoidal(ModelConfig(d_model=d, head_dim=2)).embed(jnp.asarray(positions), 31), expected)
 
 
 def test_sinusoids_of_tensor2tensor():
@@ -48,7 +49,8 @@ def test_sinusoids_of_tensor2tensor():
             angle = positions[row][column] / 10000 ** (i / (d // 2 - 1))
             expected[row, column, i] = math.sin(angle)
             expected[row, column, d // 2 + i] = math.cos(angle)
-    same(SinusoidalTensor2Tensor(d, 0).embed(jnp.asarray(positions), 31), expected)
+    scheme = SinusoidalTensor2Tensor(ModelConfig(d_model=d, head_dim=2))
+    same(scheme.embed(jnp.asarray(positions), 31), expected)
 
 
 def test_layer_norm():
@@ -80,7 +82,8 @@ def test_attention_of_one_head(causal):
         for j in seen:
             expected_weights[i, j] = powers[j] / sum(powers.values())
             expected[i] += expected_weights[i, j] * v[j]
-    view = self_view(jnp.asarray([pos]), jnp.asarray([seg]), causal)
+    order = "causal" if causal else "all"
+    view = self_view(jnp.asarray([pos]), jnp.asarray([seg]), order)
     heads = (jnp.asarray(x)[None, None] for x in (q, k.T, v))
     mixed, weights = mix(*heads, view, lambda weights: weights)
     same(mixed[0, 0, :5], expected)
@@ -92,6 +95,7 @@ def test_label_smoothing(smoothing):
     """The loss is the cross-entropy with an explicit distribution, its slope softmax minus that."""
     epsilon, vocab = 0.2, 5
     targets, segments = np.array([[4, 1, 3], [2, 0, 0]]), np.array([[1, 1, 2], [1, 0, 0]])
+    weight = (segments > 0).astype(np.float64)
     logits = RNG.normal(size=(2, 3, vocab))
     logits[0, 1, 1] = 9.0  # the only target that is the first choice
     logits[0, 0, 4] = logits[0, 2, 3] = logits[1, 0, 2] = -9.0
@@ -111,8 +115,8 @@ def test_label_smoothing(smoothing):
         same(gold * np.eye(vocab)[targets[place]] + rest, distribution)
 
     def sums(logits):
-        return loss_sums(logits, jnp.asarray(targets), jnp.asarray(segments), epsilon, smoothing)
+        return loss_sums(logits, jnp.asarray(targets), jnp.asarray(weight), epsilon, smoothing)
 
     actual = sums(jnp.asarray(logits))
-    same(jnp.stack(actual), [loss, nll, 1, 4])
+    same(jnp.stack(actual), [loss, nll, 1, 4, 4])
     same(jax.grad(lambda x: sums(x).loss)(jnp.asarray(logits)), slopes)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from golden.record import ARRAYS, HERE, VOCAB
+from oracle.batches import unflat
 from oracle.compare import Results, assert_same, ours, shapes
 from oracle.weights import TRANSFORMERS, from_torch
-
-from transformer_jax.data.batch import Batch
 
 
 @pytest.mark.parametrize("residual", sorted(ARRAYS))
@@ -23,7 +22,7 @@ def test_equals_the_recorded_arrays(residual):
         from_torch({name: pair[i] for name, pair in under("tensors/").items()}, tree, TRANSFORMERS)
         for i in range(2)
     )
-    mine = ours(ARRAYS[residual], (VOCAB, VOCAB), weights, Batch(**under("batch/")))
+    mine = ours(ARRAYS[residual], (VOCAB, VOCAB), weights, unflat(under("batch/")))
     theirs = Results(recorded["logits"], under("losses/"), {"tensor2tensor": gradients})
     assert mine.losses.keys() == theirs.losses.keys()
     assert_same(mine, theirs)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.nn.attention import dense, fused
+from transformer_jax.nn.mixers import dense, fused
 from transformer_jax.nn.view import cross_view, self_view
 
 RNG = np.random.default_rng(0)
@@ -19,7 +19,7 @@ Q_SEG = jnp.asarray([[1, 1, 1, 2, 2], [1, 1, 1, 1, 0]])
 K_SEG = jnp.asarray([[1, 1, 2, 2, 2, 2, 0], [1, 1, 1, 1, 1, 1, 1]])
 POS = jnp.asarray([[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]])
 VIEWS = {
-    "causal": (self_view(POS, Q_SEG, causal=True), K[..., :5], V[:, :, :5]),
+    "causal": (self_view(POS, Q_SEG, "causal"), K[..., :5], V[:, :, :5]),
     "across": (cross_view(POS, Q_SEG, jnp.zeros_like(K_SEG), K_SEG), K, V),
 }
 

@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.models.build import abstract_params, build
-from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.model import Model
 from transformer_jax.training.loss import loss_sums
 
 CONVENTIONS = "tensor2tensor", "uniform"
@@ -44,7 +44,7 @@ def ours(
         def both(params, batch):
             logits = apply(model, params, batch)
             sums = [
-                loss_sums(logits, batch.targets["tokens"].labels, batch.tgt.seg, EPSILON, smoothing)
+                loss_sums(logits, *batch.targets["tokens"], EPSILON, smoothing)
                 for smoothing in CONVENTIONS
             ]
             losses = jnp.stack([one.loss / one.tokens for one in sums])
@@ -76,12 +76,9 @@ def float32_logits(
     return np.asarray(logits)[batch.tgt.seg > 0]
 
 
-def apply(model: EncoderDecoder, params: Any, b: Batch) -> jax.Array:
-    """Return logits [B T V], as in training."""
-    return model.apply(
-        {"params": params}, b.src.inputs, b.src.pos, b.src.seg, b.tgt.inputs, b.tgt.pos, b.tgt.seg,
-        train=True,
-    )  # fmt: skip
+def apply(model: Model, params: Any, batch: Batch) -> jax.Array:
+    """Return logits [B T V]."""
+    return model.outputs(params, batch, None)["tokens"].logits()
 
 
 def as_tree(params: Mapping[str, np.ndarray], dtype: str) -> Any:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 import transformers
+from oracle.batches import flat
 from torch.nn import functional as F
 from transformers.models.fsmt import modeling_fsmt as fsmt
 from transformers.models.marian import modeling_marian as marian
@@ -170,7 +171,7 @@ def logits(model: torch.nn.Module, batch: Batch) -> np.ndarray:
 
 def _real(model, batch):
     """Return the logits and targets of real target tokens."""
-    fields = {name: torch.from_numpy(array).long() for name, array in batch._asdict().items()}
+    fields = {name: torch.from_numpy(array).long() for name, array in flat(batch).items()}
     real = fields["tgt_seg"] > 0
     return model(fields)[real], fields["tgt_out"][real]
 

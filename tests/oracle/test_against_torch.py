@@ -75,8 +75,10 @@ def test_float32_logits_of_the_base_model_equal_marians(peers):
 
 def test_position_tables_equal_those_of_transformers(peers):
     marian, fsmt = peers.position_tables(40, 24)
-    paper = Sinusoidal(24, 0).table(40)
+    paper = Sinusoidal(ModelConfig(d_model=24)).table(40)
     sines_first = np.concatenate([paper[:, 0::2], paper[:, 1::2]], 1)
     np.testing.assert_allclose(sines_first, marian, rtol=0, atol=1e-7)  # rounded to float32
     # Computed in float32: angles up to 40 are rounded to 2e-6 before the sine is taken.
-    np.testing.assert_allclose(SinusoidalTensor2Tensor(24, 0).table(40), fsmt, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        SinusoidalTensor2Tensor(ModelConfig(d_model=24)).table(40), fsmt, rtol=0, atol=1e-5
+    )

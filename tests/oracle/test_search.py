@@ -14,7 +14,6 @@ from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.search import NEVER, NOTHING, Demand, complete
 from transformer_jax.decoding.walk import Walk
 from transformer_jax.models.build import build
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS, UNK
 
 pytestmark = pytest.mark.oracle
@@ -86,7 +85,7 @@ def found_by_theirs(seed: int, config: DecodingConfig, options):
 def found_by_ours(seed: int, config: DecodingConfig, forbidden, least: int):
     with jax.enable_x64(True):
         model = build(MODEL, VOCAB, VOCAB, dtype="float64")
-        stepper = EncoderDecoderStepper(model, as_tree(parts(seed)[1], "float64"))
+        stepper = model.stepper(as_tree(parts(seed)[1], "float64"))
         search = Walk(config, forbidden=forbidden)
         if config.beam_size > 1:
             search = BeamSearch(config, config.beam_size, forbidden)

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from transformer_jax.nn.embedding import Head
 from transformer_jax.training import loss
 from transformer_jax.training.loss import fused_loss_sums, loss_sums
 
@@ -15,6 +16,7 @@ X = jnp.asarray(RNG.normal(size=(ROWS, LENGTH, WIDTH)), jnp.float32)
 TABLE = jnp.asarray(RNG.normal(size=(VOCAB, WIDTH)), jnp.float32)
 TARGETS = jnp.asarray(RNG.integers(0, VOCAB, (ROWS, LENGTH)), jnp.int32)
 SEGMENTS = jnp.asarray(np.arange(LENGTH) < np.array([[5], [3], [0], [1], [4], [2]]), jnp.int32)
+WEIGHT = (SEGMENTS > 0).astype(jnp.float32)
 SMOOTHINGS = ("tensor2tensor", "uniform")
 
 
@@ -35,8 +37,8 @@ def test_sums_are_those_of_optax(smoothing):
     plain = optax.softmax_cross_entropy_with_integer_labels(logits, TARGETS)
     right = logits.argmax(-1) == TARGETS
     expected = [np.asarray(term)[real].sum() for term in (smoothed, plain, right)]
-    found = loss_sums(logits, TARGETS, SEGMENTS, EPSILON, smoothing)
-    np.testing.assert_allclose(found, [*expected, 15], rtol=1e-6)
+    found = loss_sums(logits, TARGETS, WEIGHT, EPSILON, smoothing)
+    np.testing.assert_allclose(found, [*expected, 15, 15], rtol=1e-6)
 
 
 @pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
@@ -46,7 +48,7 @@ def test_fused_is_plain(smoothing, positions, monkeypatch):
     monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1, 3 and 6 chunks
 
     def fused(x, table):
-        sums = fused_loss_sums(x, table, TARGETS, SEGMENTS, EPSILON, smoothing)
+        sums = fused_loss_sums(x, Head(table), TARGETS, WEIGHT, EPSILON, smoothing)
         return 2 * sums.loss, sums
 
     def plain(x, table):
@@ -54,7 +56,7 @@ def test_fused_is_plain(smoothing, positions, monkeypatch):
         real = SEGMENTS > 0
         total = -(distribution(smoothing) * logs).sum(-1)
         return 2 * jnp.where(real, total, 0).sum(), loss_sums(
-            x @ table.T, TARGETS, SEGMENTS, EPSILON, smoothing
+            x @ table.T, TARGETS, WEIGHT, EPSILON, smoothing
         )
 
     (ours, our_sums), our_slopes = jax.value_and_grad(fused, (0, 1), has_aux=True)(X, TABLE)
@@ -71,19 +73,19 @@ def test_r_drop_is_the_formula(positions, monkeypatch):
     """Means over two passes, and alpha / 2 of the mean of the two divergences, as jax has them."""
     monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1 and 3 chunks
     alpha = 3.0
-    targets, segments = (jnp.repeat(a[::2], 2, axis=0) for a in (TARGETS, SEGMENTS))
+    targets, weight = (jnp.repeat(a[::2], 2, axis=0) for a in (TARGETS, WEIGHT))
 
     def fused(x, table):
-        sums = fused_loss_sums(x, table, targets, segments, EPSILON, "uniform", alpha)
+        sums = fused_loss_sums(x, Head(table), targets, weight, EPSILON, "uniform", alpha)
         return 2 * sums.loss, sums
 
     def plain(x, table):
         logits = x @ table.T
-        sums = loss_sums(logits, targets, segments, EPSILON, "uniform")
+        sums = loss_sums(logits, targets, weight, EPSILON, "uniform")
         logs = jax.nn.log_softmax(logits)
         one, other = logs[::2], logs[1::2]
         both = optax.kl_divergence(one, jnp.exp(other)) + optax.kl_divergence(other, jnp.exp(one))
-        added = alpha / 2 * jnp.where(segments[::2] > 0, both / 2, 0).sum()
+        added = alpha / 2 * jnp.where(weight[::2] > 0, both / 2, 0).sum()
         sums = jax.tree.map(lambda total: total / 2, sums)
         return 2 * (sums.loss + added), sums._replace(loss=sums.loss + added)
 
@@ -104,7 +106,7 @@ def test_chunks_are_as_large_as_the_platform_likes(platform, chunks, monkeypatch
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     monkeypatch.setattr(loss, "_POSITIONS", LENGTH)
     monkeypatch.setattr(loss, "_LOGITS", 2 * LENGTH * VOCAB)
-    x, targets, _ = loss._chunks(X, TARGETS, SEGMENTS, VOCAB)
+    x, targets, _ = loss._chunks(X, TARGETS, WEIGHT, VOCAB)
     assert x.shape[:2] == targets.shape[:2] == chunks
     assert sorted(targets.reshape(ROWS, LENGTH).tolist()) == sorted(TARGETS.tolist())
 
@@ -120,7 +122,9 @@ def test_operands_of_bfloat16(positions, monkeypatch):
     targets = jnp.asarray(rng.integers(0, 1000, (32, 32)), jnp.int32)
 
     def total(x, table):
-        return fused_loss_sums(x, table, targets, jnp.ones_like(targets), 0.1, "uniform").loss
+        return fused_loss_sums(
+            x, Head(table), targets, jnp.ones(targets.shape), 0.1, "uniform"
+        ).loss
 
     slopes = jax.jit(jax.value_and_grad(total, (0, 1)))
     found, (dx, dtable) = slopes(x, table)
