@@ -43,8 +43,11 @@ def config_file(tmp_path):
     def write(*lines: str, signature: str = "get_config()") -> str:
         path = tmp_path / "mine.py"
         body = "".join(f"    {line}\n" for line in ("c = door(Experiment())", *lines, "return c"))
-        head = "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n\n\n"
-        path.write_text(f"{head}def {signature}:\n{body}")
+        imports = (
+            "from transformer_jax.config import Experiment\n"
+            "from transformer_jax.door import door\n"
+        )
+        path.write_text(f"{imports}\n\ndef {signature}:\n{body}")
         return str(path)
 
     return write
@@ -167,7 +170,8 @@ def test_a_file_that_is_not_there_and_nothing_near_it(tmp_path, monkeypatch):
 )
 def test_a_mistake_in_a_file_is_told_with_its_line(config_file, line, message):
     path = config_file(line)
-    assert refusal(path).startswith(f"{path}:6: {line}: ")
+    number = Path(path).read_text().splitlines().index(f"    {line}") + 1
+    assert refusal(path).startswith(f"{path}:{number}: {line}: ")
     assert message in refusal(path)
 
 
