@@ -44,8 +44,7 @@ def config_file(tmp_path):
         path = tmp_path / "mine.py"
         body = "".join(f"    {line}\n" for line in ("c = door(Experiment())", *lines, "return c"))
         imports = (
-            "from transformer_jax.config import Experiment\n"
-            "from transformer_jax.door import door\n"
+            "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n"
         )
         path.write_text(f"{imports}\n\ndef {signature}:\n{body}")
         return str(path)
