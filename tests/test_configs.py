@@ -24,9 +24,16 @@ def commands(path: Path) -> list[str]:
     return [line.split("  ")[0] for line in re.findall(r"^ *(python train\.py .*)", text, re.M)]
 
 
+def readme_commands() -> list[str]:
+    """Return the train.py commands of README.md that name a file, on one line each."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    return re.findall(r"^ {4}(python train\.py --config=configs/.*)", text, re.M)
+
+
 def read(*argv: str) -> tuple[str | None, list[tuple[str, str]]]:
     parser = Parser("a test")
     parser.add_argument("--config")
+    parser.add_argument("--workdir")
     known, overrides = parser.read(argv)
     return known.config, overrides
 
@@ -79,6 +86,12 @@ def test_every_experiment_opens_with_its_command(path):
 @pytest.mark.parametrize("command", [c for path in FILES for c in commands(path)])
 def test_every_command_in_a_docstring_parses(command, at_root):
     parse(load_config(*read(*shlex.split(command)[2:])))
+
+
+def test_every_command_of_the_readme_parses(at_root):
+    assert any("config.data.test=" in command for command in readme_commands())
+    for command in readme_commands():
+        parse(load_config(*read(*shlex.split(command)[2:])))
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
