@@ -185,7 +185,8 @@ def _describe(kind: Any) -> str:
 def _checked(path: str, value: Any, kind: Any) -> Any:
     """Return `value` as `kind`, whole numbers widened to float and lists to tuples."""
     if isinstance(value, int) and value.bit_length() > 63:  # too long to show, or for a float
-        raise UserError(f"{path}: has {value.bit_length()} bits; must be a number of at most 63")
+        digits = int(value.bit_length() * math.log10(2)) + 1
+        raise UserError(f"{path}: a number of about {digits} digits, more than any field takes")
     wrong = UserError(f"{path}={value!r}: must be {_describe(kind)}")
     if isinstance(kind, types.UnionType):
         return None if value is None else _checked(path, value, _without_none(kind))
