@@ -42,10 +42,20 @@ SPECIAL = {
     "training.accumulation_steps": 4,
     "data.tokens_per_batch": 1 << 14,
     "profile.steps": (10, 15),
+    "model.num_kv_heads": 2,
+    "model.rope_theta": 500.0,
+    "model.encoder_pattern": ("local", "full"),
+    "model.decoder_pattern": ("local",),
 }
 NEEDS = {
     "tokenizer.joint": {"model.tied_embeddings": "decoder"},
     "optimizer.schedule": {"optimizer.learning_rate": 0.001},
+    "model.architecture": {"model.num_encoder_layers": 6},
+    "model.encoder_pattern": {"model.window": 3},
+    "model.decoder_pattern": {"model.window": 3},
+    "model.window": {"model.decoder_pattern": ("local",)},
+    "model.rope_theta": {"model.relative_positions": "rope"},
+    "model.rope_fraction": {"model.relative_positions": "rope"},
 }
 
 
@@ -122,7 +132,9 @@ def test_every_field_goes_round(path):
 
 
 @pytest.mark.parametrize(
-    "path", [p for p, kind in FIELDS.items() if isinstance(kind, types.UnionType)]
+    "path",
+    # A window is there if and only if local layers are.
+    [p for p, k in FIELDS.items() if isinstance(k, types.UnionType) and p != "model.window"],
 )
 def test_none_can_be_given_and_taken_back(path):
     for text in ("None", "none"):
@@ -290,7 +302,11 @@ def test_a_wrong_element_is_refused_with_its_index(path, value, where):
         ("model.head_dim", "x", "must be a whole number"),
         ("optimizer.epsilon", "small", "must be a number"),
         ("tokenizer.joint", "yes", "must be True or False"),
-        ("model.norm", "layernorm", "must be one of 'layer_norm' (did you mean 'layer_norm'?)"),
+        (
+            "model.norm",
+            "layernorm",
+            "must be one of 'layer_norm', 'rms_norm' (did you mean 'layer_norm'?)",
+        ),
     ],
 )
 def test_command_line_text_of_a_wrong_type(path, text, must):
@@ -325,6 +341,9 @@ def test_numbers_are_finite(text):
         ("model.max_positions", 1, 0),
         ("model.num_encoder_layers", 1, 0),
         ("model.num_decoder_layers", 1, 0),
+        ("model.norm_epsilon", 1e-12, 0.0),
+        ("model.norm_epsilon", 1.0, 1.1),
+        ("model.d_ff", 2**20, 2**20 + 1),
         ("model.dropout_rate", 0.0, -0.1),
         ("model.dropout_rate", 0.99, 1.0),
         ("model.attention_dropout_rate", 0.99, 1.0),
@@ -350,8 +369,10 @@ def test_numbers_are_finite(text):
         ("optimizer.warmup_steps", 1, 0),
         ("optimizer.clip_norm", 1e-30, 0.0),
         ("optimizer.weight_decay", 0.0, -0.1),
+        ("optimizer.weight_decay", 10.0, 20_000.0),
         ("training.loss_spike", 1.01, 1.0),
         ("training.steps", 1, 0),
+        ("training.steps", 10**9, 3 * 10**9),  # counted in 32 bits
         ("training.max_minutes", 0.1, 0.0),
         ("training.label_smoothing", 0.0, 1.0),
         ("training.accumulation_steps", 1, 0),
@@ -365,9 +386,12 @@ def test_numbers_are_finite(text):
         ("evaluation.every_steps", 1000, 0),
         ("evaluation.bleu_sentences", 1, -1),
         ("evaluation.checkpoint", "average:5", "average:0"),
+        ("evaluation.checkpoint", "12", "9" * 5000),
+        ("evaluation.checkpoint", "average:1", "average:" + "9" * 5000),
         ("decoding.beam_size", 1, 0),
         ("decoding.alpha", 0.0, -0.1),
         ("decoding.tokens_per_batch", 1, 0),
+        ("decoding.max_extra_length", 10_000, 10**10),
         ("mesh.data", -1, 0),
         ("mesh.data", 1, -2),
         ("mesh.fsdp", 1, 0),
@@ -384,9 +408,62 @@ def test_the_last_good_value_and_the_first_bad_one(path, good, bad):
     assert message.startswith(f"config.{path}={shown!r}: ")
 
 
+WIDE = {"seed", "decoding.seed", "data.max_number"}  # these need more than 31 bits
+NUMBERS = {
+    path: float if base_kind(kind) is float else int
+    for path, kind in FIELDS.items()
+    if base_kind(kind) in (int, float, tuple[int, ...])
+}
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+def test_every_number_has_bounds_on_both_sides(path):
+    """A new field is no exception: arrays, 32-bit counters and memory have their limits."""
+    bad = [-0.5, 1e30] if NUMBERS[path] is float else [-2, 2**62 if path in WIDE else 2**31 - 1]
+    for value in bad:
+        several = isinstance(another(path), tuple)
+        message = refusal({path: [*another(path)[:-1], value] if several else value})
+        assert message.startswith(f"config.{path}=")
+
+
+@pytest.mark.parametrize("path", ["model.d_ff", "optimizer.epsilon", "seed"])
+@pytest.mark.parametrize("value", [10**30, -(10**400), 10**5000], ids=["30", "-400", "5000"])
+def test_numbers_that_no_machine_holds(path, value):
+    values = plain({path: value})
+    with pytest.raises(UserError, match=rf"^config\.{path}: a number of about \d+ digits"):
+        parse(values)
+
+
+@pytest.mark.parametrize("text", ["[", '{"model": ', '{"seed": ['])
+def test_a_deeply_nested_config_json(text):
+    closing = {"[": "]", "{": "}"}
+    end = "".join(closing[c] for c in reversed(text) if c in closing)
+    for depth in (1000, 100_000):
+        with pytest.raises(UserError) as caught:
+            from_json(text * depth + "0" + end * depth)
+        assert "\n" not in str(caught.value)
+
+
+def test_all_outputs_of_a_sentence_can_be_held():
+    """Many samples of short sentences are fine, of long ones too much."""
+    many = dataclasses.replace(Experiment().decoding, search="sample", num_samples=1000)
+    many.check_fits(200)
+    many.check_fits(5000, most=200)  # the model stops there
+    with pytest.raises(UserError, match=r"^num_samples=1000: that many outputs of up to 1050 "):
+        many.check_fits(1000)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({"decoding.beam_size": 1000, "decoding.max_extra_length": 10_000},
+         ["config.decoding.beam_size=1000", "262144", "max_extra_length=10000"]),
+        ({"model.d_ff": 2**20, "model.d_model": 2**12},
+         ["config.model.d_ff=1048576", "d_model=4096", "2147483648"]),
+        ({"model.num_heads": 2**12, "model.head_dim": 2**12},
+         ["config.model.num_heads=4096", "d_model=512"]),
+        ({"model.d_model": 2**14, "tokenizer.vocab_size": 2**20},
+         ["config.model.d_model=16384", "tokenizer.vocab_size=1048576"]),
         ({"mesh.fsdp": -1}, ["config.mesh.data=-1", "fsdp=-1", "only one"]),
         ({"model.attention": "fused", "model.attention_dropout_rate": 0.1},
          ["config.model.attention_dropout_rate=0.1", "attention='fused'", "'dense'"]),

@@ -24,9 +24,16 @@ def commands(path: Path) -> list[str]:
     return [line.split("  ")[0] for line in re.findall(r"^ *(python train\.py .*)", text, re.M)]
 
 
+def readme_commands() -> list[str]:
+    """Return the train.py commands of README.md that name a file, on one line each."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    return re.findall(r"^ {4}(python train\.py --config=configs/.*)", text, re.M)
+
+
 def read(*argv: str) -> tuple[str | None, list[tuple[str, str]]]:
     parser = Parser("a test")
     parser.add_argument("--config")
+    parser.add_argument("--workdir")
     known, overrides = parser.read(argv)
     return known.config, overrides
 
@@ -43,8 +50,10 @@ def config_file(tmp_path):
     def write(*lines: str, signature: str = "get_config()") -> str:
         path = tmp_path / "mine.py"
         body = "".join(f"    {line}\n" for line in ("c = door(Experiment())", *lines, "return c"))
-        head = "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n\n\n"
-        path.write_text(f"{head}def {signature}:\n{body}")
+        imports = (
+            "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n"
+        )
+        path.write_text(f"{imports}\n\ndef {signature}:\n{body}")
         return str(path)
 
     return write
@@ -77,6 +86,12 @@ def test_every_experiment_opens_with_its_command(path):
 @pytest.mark.parametrize("command", [c for path in FILES for c in commands(path)])
 def test_every_command_in_a_docstring_parses(command, at_root):
     parse(load_config(*read(*shlex.split(command)[2:])))
+
+
+def test_every_command_of_the_readme_parses(at_root):
+    assert any("config.data.test=" in command for command in readme_commands())
+    for command in readme_commands():
+        parse(load_config(*read(*shlex.split(command)[2:])))
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -167,7 +182,8 @@ def test_a_file_that_is_not_there_and_nothing_near_it(tmp_path, monkeypatch):
 )
 def test_a_mistake_in_a_file_is_told_with_its_line(config_file, line, message):
     path = config_file(line)
-    assert refusal(path).startswith(f"{path}:6: {line}: ")
+    number = Path(path).read_text().splitlines().index(f"    {line}") + 1
+    assert refusal(path).startswith(f"{path}:{number}: {line}: ")
     assert message in refusal(path)
 
 

@@ -16,13 +16,33 @@ def _check(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
-def _rate(name: str, value: float) -> None:
-    _check(0.0 <= value < 1.0, f"{name}={value}: must be at least 0 and below 1")
+# Every number has bounds on both sides, and a test holds every field to that. They leave room for
+# whatever makes sense, and keep slips of the hand from the memory and the integers of the machine.
+_STEPS = 10**9  # steps are counted in 32 bits
+_SIZE = 2**20  # of one axis of an array
+_ELEMENTS = 2**31  # of one matrix; 8 GiB
+_HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
 
 
-def _at_least(bound: int, **values: float | None) -> None:
+def _rate(**values: float | None) -> None:
     for name, value in values.items():
-        _check(value is None or value >= bound, f"{name}={value}: must be at least {bound}")
+        _check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
+
+
+def _within(low: float, high: float, **values: float | None) -> None:
+    for name, value in values.items():
+        _check(
+            value is None or low <= value <= high,
+            f"{name}={value}: must be at least {low} and at most {high}",
+        )
+
+
+def _above(low: float, high: float, otherwise: str = "", **values: float | None) -> None:
+    for name, value in values.items():
+        _check(
+            value is None or low < value <= high,
+            f"{name}={value}: must be above {low} and at most {high}{otherwise}",
+        )
 
 
 @dataclass(frozen=True)
@@ -78,16 +98,20 @@ class ModelConfig:
     remat: Literal["none", "dots", "full"] = "none"
 
     def __post_init__(self) -> None:
-        _at_least(1, d_model=self.d_model, d_ff=self.d_ff, num_heads=self.num_heads)
-        _at_least(1, head_dim=self.head_dim, v_head_dim=self.v_head_dim)
-        _at_least(1, max_positions=self.max_positions)
-        _at_least(1, num_encoder_layers=self.num_encoder_layers)
-        _at_least(1, num_decoder_layers=self.num_decoder_layers)
+        _within(1, _SIZE, d_model=self.d_model, d_ff=self.d_ff, num_heads=self.num_heads)
+        _within(1, _SIZE, head_dim=self.head_dim, v_head_dim=self.v_head_dim)
+        _within(1, _SIZE, max_positions=self.max_positions)
+        _within(1, 1000, num_encoder_layers=self.num_encoder_layers)
+        _within(1, 1000, num_decoder_layers=self.num_decoder_layers)
+        _rate(dropout_rate=self.dropout_rate, attention_dropout_rate=self.attention_dropout_rate)
+        _rate(activation_dropout_rate=self.activation_dropout_rate)
+        _above(0, 1, norm_epsilon=self.norm_epsilon)
+        _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
+        _above(1, 1e9, rope_theta=self.rope_theta)
+        _above(0, 1, rope_fraction=self.rope_fraction)
         _check_heads(self)
         _check_patterns(self)
         _check_rope(self)
-        for name in ("dropout_rate", "attention_dropout_rate", "activation_dropout_rate"):
-            _rate(name, getattr(self, name))
         _check(
             self.head_dim is not None or self.d_model % self.num_heads == 0,
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
@@ -98,6 +122,13 @@ class ModelConfig:
             f"d_model={self.d_model} is odd, which positions={self.positions!r} cannot be: "
             "choose an even d_model or positions='learned'",
         )
+        for name in ("d_ff", "num_heads"):
+            width = self.d_ff if name == "d_ff" else self.num_heads * self.key_size
+            _check(
+                self.d_model * width <= _ELEMENTS,
+                f"{name}={getattr(self, name)}: a matrix of d_model={self.d_model} x {width} is "
+                f"more than {_ELEMENTS} numbers; lower them",
+            )
         if self.attention == "fused":
             _check(
                 self.attention_dropout_rate == 0,
@@ -138,8 +169,7 @@ class ModelConfig:
 
 def _check_heads(model: ModelConfig) -> None:
     _check(
-        model.num_kv_heads is None
-        or (model.num_kv_heads >= 1 and model.num_heads % model.num_kv_heads == 0),
+        model.num_heads % model.kv_heads == 0,
         f"num_kv_heads={model.num_kv_heads}: must divide num_heads={model.num_heads}",
     )
 
@@ -159,7 +189,6 @@ def _check_patterns(model: ModelConfig) -> None:
         f"window={model.window}: is the size of what 'local' layers of encoder_pattern and "
         "decoder_pattern see; set it if and only if one of them names such a layer",
     )
-    _at_least(1, window=model.window)
     if model.architecture == "decoder":
         for name in ("num_encoder_layers", "encoder_pattern"):
             default = ModelConfig.__dataclass_fields__[name].default
@@ -172,17 +201,12 @@ def _check_patterns(model: ModelConfig) -> None:
 
 def _check_rope(model: ModelConfig) -> None:
     if model.relative_positions.startswith("rope"):
-        _check(
-            0 < model.rope_fraction <= 1,
-            f"rope_fraction={model.rope_fraction}: must lie above 0 and at most at 1",
-        )
         channels = model.rotated_channels
         _check(
             channels >= 2 and channels % 2 == 0,
             f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
             "of a head; must be an even number, at least 2",
         )
-        _check(model.rope_theta > 1, f"rope_theta={model.rope_theta}: must be above 1")
         return
     for name in ("rope_theta", "rope_fraction"):
         default = ModelConfig.__dataclass_fields__[name].default
@@ -216,7 +240,8 @@ class TokenizerConfig:
             0.9 <= self.character_coverage <= 1.0,
             f"character_coverage={self.character_coverage}: must lie between 0.9 and 1",
         )
-        _at_least(101, max_lines=self.max_lines)  # SentencePiece's own bound
+        _within(floor, _SIZE, vocab_size=self.vocab_size)
+        _within(101, 10**9, max_lines=self.max_lines)  # at least 101: SentencePiece's own bound
 
 
 @dataclass(frozen=True)
@@ -252,11 +277,12 @@ class DataConfig:
     rows_divisible_by: int = 8  # rows of a batch are a multiple of this; so must a mesh allow
 
     def __post_init__(self) -> None:
-        _rate("subword_dropout", self.subword_dropout)
-        _at_least(1, segmentations=self.segmentations)
-        _at_least(2, max_length=self.max_length)
-        _at_least(1, max_length_ratio=self.max_length_ratio, num_buckets=self.num_buckets)
-        _at_least(1, rows_divisible_by=self.rows_divisible_by)
+        _rate(subword_dropout=self.subword_dropout)
+        _within(1, 1000, segmentations=self.segmentations, num_buckets=self.num_buckets)
+        _within(2, _SIZE, max_length=self.max_length)
+        _within(1, _SIZE, max_length_ratio=self.max_length_ratio)
+        _within(1, _SIZE, rows_divisible_by=self.rows_divisible_by)
+        _within(1, 2**28, tokens_per_batch=self.tokens_per_batch)
         need = self.max_length * self.rows_divisible_by
         _check(
             self.tokens_per_batch >= need,
@@ -265,10 +291,10 @@ class DataConfig:
         )
         _check(bool(self.train), "train=(): names no part to train on")
         _check(
-            len(self.num_examples) == 3 and min(self.num_examples) > 0,
-            f"num_examples={self.num_examples}: must be three positive sizes",
+            len(self.num_examples) == 3 and all(1 <= n <= 10**7 for n in self.num_examples),
+            f"num_examples={self.num_examples}: must be three sizes of at least 1 and at most 10^7",
         )
-        _check(self.max_number <= 10**18, f"max_number={self.max_number}: must be at most 10^18")
+        _within(1, 10**18, max_number=self.max_number)
         _check(
             self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",
@@ -310,23 +336,19 @@ class OptimizerConfig:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _rate("momentum", self.momentum)
-        _check(self.update_rms > 0, f"update_rms={self.update_rms}: must be above 0")
-        _rate("b1", self.b1)
-        _rate("b2", self.b2)
-        _check(self.epsilon > 0, f"epsilon={self.epsilon}: must be above 0")
-        _check(self.learning_rate > 0, f"learning_rate={self.learning_rate}: must be above 0")
+        _rate(momentum=self.momentum, b1=self.b1, b2=self.b2)
+        _above(0, 100, update_rms=self.update_rms)
+        _above(0, 1, epsilon=self.epsilon)
+        _above(0, 100, learning_rate=self.learning_rate)
         rate = f"learning_rate={self.learning_rate}: with schedule={self.schedule!r} it is"
         if self.schedule == "paper":
             _check(self.learning_rate >= 0.01, f"{rate} a factor, about 1; must be at least 0.01")
         else:
             _check(self.learning_rate < 0.1, f"{rate} the peak, about 0.001; must be below 0.1")
-        _at_least(1, warmup_steps=self.warmup_steps)
-        _at_least(0, weight_decay=self.weight_decay)
-        _check(
-            self.clip_norm is None or self.clip_norm > 0,
-            f"clip_norm={self.clip_norm}: must be above 0, or None for no clipping",
-        )
+        _within(1, _STEPS, warmup_steps=self.warmup_steps)
+        # With a rate below 0.1, an update of more than 10 would take away more than all there is.
+        _within(0, 10, weight_decay=self.weight_decay)
+        _above(0, 10**9, ", or None for no clipping", clip_norm=self.clip_norm)
 
 
 @dataclass(frozen=True)
@@ -356,23 +378,13 @@ class TrainingConfig:
     loss_spike: float | None = 2.0
 
     def __post_init__(self) -> None:
-        _at_least(1, steps=self.steps, accumulation_steps=self.accumulation_steps)
-        _at_least(1, log_every=self.log_every, max_bad_steps=self.max_bad_steps)
-        _at_least(1, early_stopping=self.early_stopping)
-        _rate("label_smoothing", self.label_smoothing)
-        _rate("ema_decay", self.ema_decay or 0.0)
-        _check(
-            self.r_drop is None or self.r_drop > 0,
-            f"r_drop={self.r_drop}: must be above 0, or None for a single pass",
-        )
-        _check(
-            self.loss_spike is None or self.loss_spike > 1,
-            f"loss_spike={self.loss_spike}: must be above 1, or None for no reports",
-        )
-        _check(
-            self.max_minutes is None or self.max_minutes > 0,
-            f"max_minutes={self.max_minutes}: must be above 0, or None for no limit",
-        )
+        _within(1, _STEPS, steps=self.steps, log_every=self.log_every)
+        _within(1, _STEPS, max_bad_steps=self.max_bad_steps, early_stopping=self.early_stopping)
+        _within(1, _SIZE, accumulation_steps=self.accumulation_steps)
+        _rate(label_smoothing=self.label_smoothing, ema_decay=self.ema_decay)
+        _above(0, 1000, ", or None for a single pass", r_drop=self.r_drop)
+        _above(1, 10**6, ", or None for no reports", loss_spike=self.loss_spike)
+        _above(0, 10**7, ", or None for no limit", max_minutes=self.max_minutes)
 
     @property
     def passes(self) -> int:
@@ -392,7 +404,7 @@ class CheckpointConfig:
     on_failed_save: Literal["continue", "stop"] = "continue"
 
     def __post_init__(self) -> None:
-        _at_least(1, every_steps=self.every_steps, keep_last=self.keep_last)
+        _within(1, _STEPS, every_steps=self.every_steps, keep_last=self.keep_last)
 
 
 @dataclass(frozen=True)
@@ -406,8 +418,8 @@ class EvaluationConfig:
     lowercase: bool = False  # score case-insensitively
 
     def __post_init__(self) -> None:
-        _at_least(1, every_steps=self.every_steps)
-        _at_least(0, bleu_sentences=self.bleu_sentences)
+        _within(1, _STEPS, every_steps=self.every_steps)
+        _within(0, 10**9, bleu_sentences=self.bleu_sentences)
         average_count(self.checkpoint)
 
 
@@ -448,17 +460,17 @@ class DecodingConfig:
     tokens_per_batch: int = 8192  # most source positions times hypotheses at a time on a device
 
     def __post_init__(self) -> None:
-        _at_least(1, beam_size=self.beam_size, num_samples=self.num_samples)
-        _at_least(1, tokens_per_batch=self.tokens_per_batch)
-        _at_least(0, max_extra_length=self.max_extra_length, seed=self.seed, top_k=self.top_k)
-        _at_least(0, no_repeat_ngram=self.no_repeat_ngram)
-        _check(self.alpha >= 0, f"alpha={self.alpha}: must be at least 0")
-        _check(
-            self.coverage_penalty >= 0,
-            f"coverage_penalty={self.coverage_penalty}: must be at least 0",
-        )
-        _check(self.temperature > 0, f"temperature={self.temperature}: must be above 0")
-        _check(0 < self.top_p <= 1, f"top_p={self.top_p}: must lie above 0 and at most at 1")
+        _within(1, 1000, beam_size=self.beam_size)
+        _within(1, 10_000, num_samples=self.num_samples)
+        _within(1, 2**22, tokens_per_batch=self.tokens_per_batch)
+        _within(0, 100, max_length_ratio=self.max_length_ratio)
+        _within(0, 10_000, max_extra_length=self.max_extra_length)
+        _within(0, 2**32 - 1, seed=self.seed)
+        _within(0, _SIZE, top_k=self.top_k)
+        _within(0, 1000, no_repeat_ngram=self.no_repeat_ngram)
+        _within(0, 100, alpha=self.alpha, coverage_penalty=self.coverage_penalty)
+        _within(1e-6, 1000, temperature=self.temperature)
+        _above(0, 1, top_p=self.top_p)
         _check(
             0 <= self.min_length_ratio <= self.max_length_ratio,
             f"min_length_ratio={self.min_length_ratio}: must lie between 0 and "
@@ -468,6 +480,25 @@ class DecodingConfig:
             self.max_length_ratio > 0 or self.max_extra_length > 0,
             f"max_length_ratio={self.max_length_ratio} and "
             f"max_extra_length={self.max_extra_length}: leave no room for an output",
+        )
+        self.check_fits(1)
+
+    def check_fits(self, source_length: int, most: int | None = None) -> None:
+        """Check that all hypotheses of a source of so many pieces can be held at a time.
+
+        `most` is a limit of the length of an output that the model has.
+
+        Raises:
+          UserError: if they take too many positions; names the fields.
+        """
+        name = "num_samples" if self.search == "sample" else "beam_size"
+        longest = int(self.max_length_ratio * source_length) + self.max_extra_length
+        longest = min(longest, most or longest)
+        _check(
+            self.hypotheses * longest <= _HELD_POSITIONS,
+            f"{name}={self.hypotheses}: that many outputs of up to {longest} pieces, for a source "
+            f"of {source_length}, are more than {_HELD_POSITIONS} positions; lower it, "
+            f"max_extra_length={self.max_extra_length} or max_length_ratio={self.max_length_ratio}",
         )
 
     @property
@@ -490,7 +521,10 @@ class MeshConfig:
     def __post_init__(self) -> None:
         sizes = dataclasses.asdict(self)
         for name, size in sizes.items():
-            _check(size == -1 or size >= 1, f"{name}={size}: must be positive, or -1")
+            _check(
+                size == -1 or 1 <= size <= _SIZE,
+                f"{name}={size}: must be at least 1 and at most {_SIZE}, or -1",
+            )
         _check(
             list(sizes.values()).count(-1) <= 1,
             f"data={self.data}, fsdp={self.fsdp}, tensor={self.tensor}: only one may be -1",
@@ -505,7 +539,8 @@ class ProfileConfig:
 
     def __post_init__(self) -> None:
         _check(
-            not self.steps or (len(self.steps) == 2 and 1 <= self.steps[0] <= self.steps[1]),
+            not self.steps
+            or (len(self.steps) == 2 and 1 <= self.steps[0] <= self.steps[1] <= _STEPS),
             f"steps={self.steps}: must be the first and the last step to trace, as in 10,15",
         )
 
@@ -529,7 +564,14 @@ class Experiment:
 
     def __post_init__(self) -> None:
         model, data, training = self.model, self.data, self.training
-        _check(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
+        _within(0, 2**32 - 1, seed=self.seed)
+        rows = max(self.tokenizer.vocab_size, model.max_positions)
+        _check(
+            rows * model.d_model <= _ELEMENTS,
+            f"model.d_model={model.d_model}: a table of tokenizer.vocab_size="
+            f"{self.tokenizer.vocab_size} or model.max_positions={model.max_positions} such rows "
+            f"is more than {_ELEMENTS} numbers; lower them",
+        )
         _check(
             self.tokenizer.joint or model.tied_embeddings != "all",
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
@@ -587,8 +629,10 @@ def average_count(checkpoint: str) -> int | None:
       UserError: if it is none of these.
     """
     head, colon, tail = checkpoint.partition(":")
-    if head == "average" and colon and tail.isdecimal() and int(tail) > 0:
+    number = tail if colon else head
+    short = number.isdecimal() and len(number) <= len(str(_STEPS))  # more is no count of steps
+    if head == "average" and colon and short and int(tail) > 0:
         return int(tail)
-    if checkpoint in ("best", "last") or checkpoint.isdecimal():
+    if checkpoint in ("best", "last") or (short and not colon):
         return None
     raise UserError(f"checkpoint={checkpoint!r}: must be best, last, a step, or average:N")

@@ -111,12 +111,16 @@ def from_json(text: str) -> Experiment:
     names it.
 
     Raises:
-      UserError: if a field is unknown or mistyped.
+      UserError: if a field is unknown or mistyped, or groups are nested too deeply.
     """
-    values, added = _filled(json.loads(text), dataclasses.asdict(Experiment()), "config")
+    try:
+        values, added = _filled(json.loads(text), dataclasses.asdict(Experiment()), "config")
+        experiment = parse(values)
+    except RecursionError:
+        raise UserError("config: nested too deeply; fields lie in groups of one level") from None
     if added:
         log.warning("config.json lacks %s: taken from the defaults", ", ".join(added))
-    return parse(values)
+    return experiment
 
 
 def _filled(values: Any, defaults: dict[str, Any], path: str) -> tuple[Any, list[str]]:
@@ -174,12 +178,16 @@ def _describe(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
-        return f"a tuple of {typing.get_args(kind)[0].__name__}"
+        element = typing.get_args(kind)[0]
+        return f"a tuple of {getattr(element, '__name__', None) or _describe(element)}"
     return {int: "a whole number", float: "a number", bool: "True or False", str: "text"}[kind]
 
 
 def _checked(path: str, value: Any, kind: Any) -> Any:
     """Return `value` as `kind`, whole numbers widened to float and lists to tuples."""
+    if isinstance(value, int) and value.bit_length() > 63:  # too long to show, or for a float
+        digits = int(value.bit_length() * math.log10(2)) + 1
+        raise UserError(f"{path}: a number of about {digits} digits, more than any field takes")
     wrong = UserError(f"{path}={value!r}: must be {_describe(kind)}")
     if isinstance(kind, types.UnionType):
         return None if value is None else _checked(path, value, _without_none(kind))

@@ -131,6 +131,48 @@ def test_missing_files_say_where_and_how(tmp_path, missing):
     assert "Get it" not in refusal(sources.load, corpus(tmp_path), "train")
 
 
+@pytest.mark.parametrize(
+    ("split", "names", "listed", "remedy"),
+    [
+        ("validation", ["train", "val", "test"], "parts test, train, val.",
+         "--config.data.validation=val,"),
+        ("validation", ["train", "dev", "test"], "parts dev, test, train.",
+         "--config.data.validation=dev,"),
+        ("test", ["train", "validation", "test_2016_flickr"],
+         "parts test_2016_flickr, train, validation.", "--config.data.test=test_2016_flickr,"),
+        ("test", ["train"], "parts train.", "--config.data.test=PART,"),
+        ("train", [f"part{i:02}" for i in range(30)], "part18, part19 and 10 more.",
+         "--config.data.train=part"),
+    ],
+)  # fmt: skip
+def test_parts_of_other_names_are_listed(tmp_path, split, names, listed, remedy):
+    for name in names:
+        (tmp_path / f"{name}.en.gz").write_bytes(b"")
+        (tmp_path / f"{name}.de").write_text("")
+    (tmp_path / "half.en").write_text("")
+    message = refusal(sources.load, corpus(tmp_path), split)
+    assert listed in message
+    assert remedy in message
+
+
+def test_files_of_other_languages_are_listed(tmp_path):
+    for language in ("en", "fr"):
+        (tmp_path / f"train.{language}").write_text("")
+    message = refusal(sources.load, corpus(tmp_path), "train")
+    assert "which has train.en, train.fr. Set" in message
+    assert "--config.data.target_language" in message
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_empty_lines_are_mentioned_where_they_are_scored(tmp_path, caplog, split):
+    """Training drops them, and says how many."""
+    (tmp_path / f"{split}.en").write_text("one\n \nthree\nfour\n")
+    (tmp_path / f"{split}.de").write_text("eins\nzwei\ndrei\n\n")
+    assert len(sources.load(corpus(tmp_path), split)) == 4
+    expected = f"config.data.{split}=('{split}',): an empty line in 2 of 4 pairs, first in pair 2; "
+    assert (expected in caplog.text) == (split != "train")
+
+
 def test_without_a_directory_files_are_sought_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = refusal(sources.load, DataConfig(), "train")

@@ -14,6 +14,7 @@ from transformer_jax.decoding.attention import count_words
 from transformer_jax.decoding.long_lines import alike, split
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.decoding.translation import Translation, join
+from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS
 
@@ -133,3 +134,13 @@ def test_a_prefix_begins_the_first_part_alone():
     assert found[0].ids[: len(prefix) - 1] == prefix[:-1]
     ends = (items[0].ids[-5:] for items in (found, other))
     assert next(ends) == next(ends)
+
+
+def test_more_outputs_than_can_be_held_are_refused_before_the_search():
+    model, params, tokenizers = parts()
+    config = dataclasses.replace(
+        BEAM, search="sample", num_samples=10_000, max_length_ratio=4.0, max_extra_length=0
+    )
+    translator = Translator(model, tokenizers, config)
+    with pytest.raises(UserError, match=r"^line 8: decoding\.num_samples=10000: .*262144"):
+        translator.hypotheses(params, ["a", LONG], first=7)

@@ -105,8 +105,9 @@ def test_streams_of_their_own():
 @pytest.mark.parametrize("devices", [1, 4])
 def test_ladder(budget, devices):
     """Every sentence has a rung; rooms grow; the last rung holds the longest output."""
-    for lengths in ([3], [40, 2, 17], [5] * 1000, range(1, 900)):
-        limits = [n + 50 for n in lengths]
+    some = [3], [40, 2, 17], [5] * 1000, range(1, 900)
+    for lengths, extra in itertools.product(some, [50, 10_000]):
+        limits = [n + extra for n in lengths]
         rungs = ladder(list(lengths), limits, 4, budget, devices)
         assert rungs[-1].src_length >= max(lengths)
         assert rungs[-1].room >= max(limits)
@@ -115,4 +116,5 @@ def test_ladder(budget, devices):
             assert below.room <= above.room
         for rung in rungs:
             assert rung.rows == 1 or rung.rows * rung.src_length * 4 <= budget
+            assert rung.rows == 1 or rung.rows * rung.room <= budget  # however long outputs may be
             assert rung.rows * devices < len(lengths) + 8 * devices

@@ -2,9 +2,11 @@
 
 import gzip
 import hashlib
+import logging
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +15,10 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data import spelled_numbers, tfds
 from transformer_jax.errors import UserError
 
+log = logging.getLogger("transformer_jax")
+
 Split = Literal["train", "validation", "test"]
+_LISTED = 20  # file names in a message
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,27 @@ class Corpus:
 def load(config: DataConfig, split: Split) -> Corpus:
     """Return the pairs of a split.
 
+    Training leaves out pairs with an empty side; of the other splits a warning names them.
+
     Raises:
       UserError: if files are missing, unreadable or do not match.
     """
     src, tgt = pick(SOURCES, config.source, "config.data.source")(config, split)
     if not src:
         raise UserError(f"config.data.{split}={getattr(config, split)}: holds no pairs")
+    if split != "train":
+        _mention_empty(f"config.data.{split}={getattr(config, split)}", src, tgt)
     return Corpus(src, tgt, _fingerprint(src, tgt))
+
+
+def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
+    pairs = enumerate(zip(src, tgt, strict=True), 1)
+    empty = [number for number, pair in pairs if not all(line.strip() for line in pair)]
+    if empty:
+        log.warning(
+            "%s: an empty line in %d of %d pairs, first in pair %d; they are scored like any other",
+            name, len(empty), len(src), empty[0],
+        )  # fmt: skip
 
 
 def _fingerprint(*sides: Sequence[str]) -> str:
@@ -101,28 +120,65 @@ def read_parallel(src_path: Path, tgt_path: Path) -> tuple[list[str], list[str]]
 
 
 def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
-    directory = Path(config.directory or ".")
     src: list[str] = []
     tgt: list[str] = []
     for part in getattr(config, split):
         one, other = read_parallel(
-            _find(directory, f"{part}.{config.source_language}", config),
-            _find(directory, f"{part}.{config.target_language}", config),
+            _find(config, split, f"{part}.{config.source_language}"),
+            _find(config, split, f"{part}.{config.target_language}"),
         )
         src += one
         tgt += other
     return src, tgt
 
 
-def _find(directory: Path, name: str, config: DataConfig) -> Path:
+def _find(config: DataConfig, split: Split, name: str) -> Path:
+    directory = Path(config.directory or ".")
     for path in (directory / name, directory / f"{name}.gz"):
         if path.is_file():
             return path
-    get = f" Get it with: {config.how_to_get}" if config.how_to_get else ""
     raise UserError(
         f"config.data.directory={config.directory!r}: found neither {name} nor {name}.gz in "
-        f"{directory.absolute()}. Set --config.data.directory to where the corpus lies.{get}"
+        f"{directory.absolute()}{_remedy(config, split, _files(directory))}"
+        + (f" Get it with: {config.how_to_get}" if config.how_to_get else "")
     )
+
+
+def _files(directory: Path) -> list[str]:
+    """Return the names of the files there, without .gz."""
+    try:
+        return sorted({path.name.removesuffix(".gz") for path in directory.iterdir()})
+    except OSError:
+        return []
+
+
+def _remedy(config: DataConfig, split: Split, names: list[str]) -> str:
+    """Return what to change for a split that is not among the files of these names."""
+    source, target = f".{config.source_language}", f".{config.target_language}"
+    parts = [
+        name.removesuffix(source)
+        for name in names
+        if name.endswith(source) and name.removesuffix(source) + target in names
+    ]
+    if parts:
+        others = {part for s in ("train", "validation", "test") for part in getattr(config, s)}
+        free = [part for part in parts if part not in others]
+        (near,) = get_close_matches(split, free, n=1, cutoff=0) or ["PART"]
+        return (
+            f", which has the parts {_listed(parts)}. Name those of this split, as in "
+            f"--config.data.{split}={near}, or set --config.data.directory."
+        )
+    holds = f", which has {_listed(names)}" if names else ""
+    return (
+        f"{holds}. Set --config.data.directory to where the corpus lies, or "
+        "--config.data.source_language and --config.data.target_language to the endings of its "
+        "files."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
 
 
 SOURCES: dict[str, Callable[[DataConfig, Split], tuple[Sequence[str], Sequence[str]]]] = {

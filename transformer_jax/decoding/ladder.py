@@ -46,8 +46,9 @@ def ladder(
             rungs.append(Rung(max(rows, 1), length, room))
         shorter = length
     rows, length, room = rungs[-1]
+    fitting = max(4 * budget // (most * width), 1)  # outputs far longer than sources are few
     if room < most:
-        rungs.append(Rung(-(-rows // 4), length, most))
+        rungs.append(Rung(min(-(-rows // 4), fitting), length, most))
     if rows >= 32:
-        rungs.append(Rung(rows // 16, length, most))
+        rungs.append(Rung(min(rows // 16, fitting), length, most))
     return rungs

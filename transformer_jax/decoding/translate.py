@@ -95,7 +95,7 @@ class Translator:
     @property
     def longest(self) -> int:
         """The longest source, in pieces with EOS, that is translated in one piece."""
-        return min(self._longest, *(_positions(model) for model in self._models))
+        return min(self._longest, _positions_of(self._models))
 
     def translate(
         self,
@@ -139,7 +139,7 @@ class Translator:
         return results
 
     def _stream(self, params: Any, sentences: Sequence[Sentence]) -> Iterator[Found]:
-        known = min(_positions(model) for model in self._models)
+        known = _positions_of(self._models)
         return stream(self._engine, params, sentences, self._config.tokens_per_batch, known)
 
     def _parts(
@@ -163,6 +163,10 @@ class Translator:
             for number, part in enumerate(part for part in sources if len(part) > 1):
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31
+                try:
+                    self._config.check_fits(len(part), _positions_of(self._models))
+                except UserError as error:
+                    raise UserError(f"line {first + line}: decoding.{error}") from None
                 parts.append(_Part(line, part, self._sentence(part, prefix, seed)))
         return parts
 
@@ -223,16 +227,16 @@ class Translator:
     def _sentence(self, ids: list[int], prefix: list[int], seed: int) -> Sentence:
         """Return what the search needs to know of a line."""
         c, length = self._config, len(ids)
-        room = min(_positions(model) for model in self._models)
+        room = _positions_of(self._models)
         limit = int(length * c.max_length_ratio) + c.max_extra_length
         limit = min(max(limit, len(prefix) + 1), room)
         least = min(int(length * c.min_length_ratio), limit)
         return Sentence(ids, limit, least, prefix[: limit - 1], seed)
 
 
-def _positions(model: Model) -> int:
-    """Return how many positions a model knows."""
-    return model.config.position_limit or 1 << 30
+def _positions_of(models: Sequence[Model]) -> int:
+    """Return how many positions all the models know."""
+    return min(model.config.position_limit or 1 << 30 for model in models)
 
 
 def _until_eos(tokens: list[int]) -> list[int]:

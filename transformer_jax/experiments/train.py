@@ -21,6 +21,7 @@ from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments import history, process
+from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build_for, count_params
 from transformer_jax.models.model import Model
@@ -112,6 +113,8 @@ def _train(
     state, progress, _ = start
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
+    for line in misfits(experiment, prepared, count_params(state.params)):
+        log.warning(line)
     if start.record is not None:
         log.info(_position(int(state.step), prepared.plan))
         _tell_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)

@@ -1,0 +1,56 @@
+"""Settings that do not fit are named with a remedy, and those of the house fit."""
+
+import dataclasses
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from transformer_jax.cli.arguments import load_config
+from transformer_jax.config import Experiment
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.door import door, override, parse
+from transformer_jax.experiments.fit import misfits
+
+
+def told(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
+    """Return what is said of so many pairs of 3 to 15 pieces a side."""
+    lengths = np.resize(np.arange(3, 16), pairs)
+    side = Ragged(np.full(lengths.sum(), 9, np.int32), np.append(0, np.cumsum(lengths)))
+    store, chosen = TokenStore(side, side), np.arange(pairs)
+    prepared = SimpleNamespace(
+        train=store, lines=pairs, selection=SimpleNamespace(pairs=chosen),
+        plan=BucketPlan(store, chosen, experiment.data, 0),
+    )  # fmt: skip
+    return misfits(experiment, prepared, parameters)  # type: ignore[arg-type]
+
+
+def short(steps: int) -> Experiment:
+    training = dataclasses.replace(Experiment().training, steps=steps)
+    return dataclasses.replace(Experiment(), training=training)
+
+
+def test_the_paper_s_model_on_a_small_corpus():
+    found = told(short(500), 10_000, 60_000_000)
+    fields = [line.partition("=")[0].partition(":")[0] for line in found]
+    assert fields == ["optimizer.warmup_steps", "evaluation.every_steps", "data.tokens_per_batch",
+                      "tokenizer.vocab_size", "model"]  # fmt: skip
+    assert "try --config.data.tokens_per_batch=2048" in found[2]
+    assert "configs/small.py" in found[-1]
+
+
+@pytest.mark.parametrize("pairs", [3000, 10_000, 50_000])
+def test_the_remedies_are_accepted_and_leave_nothing_to_say(pairs):
+    config = door(short(500))
+    for field, value in re.findall(r"--config\.(\S+)=(\d+)", " ".join(told(short(500), pairs, 1))):
+        override(config, field, value)
+    assert told(parse(config), pairs, 1) == []
+
+
+@pytest.mark.parametrize("pairs", [5000, 200_000])
+def test_the_file_for_a_small_corpus_fits_it(pairs):
+    assert told(parse(load_config("configs/small.py")), pairs, 1_700_000) == []
+    assert told(parse(load_config("configs/small.py")), pairs // 200, 1_700_000)

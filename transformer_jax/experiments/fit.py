@@ -1,0 +1,76 @@
+"""Settings that nothing forbids and that yet do not fit each other or the data: what to change."""
+
+from transformer_jax.config import Experiment
+from transformer_jax.experiments.prepare import Prepared
+
+_BATCHES = 20  # that the training text fills, at least; what is proposed has 50 and more
+_OCCURRENCES = 20  # of a piece, on average; what is proposed has about 50
+_PARAMETERS = 50  # for each token of the training text; configs/small.py has 20 for 10,000 pairs
+
+
+def misfits(experiment: Experiment, prepared: Prepared, parameters: int) -> list[str]:
+    """Return a line for each setting that does not fit, with one that does; often none.
+
+    `parameters` is how many numbers the model has.
+    """
+    lengths = [side.lengths[prepared.selection.pairs] for side in prepared.train[:2]]
+    source, target = (int(side.sum()) * prepared.lines // len(prepared.train) for side in lengths)
+    return [
+        *_of_steps(experiment),
+        *_of_batches(experiment, target),
+        *_of_vocabulary(experiment, source, target),
+        *_of_size(parameters, target),
+    ]
+
+
+def _of_steps(experiment: Experiment) -> list[str]:
+    steps, warmup = experiment.training.steps, experiment.optimizer.warmup_steps
+    every = experiment.evaluation.every_steps
+    tenth = max(steps // 10, 1)
+    lines = []
+    if warmup >= steps > 1:
+        lines.append(
+            f"optimizer.warmup_steps={warmup}: the learning rate is still rising when training "
+            f"ends at training.steps={steps}; try --config.optimizer.warmup_steps={tenth}"
+        )
+    if every > steps:
+        lines.append(
+            f"evaluation.every_steps={every}: there is no validation before the end at "
+            f"training.steps={steps}; try --config.evaluation.every_steps={tenth} "
+            f"--config.checkpoint.every_steps={tenth}"
+        )
+    return lines
+
+
+def _of_batches(experiment: Experiment, tokens: int) -> list[str]:
+    data = experiment.data
+    fitting = max(1 << (tokens // 50).bit_length() >> 1, data.max_length * data.rows_divisible_by)
+    if tokens >= _BATCHES * data.tokens_per_batch or fitting >= data.tokens_per_batch:
+        return []
+    return [
+        f"data.tokens_per_batch={data.tokens_per_batch}: the training text of {tokens:,} target "
+        f"tokens is only {-(-tokens // data.tokens_per_batch)} such batches, and an epoch hardly "
+        f"more updates; try --config.data.tokens_per_batch={fitting}"
+    ]
+
+
+def _of_vocabulary(experiment: Experiment, source: int, target: int) -> list[str]:
+    size = experiment.tokenizer.vocab_size
+    tokens = source + target if experiment.tokenizer.joint else min(source, target)
+    if tokens >= _OCCURRENCES * size:
+        return []
+    fitting = max(int(float(f"{tokens / 50:.1g}")), 100)
+    remedy = f"; try --config.tokenizer.vocab_size={fitting}" if fitting < size else ""
+    return [
+        f"tokenizer.vocab_size={size}: a piece occurs {tokens / size:.1f} times in the training "
+        f"text on average, too few to learn it from{remedy}"
+    ]
+
+
+def _of_size(parameters: int, tokens: int) -> list[str]:
+    if parameters <= _PARAMETERS * tokens:
+        return []
+    return [
+        f"model: {parameters:,} parameters for {tokens:,} target tokens of training text, which it "
+        "can learn by heart; configs/small.py has sizes for a small corpus"
+    ]
