@@ -45,7 +45,8 @@ class Translator:
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
-    parts. The work is shared among `devices`, by default all of this process.
+    parts, with a warning if `warn`. The work is shared among `devices`, by default all of this
+    process.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -59,6 +60,7 @@ class Translator:
         n_best: int = 1,
         devices: Sequence[jax.Device] | None = None,
         longest: int = LONGEST,
+        warn: bool = True,
     ) -> None:
         kept = "num_samples" if config.search == "sample" else "beam_size"
         if not 1 <= n_best <= config.hypotheses:
@@ -67,7 +69,7 @@ class Translator:
             )
         self._models = [model] if isinstance(model, EncoderDecoder) else list(model)
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
-        self._longest = longest
+        self._longest, self._warn = longest, warn
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._engine = Engine(self._make_search(), self._make_stepper, self._mesh)
 
@@ -152,10 +154,11 @@ class Translator:
             if len(ids) > self.longest:
                 texts = split(lines[line], lambda text: len(encode([text])[0]) <= self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
-                log.warning(
-                    "line %d: %d pieces, of at most %d: translated in %d parts",
-                    first + line, len(ids), self.longest, len(texts),
-                )  # fmt: skip
+                if self._warn:
+                    log.warning(
+                        "line %d: %d pieces, of at most %d: translated in %d parts",
+                        first + line, len(ids), self.longest, len(texts),
+                    )  # fmt: skip
             for number, part in enumerate(part for part in sources if len(part) > 1):
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31

@@ -8,13 +8,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.config import Experiment
+from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data.batch import collate
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole
@@ -32,20 +33,24 @@ def make_validation(
     plan: Plan,
     mesh: Mesh,
 ) -> Callable[[Any], Scores]:
-    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}."""
+    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
+
+    The loss is that of the pairs that `selected` leaves; BLEU is of translations in parts where a
+    source is too long, as those of `translate` are.
+    """
     greedy = dataclasses.replace(
         experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
     )
-    translator = Translator(model, tokenizers, greedy)
+    data = experiment.data
+    translator = Translator(model, tokenizers, greedy, longest=data.max_length, warn=False)
     everywhere = on_every_device(mesh)
     sums = jax.jit(make_validation_step(model, experiment.training), out_shardings=everywhere)
     gather = jax.jit(lambda params: params, out_shardings=everywhere)
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
-    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
+    longest = int(_longer_sides(store)[selected(store, data).pairs].max())
     lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
-    data = experiment.data
     batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
 
     def validate(params: Any) -> Scores:
@@ -63,6 +68,46 @@ def make_validation(
         return scores
 
     return validate
+
+
+def selected(store: TokenStore, config: DataConfig) -> Selection:
+    """Leave out pairs that are too long for training, which would take memory that it does not.
+
+    All others count, uneven and empty ones too.
+
+    Raises:
+      UserError: if no pair is left.
+    """
+    fits = _longer_sides(store) <= config.max_length
+    if not fits.any():
+        raise UserError(
+            f"config.data.max_length={config.max_length}: all {len(store)} validation pairs are "
+            "longer, in pieces; raise it, or check config.data.validation"
+        )
+    dropped = {f"longer than {config.max_length} pieces": int((~fits).sum())}
+    return Selection(np.flatnonzero(fits), dropped)
+
+
+def notes(store: TokenStore, config: DataConfig) -> list[str]:
+    """Return lines that tell what is particular about the validation pairs, if anything is."""
+    lines = [
+        f"validation: {count:,} of {len(store):,} pairs are {reason} and left out of the loss; for "
+        "BLEU, long sources are translated in parts"
+        for reason, count in selected(store, config).dropped.items()
+        if count
+    ]
+    for name, side in zip(("source", "target"), store, strict=True):
+        empty = np.flatnonzero(side.lengths <= 1) + 1
+        if len(empty) == 1:
+            lines.append(f"validation: {name} line {empty[0]} is empty")
+        elif len(empty):
+            first = f"the first is line {empty[0]}"
+            lines.append(f"validation: {len(empty):,} {name} lines are empty, {first}")
+    return lines
+
+
+def _longer_sides(store: TokenStore) -> np.ndarray:
+    return np.maximum(store.src.lengths, store.tgt.lengths)
 
 
 def spread(total: int, most: int) -> list[int]:
