@@ -15,7 +15,7 @@ from transformer_jax.workdir import WorkDir
 
 @pytest.fixture(params=["accuracy", "bits_per_character"])
 def added(request, monkeypatch) -> str:
-    """A score that validation might measure one day: greater is better of one, less of the other."""
+    """A score that validation might measure one day, greater or less of which is better."""
     metric = Metric(request.param, request.param == "accuracy")
     monkeypatch.setitem(VALIDATION, request.param, metric)
     hints = dict(CheckpointConfig.__annotations__, best_by=str)

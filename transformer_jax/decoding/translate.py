@@ -16,6 +16,7 @@ from transformer_jax.decoding.attention import alignments, count_words
 from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.engine import Engine
 from transformer_jax.decoding.long_lines import alike, split
+from transformer_jax.decoding.penalty import divisor
 from transformer_jax.decoding.risk import RISKS
 from transformer_jax.decoding.search import NOTHING, Search
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, Stepper
@@ -29,6 +30,7 @@ from transformer_jax.vocabulary import EOS
 log = logging.getLogger("transformer_jax")
 
 LONGEST = 1024  # pieces of a source, unless less is asked for
+NO_TRANSLATION = Translation("", [], NOTHING, log_prob=NOTHING)
 _NEXT_PART = 1_000_003  # between the seeds of a line's parts
 
 
@@ -209,11 +211,13 @@ class Translator:
         items = [self._translation(t.tolist(), float(s)) for t, s in pairs if s > NOTHING / 2]
         risk = pick(RISKS, self._config.rerank, "config.decoding.rerank")
         order = risk([item.text for item in items])
-        return [items[i] for i in order[: self._n_best]] or [Translation("", [], NOTHING)]
+        return [items[i] for i in order[: self._n_best]] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = _until_eos(tokens)
-        return Translation(self._tokenizers.tgt.decode(ids), ids, score)
+        c, text = self._config, self._tokenizers.tgt.decode(ids)
+        log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
+        return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 
     def _cut(self, ids: list[int]) -> list[int]:
         """Cut what no splitting makes short enough: a character of more pieces than positions."""
