@@ -74,8 +74,8 @@ def test_what_is_left_out_is_said():
     store = random_store([(9, 40), (5, 7), (1, 4), (3, 1), (1, 1), (1000, 12)])
     assert selected(store, DATA).pairs.tolist() == [1, 2, 3, 4]
     assert notes(store, DATA) == [
-        "validation: 2 of 6 pairs are longer than 16 pieces and left out of the loss; for BLEU, "
-        "long sources are translated in parts",
+        "validation: the loss leaves out 2 of 6 pairs (longer than 16 pieces); for BLEU, long "
+        "sources are translated in parts",
         "validation: 2 source lines are empty, the first is line 3",
         "validation: 2 target lines are empty, the first is line 4",
     ]

@@ -91,8 +91,8 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
 def notes(store: TokenStore, config: DataConfig) -> list[str]:
     """Return lines that tell what is particular about the validation pairs, if anything is."""
     lines = [
-        f"validation: {count:,} of {len(store):,} pairs are {reason} and left out of the loss; for "
-        "BLEU, long sources are translated in parts"
+        f"validation: the loss leaves out {count:,} of {len(store):,} pairs ({reason}); for BLEU, "
+        "long sources are translated in parts"
         for reason, count in selected(store, config).dropped.items()
         if count
     ]
