@@ -1,4 +1,4 @@
-"""What a notebook needs: five names, and a model read back from a work directory."""
+"""What a notebook needs: a few names, and a model read back from a work directory."""
 
 import dataclasses
 import subprocess
@@ -14,6 +14,8 @@ from transformer_jax.api import save_average
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, TokenizerConfig
 from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.decoding.forced import each_pair
+from transformer_jax.decoding.score import _log_probs
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.workdir import WorkDir
@@ -52,6 +54,8 @@ def same(one, other) -> None:
 
 def test_the_public_names():
     assert all(getattr(transformer_jax, name) for name in transformer_jax.__all__)
+    assert {"load", "load_ensemble", "save_average"} <= {*transformer_jax.__all__}
+    assert {*transformer_jax.__all__} <= {*dir(transformer_jax)}
     with pytest.raises(AttributeError, match="has no attribute 'train'"):
         transformer_jax.train  # noqa: B018
 
@@ -80,6 +84,7 @@ def test_what_is_loaded(run):
         ("best", [1], params[0]),
         ("last", [2], params[1]),
         ("2", [2], params[1]),
+        (2, [2], params[1]),
     ):
         loaded = transformer_jax.load(str(workdir.path), name)
         assert isinstance(loaded, transformer_jax.TrainedModel)
@@ -111,6 +116,93 @@ def test_translate_gives_a_line_for_a_line(run):
     assert model.translate([], GREEDY) == model.translate(()) == []
 
 
+def test_a_line_alone_is_translated_as_one(run):
+    """A text gives a text, a list a list."""
+    model = transformer_jax.load(run[0].path)
+    (expected,) = model.translate(["zweihundert"], GREEDY)
+    assert model.translate("zweihundert", GREEDY) == expected != ""
+    (found,) = model.translate("zweihundert", GREEDY, n_best=1)
+    assert found.text == expected
+
+
+def test_single_settings_can_be_changed(run):
+    model = transformer_jax.load(run[0].path)
+    lines = ["zweihundert", "einund"]
+    expected = model.translate(lines, GREEDY)
+    assert model.translate(lines, beam_size=1, max_extra_length=4) == expected
+    before = len(model._translators)
+    assert model.translate(lines, GREEDY, max_extra_length=4) == expected
+    assert len(model._translators) == before
+    for fields, message in (
+        ({"beam": 1}, r"^config\.decoding\.beam: unknown field \(did you mean 'beam_size'\?\)$"),
+        ({"beam_size": "4"}, r"^config\.decoding\.beam_size='4': must be a whole number$"),
+        ({"alpha": -1}, r"^config\.decoding\.alpha=-1.0: must be at least 0$"),
+        ({"n_best": 5, "beam_size": 1}, "n_best=5: must lie between 1 and"),
+    ):
+        with pytest.raises(UserError, match=message):
+            model.translate(lines, **fields)
+
+
+def test_hypotheses_and_scores_agree(run):
+    """A hypothesis has the log-probability that the model gives its pieces, and the score is that
+    over the length penalty."""
+    model = transformer_jax.load(run[0].path)
+    (found, nothing) = model.translate(["zwei", ""], GREEDY, beam_size=3, n_best=2, alpha=1.0)
+    assert [(item.text, item.score, item.log_prob) for item in nothing] == [("", 0.0, 0.0)]
+    assert len(found) == 2
+    assert found[0].score > found[1].score
+    for item in found:
+        assert item.score == pytest.approx(item.log_prob / ((5 + len(item.ids)) / 6))
+        pair = model.tokenizers.src.encode(["zwei"]), [item.ids]
+        ((_, log_probs),) = each_pair(_log_probs, model.model, model.params, *pair, 64)
+        assert item.log_prob == pytest.approx(log_probs[: len(item.ids)].sum(), rel=1e-5)
+
+
+def test_scores_of_given_translations(run):
+    model = transformer_jax.load(run[0].path)
+    one = model.score("zwei", "two")
+    assert one.pieces == model.tokenizers.tgt.pieces(one.ids)
+    assert len(one.pieces) == len(one.log_probs)
+    assert one.total == sum(one.log_probs) < 0
+    several = model.score(["drei", "zwei"], ["three", "two"])
+    assert several[1].log_probs == pytest.approx(one.log_probs, rel=1e-5)
+    assert model.score([], []) == []
+    for pair in (("zwei", ["two"]), (["zwei"], "two"), (["zwei"], [])):
+        with pytest.raises(UserError, match="a translation for each line"):
+            model.score(*pair)
+
+
+def test_what_a_model_shows_of_itself(run):
+    workdir, params = run
+    size = f"{sum(leaf.size for leaf in jax.tree.leaves(params[0])):,} parameters"
+    mean = transformer_jax.load(workdir.path, "average:2")
+    assert repr(transformer_jax.load(workdir.path)).endswith(
+        f"from {workdir.path}, step 1, {size}>"
+    )
+    assert f"{workdir.path}, mean of steps 1, 2, {size}" in repr(mean)
+    both = repr(transformer_jax.load_ensemble([workdir.path], "1,2"))
+    assert both.startswith("<TrainedEnsemble of [<TrainedModel ")
+    assert "step 1," in both
+    assert "step 2," in both
+
+
+def test_a_checkpoint_named_twice_is_noticed(run, caplog):
+    """Under whatever names; best and last of a finished run may be one."""
+    path = run[0].path
+    for paths, name, count in (([path], "best,1", 2), ([path, f"{path}/"], "last", 2)):
+        caplog.clear()
+        found = transformer_jax.load_ensemble(paths, name)
+        assert len(found.members) == count
+        assert f"checkpoint {found.steps[0]} is a member of the ensemble 2 times" in caplog.text
+    caplog.clear()
+    assert transformer_jax.load_ensemble(path, "1,2").steps == [1, 2]
+    assert transformer_jax.load_ensemble(path, 2).steps == [2]
+    assert caplog.text == ""
+    for refused in ("score", "attention"):
+        with pytest.raises(UserError, match="of one model: load one checkpoint"):
+            getattr(found, refused)("zwei", "two")
+
+
 def test_the_settings_of_the_experiment_are_the_default(run):
     model = transformer_jax.load(run[0].path)
     model.experiment = dataclasses.replace(EXPERIMENT, decoding=GREEDY)
@@ -121,7 +213,7 @@ def test_the_settings_of_the_experiment_are_the_default(run):
 def test_an_average_never_overwrites(run, tmp_path):
     workdir, _ = run
     output = WorkDir(tmp_path / "mean")
-    assert save_average(workdir, 2, output) == [1, 2]
+    assert save_average(workdir.path, 2, output.path) == [1, 2]
     same(
         transformer_jax.load(output.path).params,
         transformer_jax.load(workdir.path, "average:2").params,
@@ -129,7 +221,7 @@ def test_an_average_never_overwrites(run, tmp_path):
     assert output.experiment().evaluation.checkpoint == "last"
     for other in (output, workdir):
         with pytest.raises(UserError, match=r"holds a run already; name a new directory$"):
-            save_average(workdir, 2, other)
+            save_average(workdir.path, 2, other.path)
 
 
 def test_nothing_to_load(tmp_path):

@@ -16,6 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # The floor of each room; imports go down only, and rooms of one floor do not see each other.
 FLOORS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
+    "directions": 0,
     "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
     "models": 2, "checkpoint": 2,
@@ -38,6 +39,7 @@ NO_JAX = (
     "workdir",
     "disk",
     "retention",
+    "directions",
 )
 
 
@@ -115,6 +117,7 @@ TABLES = {
     (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
+    (config.CheckpointConfig, "best_by"): "directions.VALIDATION",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
@@ -140,7 +143,6 @@ BRANCHES = {
     "algorithm": "sentencepiece",
     "normalization": "sentencepiece",
     "smoothing": "training.loss.smoothing_weights",
-    "best_by": "the keys of validation scores",
     "on_failed_save": "training.loop.train",
     "bleu_tokenize": "sacrebleu",
     "stop": "decoding.beam",

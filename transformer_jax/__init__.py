@@ -2,20 +2,22 @@
 
 import transformer_jax
 model = transformer_jax.load("runs/multi30k")
-model.translate(["A dog runs on the beach."])
+model.translate("A dog runs on the beach.")
 """
 
 from typing import Any
 
-__all__ = ["DecodingConfig", "Experiment", "TrainedModel", "load", "parse"]
-
 _HOMES = {
     "DecodingConfig": "config",
     "Experiment": "config",
+    "TrainedEnsemble": "api",
     "TrainedModel": "api",
     "load": "api",
-    "parse": "config",
+    "load_ensemble": "api",
+    "parse": "door",
+    "save_average": "api",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -25,3 +27,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"transformer_jax.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

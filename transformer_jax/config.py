@@ -616,7 +616,7 @@ class Experiment:
             f"checkpoint.keep_last={self.checkpoint.keep_last} to be at least {count}",
         )
         _check(
-            self.checkpoint.best_by == "loss" or self.evaluation.bleu_sentences > 0,
+            self.checkpoint.best_by != "bleu" or self.evaluation.bleu_sentences > 0,
             f"checkpoint.best_by='bleu' needs evaluation.bleu_sentences="
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )

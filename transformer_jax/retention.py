@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from transformer_jax.config import CheckpointConfig, average_count
+from transformer_jax.directions import VALIDATION
 from transformer_jax.errors import UserError
 
 
@@ -18,9 +19,9 @@ class Record(TypedDict):
 
 
 def best(records: Mapping[int, Record], by: str) -> int | None:
-    """Return the step with the greatest BLEU or the least loss, or None if none has a score."""
-    sign = 1 if by == "bleu" else -1
-    values = {step: sign * it["scores"][by] for step, it in records.items() if it["scores"]}
+    """Return the step with the best score of a name in VALIDATION, or None if none has a score."""
+    gain = VALIDATION[by].gain
+    values = {step: gain(it["scores"][by]) for step, it in records.items() if it["scores"]}
     ranked = [(value, step) for step, value in values.items() if math.isfinite(value)]
     return max(ranked)[1] if ranked else None
 

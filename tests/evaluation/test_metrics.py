@@ -4,6 +4,7 @@ import pytest
 import sacrebleu
 
 from transformer_jax.config import EvaluationConfig
+from transformer_jax.directions import TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, check, exact_match, score
 
@@ -89,3 +90,19 @@ def test_intervals_are_those_of_sacrebleu():
         assert (low + high) / 2 == pytest.approx(expected._mean)
         assert (high - low) / 2 == pytest.approx(expected._ci)
         assert low < expected._mean < high
+
+
+def test_resamples_without_a_match_have_an_interval():
+    """Of a poor model some resamples have no character right, whose chrF is another kind of 0."""
+    for hypotheses in (["xyz"] * 59 + ["abc"], ["xyz"] * 60):
+        bleu, chrf = score(hypotheses, ["abc def"] * 60, EvaluationConfig(), resamples=100)
+        for found in (bleu, chrf):
+            low, high = found.interval
+            assert low <= found.value <= high
+
+
+def test_every_score_has_a_direction():
+    """What can be measured can be ranked."""
+    assert METRICS.keys() <= TRANSLATION.keys()
+    ways = {name: metric.gain(2.0) > metric.gain(1.0) for name, metric in TRANSLATION.items()}
+    assert ways == {"BLEU": True, "chrF": True, "TER": False, "exact_match": True}

@@ -1,9 +1,25 @@
-"""Which sentences of the validation split are translated."""
+"""Which sentences of the validation split are measured and which are translated."""
 
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import RUN, random_store
 
-from transformer_jax.evaluation.validation import spread
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.sources import Corpus
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation import validation
+from transformer_jax.evaluation.validation import make_validation, notes, selected, spread
+from transformer_jax.sharding.mesh import make_mesh
+from transformer_jax.training.loss import Sums
+
+DATA = dataclasses.replace(RUN.data, max_length=16, tokens_per_batch=128, rows_divisible_by=8)
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
@@ -15,3 +31,53 @@ def test_they_are_spread_evenly(total, most):
     gaps = {b - a for a, b in zip(chosen, [*chosen[1:], total], strict=True)} if chosen else {1}
     assert min(gaps) >= 1
     assert max(gaps) - min(gaps) <= 1
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Measure without a model: the function store -> (mean target id, longest batch, longest source
+    that the translator has in one piece).
+    """
+
+    def measure(store: TokenStore, plan: BucketPlan) -> tuple[float, int, int]:
+        lengths, named = [], {}
+
+        def sums(params, batch):
+            lengths.append(batch.src.seg.shape[1])
+            labels, weight = batch.targets["tokens"]
+            return Sums(*[jnp.float32(0)] * len(Sums._fields))._replace(
+                nll=labels.sum(), weight=weight.sum()
+            )
+
+        monkeypatch.setattr(validation, "make_validation_step", lambda *_: sums)
+        monkeypatch.setattr(validation, "Translator", lambda *_, **given: named.update(given))
+        experiment, nothing = dataclasses.replace(RUN, data=DATA), [""] * len(store)
+        corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)
+        validate = make_validation(experiment, None, None, corpus, store, plan, mesh)
+        return validate(())["loss"], max(lengths), named.get("longest", 1024)
+
+    return measure
+
+
+def test_long_pairs_are_left_out_of_the_loss(measured):
+    """What training would drop takes no memory here either, and BLEU has it in parts."""
+    whole = random_store([(9, 40), (5, 7), (3, 2), (16, 8), (1, 4), (1000, 12)])
+    short = TokenStore(*(Ragged(side.ids, side.starts[1:5], side.lengths[1:5]) for side in whole))
+    plan = BucketPlan(short, np.arange(len(short)), DATA, 0)
+    loss, length, piece = measured(whole, plan)
+    assert loss == measured(short, plan)[0]
+    assert length <= DATA.max_length
+    assert piece == DATA.max_length
+
+
+def test_what_is_left_out_is_said():
+    """Long pairs are counted, as those of training are."""
+    store = random_store([(9, 40), (5, 7), (1, 4), (3, 1), (1, 1), (1000, 12)])
+    assert selected(store, DATA).pairs.tolist() == [1, 2, 3, 4]
+    assert notes(store, DATA) == [
+        "validation: the loss leaves out 2 of 6 pairs (longer than 16 pieces); for BLEU, long "
+        "sources are translated in parts",
+    ]
+    assert notes(random_store([(9, 4)]), DATA) == []
+    with pytest.raises(UserError, match=r"config\.data\.max_length=16: all 2 validation pairs are"):
+        selected(random_store([(17, 4), (2, 30)]), DATA)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,6 +19,6 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import save_average
 
-    steps = save_average(WorkDir(arguments.workdir), arguments.last, WorkDir(arguments.output))
+    steps = save_average(arguments.workdir, arguments.last, arguments.output)
     print(f"mean of steps {', '.join(map(str, steps))} in {Path(arguments.output).absolute()}")
     return 0

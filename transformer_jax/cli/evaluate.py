@@ -62,15 +62,17 @@ def main(argv: Sequence[str]) -> int:
     check_writable(workdir.eval)
     with LineProgress(len(src)) as progress:
         name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
+        stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
         evaluation = evaluate(
-            trained, src, references, experiment.decoding, split, name, progress.watch
+            trained, src, references, experiment.decoding, split, name, stem, progress.watch
         )
     result = evaluation.result
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
         print(f"{line}\n    {scored['signature']}")
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
     # Now that the scores are shown, whatever the disk does.
-    print(f"written to {evaluation.write(workdir.eval)}.*")
+    evaluation.write(stem)
+    print(f"written to {stem}.*")
     return 0
 
 

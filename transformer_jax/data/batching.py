@@ -230,7 +230,8 @@ def fixed_batches(
 ) -> list[tuple[Shape, Placement]]:
     """Return batches over the whole store in order of length: for validation.
 
-    `lengths` are the allowed lengths; each batch takes the least that holds its longest side.
+    `lengths` are the allowed lengths; each batch takes the least that holds its longest side. Pairs
+    longer than all of them are in no batch.
     """
     longest = np.maximum(store.src.lengths, store.tgt.lengths)
     order = np.argsort(longest, kind="stable")

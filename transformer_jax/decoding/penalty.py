@@ -1,5 +1,7 @@
 """Length penalties: a hypothesis scores its log-probability divided by one of these."""
 
+import functools
+
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
@@ -16,3 +18,9 @@ def power(length: Int[Array, "..."], alpha: float) -> Float[Array, "..."]:
 
 
 PENALTIES = {"gnmt": gnmt, "power": power}
+
+
+@functools.lru_cache(maxsize=4096)
+def divisor(name: str, alpha: float, length: int) -> float:
+    """Return the penalty of a length as a number of the host."""
+    return float(PENALTIES[name](jnp.asarray(length), alpha))

@@ -19,6 +19,7 @@ class PairScore(NamedTuple):
 
     ids: list[int]  # the target's pieces, EOS included
     log_probs: list[float]  # of each piece, nats
+    pieces: list[str]
 
     @property
     def total(self) -> float:
@@ -36,11 +37,11 @@ def score_pairs(
 ) -> list[PairScore]:
     """Return the log-probability of each piece of each target, given its source."""
     sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
-    scores: list[PairScore] = [PairScore([], [])] * len(src)
+    scores: list[PairScore] = [PairScore([], [], [])] * len(src)
     rows = each_pair(_log_probs, model, params, sources, targets, tokens_per_batch)
     for pair, found in rows:
         ids = targets[pair]
-        scores[pair] = PairScore(ids, found[: len(ids)].tolist())
+        scores[pair] = PairScore(ids, found[: len(ids)].tolist(), tokenizers.tgt.pieces(ids))
     return scores
 
 

@@ -16,6 +16,7 @@ from transformer_jax.decoding.attention import alignments, count_words
 from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.engine import Engine
 from transformer_jax.decoding.long_lines import alike, split
+from transformer_jax.decoding.penalty import divisor
 from transformer_jax.decoding.risk import RISKS
 from transformer_jax.decoding.search import NOTHING, Search
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
@@ -29,6 +30,7 @@ from transformer_jax.vocabulary import EOS
 log = logging.getLogger("transformer_jax")
 
 LONGEST = 1024  # pieces of a source, unless less is asked for
+NO_TRANSLATION = Translation("", [], NOTHING, log_prob=NOTHING)
 _NEXT_PART = 1_000_003  # between the seeds of a line's parts
 
 
@@ -45,7 +47,8 @@ class Translator:
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
-    parts. The work is shared among `devices`, by default all of this process.
+    parts, with a warning if `warn`. The work is shared among `devices`, by default all of this
+    process.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -59,6 +62,7 @@ class Translator:
         n_best: int = 1,
         devices: Sequence[jax.Device] | None = None,
         longest: int = LONGEST,
+        warn: bool = True,
     ) -> None:
         kept = "num_samples" if config.search == "sample" else "beam_size"
         if not 1 <= n_best <= config.hypotheses:
@@ -67,7 +71,7 @@ class Translator:
             )
         self._models = [model] if not isinstance(model, Sequence) else list(model)
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
-        self._longest = longest
+        self._longest, self._warn = longest, warn
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._engine = Engine(self._make_search(), self._make_stepper, self._mesh)
 
@@ -156,10 +160,11 @@ class Translator:
             if len(ids) > self.longest:
                 texts = split(lines[line], lambda text: len(encode([text])[0]) <= self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
-                log.warning(
-                    "line %d: %d pieces, of at most %d: translated in %d parts",
-                    first + line, len(ids), self.longest, len(texts),
-                )  # fmt: skip
+                if self._warn:
+                    log.warning(
+                        "line %d: %d pieces, of at most %d: translated in %d parts",
+                        first + line, len(ids), self.longest, len(texts),
+                    )  # fmt: skip
             for number, part in enumerate(part for part in sources if len(part) > 1):
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31
@@ -214,11 +219,13 @@ class Translator:
         items = [self._translation(t.tolist(), float(s)) for t, s in pairs if s > NOTHING / 2]
         risk = pick(RISKS, self._config.rerank, "config.decoding.rerank")
         order = risk([item.text for item in items])
-        return [items[i] for i in order[: self._n_best]] or [Translation("", [], NOTHING)]
+        return [items[i] for i in order[: self._n_best]] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = _until_eos(tokens)
-        return Translation(self._tokenizers.tgt.decode(ids), ids, score)
+        c, text = self._config, self._tokenizers.tgt.decode(ids)
+        log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
+        return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 
     def _cut(self, ids: list[int]) -> list[int]:
         """Cut what no splitting makes short enough: a character of more pieces than positions."""

@@ -12,8 +12,9 @@ class Translation(NamedTuple):
 
     text: str
     ids: list[int]  # pieces, with EOS where the search came to one
-    score: float  # log-probability / penalty, nats
+    score: float  # log-probability / length penalty + coverage penalty: what the search ranks by
     alignments: Alignments | None = None  # (source word, target word), if asked for
+    log_prob: float | None = 0.0  # of the pieces, nats; not known where there is a coverage penalty
 
 
 def join(
@@ -21,11 +22,12 @@ def join(
 ) -> Translation:
     """Return the translations of a line's parts as one; the last EOS alone stays.
 
-    The others are how many words each part has. Scores add up.
+    The others are how many words each part has. Scores and log-probabilities add up.
     """
     ids = [token for part in parts for token in part.ids if token != EOS]
     last = parts[-1].ids[-1:]
     pairs: Alignments = []
+    log_probs = [part.log_prob for part in parts if part.log_prob is not None]
     source = target = 0
     for part, sources, targets in zip(parts, source_words, target_words, strict=True):
         pairs += [(source + s, target + t) for s, t in part.alignments or ()]
@@ -35,4 +37,5 @@ def join(
         ids + (last if last == [EOS] else []),
         sum(part.score for part in parts),
         None if parts[0].alignments is None else pairs,
+        sum(log_probs) if len(log_probs) == len(parts) else None,
     )

@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest
 
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.errors import UserError
 
+# Which way each is better is in transformer_jax/directions.py.
 # force: with tokenize=none the text is tokenised on purpose, and the warning about it is noise.
 METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "BLEU": lambda c: BLEU(tokenize=c.bleu_tokenize, lowercase=c.lowercase, force=True),
@@ -68,20 +70,32 @@ def score(
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
+    texts = list(hypotheses), list(references)
     scores = []
     for name in ("BLEU", "chrF"):
         metric = METRICS[name](config)
-        result = metric.corpus_score(list(hypotheses), [list(references)])
+        result = metric.corpus_score(texts[0], [texts[1]])
         signature = str(metric.get_signature())
         interval = None
         if resamples:
-            result = METRICS[name](config).corpus_score(
-                list(hypotheses), [list(references)], n_bootstrap=resamples
-            )
-            mean, half = float(result._mean), float(result._ci)
-            interval = mean - half, mean + half
+            result._mean, result._ci = _resampled(METRICS[name](config), *texts, resamples)
+            interval = result._mean - result._ci, result._mean + result._ci
         scores.append(Score(name, result.score, str(result), signature, interval))
     return scores
+
+
+def _resampled(
+    metric: Any, hypotheses: list[str], references: list[str], resamples: int
+) -> tuple[float, float]:
+    """Return the mean of the resamples and half the width of their interval.
+
+    Not by `corpus_score`, whose mean fails where some resamples score a float and others a
+    numpy.float32: the chrF of a resample without any match is the number 0.0.
+    """
+    system: Any = [("", hypotheses)]
+    _, scores = PairedTest(system, {"": metric}, [references], "bs", resamples)()
+    found: Any = list(scores.values())[-1][0]  # after the column of names
+    return float(found.mean), float(found.ci)
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -1,5 +1,6 @@
 """Score a checkpoint: translate, compare with raw references, write what was found."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
-from transformer_jax.disk import write_text, writing
+from transformer_jax.disk import DiskError, write_text, writing
 from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.evaluation.sentences import describe
 
@@ -30,20 +31,28 @@ class Evaluation(NamedTuple):
     hypotheses: list[str]
     rows: list[dict[str, Any]]  # of the sentences, see `sentences.describe`
 
-    def write(self, directory: Path) -> Path:
-        """Write <split>.<checkpoint>.hyp, .json (the result) and .jsonl (the rows); return the path
-        without these endings.
+    def write(self, stem: str) -> None:
+        """Write STEM.hyp, STEM.json (the result) and STEM.jsonl (the rows).
 
         Raises:
           DiskError: if the disk does not take it.
         """
-        told = self.result
-        stem = directory / f"{told['split']}.{told['checkpoint'].replace(':', '-')}"
-        with writing(f"{stem}.*", directory):
-            write_text(Path(f"{stem}.hyp"), "".join(f"{line}\n" for line in self.hypotheses))
+        write_hypotheses(stem, self.hypotheses)
+        with writing(f"{stem}.*", Path(stem).parent):
             write_text(Path(f"{stem}.jsonl"), "".join(f"{json.dumps(x)}\n" for x in self.rows))
-            write_text(Path(f"{stem}.json"), json.dumps(told, indent=2) + "\n")
-        return stem
+            write_text(Path(f"{stem}.json"), json.dumps(self.result, indent=2) + "\n")
+
+
+def write_hypotheses(stem: str, hypotheses: Sequence[str]) -> None:
+    """Write STEM.hyp, and delete the scores beside it, which may be of other translations.
+
+    Raises:
+      DiskError: if the disk does not take it.
+    """
+    with writing(f"{stem}.hyp", Path(stem).parent):
+        write_text(Path(f"{stem}.hyp"), "".join(f"{line}\n" for line in hypotheses))
+        for ending in ("json", "jsonl"):
+            Path(f"{stem}.{ending}").unlink(missing_ok=True)
 
 
 def check_writable(directory: Path) -> None:
@@ -65,12 +74,19 @@ def evaluate(
     decoding: DecodingConfig,
     split: str,
     checkpoint: str,
+    stem: str,
     progress: Any = iter,
 ) -> Evaluation:
-    """Translate and score. References are raw text and never pass through the tokenizer."""
+    """Translate, write STEM.hyp, and score.
+
+    References are raw text and never pass through the tokenizer. A disk that does not take the
+    translations does not keep them from being scored: `Evaluation.write` tries again.
+    """
     translator = trained.translator(decoding)
     found = translator.translate(trained.params, src, progress)
     hypotheses = [item.text for item in found]
+    with contextlib.suppress(DiskError):
+        write_hypotheses(stem, hypotheses)  # before anything in the scoring can fail
     evaluation = trained.experiment.evaluation
     # Resampling takes memory in proportion: too much for a training split.
     small = len(hypotheses) <= _MOST_SENTENCES

@@ -8,13 +8,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.config import Experiment
+from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole
@@ -32,20 +33,24 @@ def make_validation(
     plan: Plan,
     mesh: Mesh,
 ) -> Callable[[Any], Scores]:
-    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}."""
+    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
+
+    The loss is that of the pairs that `selected` leaves; BLEU is of translations in parts where a
+    source is too long, as those of `translate` are.
+    """
     greedy = dataclasses.replace(
         experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
     )
-    translator = Translator(model, tokenizers, greedy)
+    data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
+    translator = Translator(model, tokenizers, greedy, longest=data.max_length, warn=False)
     everywhere = on_every_device(mesh)
     sums = jax.jit(make_validation_step(model, experiment.training), out_shardings=everywhere)
     gather = jax.jit(lambda params: params, out_shardings=everywhere)
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
-    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
+    longest = int(_longer_sides(store)[selected(store, data).pairs].max())
     lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
-    data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
     batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
 
     def validate(params: Any) -> Scores:
@@ -54,7 +59,7 @@ def make_validation(
             batch = place_whole(objective.examples(store, placement, *shape), mesh)
             totals.append(sums(params, batch))
         total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
-        scores = {"loss": total.nll / total.tokens}
+        scores = {"loss": total.nll / total.weight}
         if chosen:
             # Whole on every device: a search on divided parameters would gather them each step.
             found = translator.translate(own_copy(gather(params)), sources)
@@ -63,6 +68,38 @@ def make_validation(
         return scores
 
     return validate
+
+
+def selected(store: TokenStore, config: DataConfig) -> Selection:
+    """Leave out pairs that are too long for training, which would take memory that it does not.
+
+    All others count, uneven and empty ones too.
+
+    Raises:
+      UserError: if no pair is left.
+    """
+    fits = _longer_sides(store) <= config.max_length
+    if not fits.any():
+        raise UserError(
+            f"config.data.max_length={config.max_length}: all {len(store)} validation pairs are "
+            "longer, in pieces; raise it, or check config.data.validation"
+        )
+    dropped = {f"longer than {config.max_length} pieces": int((~fits).sum())}
+    return Selection(np.flatnonzero(fits), dropped)
+
+
+def notes(store: TokenStore, config: DataConfig) -> list[str]:
+    """Return lines that tell what is particular about the validation pairs, if anything is."""
+    return [
+        f"validation: the loss leaves out {count:,} of {len(store):,} pairs ({reason}); for BLEU, "
+        "long sources are translated in parts"
+        for reason, count in selected(store, config).dropped.items()
+        if count
+    ]
+
+
+def _longer_sides(store: TokenStore) -> np.ndarray:
+    return np.maximum(store.src.lengths, store.tgt.lengths)
 
 
 def spread(total: int, most: int) -> list[int]:

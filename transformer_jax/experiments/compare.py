@@ -16,6 +16,7 @@ from sacrebleu.significance import PairedTest
 from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig, average_count
 from transformer_jax.data import sources
+from transformer_jax.directions import TRANSLATION
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
@@ -147,14 +148,14 @@ def differences(
     """Return every sentence with the gain of `other` over `one`, the greatest gain first."""
     pick(METRICS, name, "--metric")
     metric = sentence_metric(name, one.evaluation)
-    sign = -1 if name == "TER" else 1  # an error rate
+    gain = TRANSLATION[name].gain
 
     def score(line: str, reference: str) -> float:
         return metric.sentence_score(line, [reference]).score
 
     rows = zip(references, one.hypotheses, other.hypotheses, strict=True)
     found = [
-        Difference(i, sign * (score(b, reference) - score(a, reference)), reference, a, b)
+        Difference(i, gain(score(b, reference) - score(a, reference)), reference, a, b)
         for i, (reference, a, b) in enumerate(rows, 1)
     ]
     return sorted(found, key=lambda row: -row.gain)

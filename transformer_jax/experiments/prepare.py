@@ -15,7 +15,7 @@ from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, open_store, select
 from transformer_jax.data.tokenizer import TokenizerPair, train_pair
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation import metrics
+from transformer_jax.evaluation import metrics, validation
 from transformer_jax.workdir import WorkDir, cache_dir
 
 
@@ -29,6 +29,7 @@ class Prepared(NamedTuple):
     plan: Plan
     validation: Corpus
     validation_store: TokenStore
+    notes: list[str]  # of what is particular about the validation split
     identity: dict[str, str]  # digests: a run goes on with these or not at all
 
 
@@ -41,7 +42,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     data = experiment.data
     metrics.check(experiment.evaluation)
     train = sources.load(data, "train")
-    validation = sources.load(data, "validation")
+    held_out = sources.load(data, "validation")
     joint = experiment.tokenizer.joint
     # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
     # processes the first has just put it there.
@@ -61,17 +62,11 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     plan = pick(PLANS, data.batching, "config.data.batching")(
         store, selection.pairs, data, experiment.seed
     )
-    validation_store = open_store(validation, tokenizers, cache_dir())
-    model = experiment.model
-    longest = max(int(side.lengths.max()) for side in validation_store)
-    if model.position_limit is not None and longest > model.position_limit:
-        raise UserError(
-            f"config.model.max_positions={model.max_positions}: the validation split has a "
-            f"sentence of {longest} pieces; raise it to that"
-        )
+    held_out_store = open_store(held_out, tokenizers, cache_dir())
+    notes = validation.notes(held_out_store, data)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     return Prepared(
-        tokenizers, store, len(train), selection, plan, validation, validation_store, identity
+        tokenizers, store, len(train), selection, plan, held_out, held_out_store, notes, identity
     )
 
 
@@ -91,4 +86,5 @@ def describe(prepared: Prepared) -> list[str]:
            else f" source, {prepared.tokenizers.tgt.size:,} target"),
         f"batches: {len(plan):,} an epoch; shapes {shapes}; {padding_share(store, plan):.1%} of "
         f"target positions are padding; {tokens / len(plan):,.0f} target tokens a step",
+        *prepared.notes,
     ]  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
+from transformer_jax.directions import VALIDATION
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import runs, table
@@ -94,13 +95,12 @@ def rows(
         kind: list(dict.fromkeys(key for _, row in told for key in row[kind]))
         for kind in ("settings", "measured", "published")
     }
-    perplexity = "validation perplexity"
-    by = next((key for key in columns["measured"] if key.startswith("validation BLEU")), perplexity)
-    sign = 1 if by == perplexity else -1
+    best_by = VALIDATION[found[0].experiment.checkpoint.best_by]
+    by = f"validation {best_by.title}"
 
     def rank(item: tuple[Run, dict[str, Any]]) -> float:
         score = item[1]["measured"].get(by)
-        return math.inf if score is None else sign * score
+        return math.inf if score is None else -best_by.gain(score)
 
     told.sort(key=rank)
     seen = [run for run, _ in told if run.metrics]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.directions import VALIDATION
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.points import Point, shown
@@ -64,12 +65,11 @@ def tabulate(
             row.states.append(state)
     if any(point.variant for point in points):
         return list(rows.values())
-    by = points[0].experiment.checkpoint.best_by
-    column, sign = ("validation BLEU", -1) if by == "bleu" else ("validation perplexity", 1)
+    by = VALIDATION[points[0].experiment.checkpoint.best_by]
 
     def rank(row: Row) -> float:
-        score = row.mean(column)
-        return sign * score if math.isfinite(score) else math.inf
+        score = row.mean(f"validation {by.title}")
+        return -by.gain(score) if math.isfinite(score) else math.inf
 
     return sorted(rows.values(), key=rank)
 
@@ -81,10 +81,9 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
         return found
     found["minutes"] = training_minutes(point)
     best = best_validation(point)
-    if "bleu" in best:
-        found["validation BLEU"] = best["bleu"]
-    if "loss" in best:
-        found["validation perplexity"] = math.exp(min(best["loss"], 700.0))  # loss: nats a piece
+    for name, metric in VALIDATION.items():
+        if name in best:
+            found[f"validation {metric.title}"] = metric.shown(best[name])
     if split is not None and is_scored(point, split):
         scores = json.loads(score_file(point, split).read_text(encoding="utf-8"))["scores"]
         found |= {f"{split} {metric}, beam": score["value"] for metric, score in scores.items()}
@@ -105,13 +104,13 @@ def parameters(point: Point) -> int:
 def best_validation(point: Point) -> dict[str, float]:
     """Return the scores of the best validation so far; {} before the first."""
     by = point.experiment.checkpoint.best_by
-    sign, prefix = 1 if by == "bleu" else -1, "validation_"
+    prefix = "validation_"
     scores = [
         {key.removeprefix(prefix): value for key, value in row.items() if key.startswith(prefix)}
         for row in read_rows(point.workdir.metrics)
     ]
     known = [row for row in scores if row.get(by) is not None]
-    return max(known, key=lambda row: sign * row[by], default={})
+    return max(known, key=lambda row: VALIDATION[by].gain(row[by]), default={})
 
 
 def training_minutes(point: Point) -> float:

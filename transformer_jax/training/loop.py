@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment, TrainingConfig
 from transformer_jax.data.batching import BatchSource
+from transformer_jax.directions import VALIDATION
 from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 from transformer_jax.retention import Record
@@ -187,7 +188,7 @@ def _validate(run: Run, step: int, state: TrainState, progress: Progress, report
         scores = run.validate(state.weights)
     report.validation(step, scores)
     by = run.experiment.checkpoint.best_by
-    score = scores[by] if by == "bleu" else -scores[by]
+    score = VALIDATION[by].gain(scores[by])
     if math.isfinite(score) and (progress.best is None or score > progress.best):
         progress.best, progress.evaluations_since_best = score, 0
     else:

@@ -67,7 +67,9 @@ class Report:
         self._workdir, self._config, self._schedule = workdir, config, schedule
         self._lines_of = lines_of
         self._writes = jax.process_index() == 0  # the others only keep the sums
-        self._window = dict(state.get("window") or _EMPTY)
+        window = state.get("window") or {}
+        # Those of before weights were counted had a weight of 1 a token.
+        self._window = _EMPTY | {"weight": window.get("tokens", 0.0)} | window
         self._usual_loss: float | None = state.get("usual_loss")  # running mean, per token
         self.tokens = int(state.get("tokens", 0))
         self.skipped = int(state.get("skipped", 0))
@@ -160,7 +162,7 @@ class Report:
     def _write(self, step: int) -> None:
         w, self._window = self._window, dict(_EMPTY)
         nan = float("nan")
-        per_token = 1 / w["tokens"] if w["tokens"] else nan
+        per_token = 1 / w["weight"] if w["weight"] else nan
         row = {
             "step": step,
             "loss": w["loss"] * per_token,
@@ -227,4 +229,4 @@ class Report:
             self._board.add(step, group, {key: values[key] for key in values if key != "step"})
 
 
-_EMPTY = {"loss": 0.0, "nll": 0.0, "correct": 0.0, "tokens": 0.0, "grad_norm": 0.0, "steps": 0}
+_EMPTY = dict.fromkeys((*Sums._fields, "grad_norm"), 0.0) | {"steps": 0}

@@ -1,0 +1,57 @@
+"""What an evaluation leaves, whatever becomes of it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.decoding.translation import Translation
+from transformer_jax.disk import DiskError
+from transformer_jax.evaluation import run
+from transformer_jax.evaluation.run import evaluate
+
+LINES, REFERENCES = ["ein Hund", "eine Katze"], ["a dog", "a cat"]
+
+
+def begun(stem):
+    """Evaluate something that turns lines round."""
+
+    def translate(params, src, progress):
+        return [Translation(line[::-1], [], 0.0) for line in src]
+
+    translator = SimpleNamespace(translate=translate)
+    trained = SimpleNamespace(
+        experiment=Experiment(), params=(), steps=[3], translator=lambda _: translator
+    )
+    return evaluate(trained, LINES, REFERENCES, DecodingConfig(), "test", "best", str(stem))
+
+
+def test_translations_outlive_a_failed_scoring(tmp_path, monkeypatch):
+    """They are written first; scores of earlier ones do not lie beside them."""
+    stem = tmp_path / "test.best"
+    for ending in ("json", "jsonl", "hyp"):
+        (tmp_path / f"test.best.{ending}").write_text("of an earlier evaluation")
+
+    def fail(*_):
+        raise TypeError("don't know how to coerce float and float32")
+
+    monkeypatch.setattr(run, "score", fail)
+    with pytest.raises(TypeError):
+        begun(stem)
+    assert [path.name for path in tmp_path.iterdir()] == ["test.best.hyp"]
+    assert (tmp_path / "test.best.hyp").read_text() == "dnuH nie\neztaK enie\n"
+
+
+def test_scores_outlive_a_full_disk(tmp_path, monkeypatch):
+    """They are returned, to be shown; to write them fails as before."""
+
+    def full(path, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run, "describe", lambda *_: [])
+    monkeypatch.setattr(run, "write_text", full)
+    found = begun(tmp_path / "test.best")
+    assert found.hypotheses == [line[::-1] for line in LINES]
+    assert found.result["scores"].keys() == {"BLEU", "chrF"}
+    with pytest.raises(DiskError, match="No space left"):
+        found.write(str(tmp_path / "test.best"))

@@ -1,0 +1,42 @@
+"""The one table of scores: what is better is asked there, by whatever name a score has."""
+
+import json
+
+import pytest
+
+from transformer_jax.config import CheckpointConfig, Experiment
+from transformer_jax.directions import VALIDATION, Metric
+from transformer_jax.door import to_json
+from transformer_jax.experiments.points import Point
+from transformer_jax.experiments.table import tabulate
+from transformer_jax.retention import Record, best
+from transformer_jax.workdir import WorkDir
+
+
+@pytest.fixture(params=["accuracy", "bits_per_character"])
+def added(request, monkeypatch) -> str:
+    """A score that validation might measure one day, greater or less of which is better."""
+    metric = Metric(request.param, request.param == "accuracy")
+    monkeypatch.setitem(VALIDATION, request.param, metric)
+    hints = dict(CheckpointConfig.__annotations__, best_by=str)
+    monkeypatch.setattr(CheckpointConfig, "__annotations__", hints)
+    return request.param
+
+
+def test_a_new_score_is_a_line_in_the_table(added, tmp_path):
+    """Then the best checkpoint is chosen, and a sweep's points are ranked, by it."""
+    values = [0.5, 0.9, 0.7]
+    order = [1, 2, 0] if added == "accuracy" else [0, 2, 1]
+    records = {i: Record(host={}, scores={added: x}, passing=False, arrays={})
+               for i, x in enumerate(values)}  # fmt: skip
+    assert best(records, added) == (1 if added == "accuracy" else 0)
+    points = []
+    for i, value in enumerate(values):
+        experiment = Experiment(seed=i, checkpoint=CheckpointConfig(best_by=added))
+        place = WorkDir(tmp_path / str(i))
+        place.path.mkdir()
+        place.config.write_text(to_json(experiment))
+        place.metrics.write_text(json.dumps({"step": 1, f"validation_{added}": value}) + "\n")
+        points.append(Point("", {"model.d_ff": i}, experiment, place, ()))
+    rows = tabulate(points, tmp_path, None)
+    assert [int(row.settings["model.d_ff"]) for row in rows] == order
