@@ -113,6 +113,7 @@ TABLES = {
     (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
+    (config.SideConfig, "codec"): "data.codecs.pair.CODECS",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
@@ -135,6 +136,7 @@ def test_choices_are_those_of_the_table(place, table):
 BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "compute_dtype": "jnp.dtype",
+    "document": "data.sources.load",
     "algorithm": "sentencepiece",
     "normalization": "sentencepiece",
     "smoothing": "training.loss.smoothing_weights",

@@ -11,7 +11,7 @@ import jax
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
-from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.disk import DiskError, writing
@@ -137,7 +137,7 @@ def load(workdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
     """
     place = WorkDir(workdir)
     experiment = place.experiment()
-    tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint)
+    tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint, experiment.codecs)
     model = build(experiment.model, tokenizers.src.size, tokenizers.tgt.size)
     shapes = nn.unbox(abstract_params(model))
     shardings = replicated(shapes, make_mesh(MeshConfig()))

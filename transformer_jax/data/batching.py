@@ -42,7 +42,7 @@ class BucketPlan:
     """Pairs of similar length together, one a row."""
 
     def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
-        length = np.maximum(store.src.lengths, store.tgt.lengths)[pairs]
+        length = np.maximum(*store.lengths)[pairs]
         bounds = choose_bounds(length, config.num_buckets)
         self.shapes = [Shape(rows_for(config, b), b, b) for b in bounds]
         self._pairs, self._seed = pairs, seed
@@ -85,7 +85,7 @@ class PackPlan:
         ]
         self._seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
-        self._rows = _first_fit(order, store.src.lengths, store.tgt.lengths, config.max_length)
+        self._rows = _first_fit(order, *store.lengths, config.max_length)
         self._epoch = lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))
         )
@@ -214,7 +214,7 @@ def padding_share(store: TokenStore, plan: Plan) -> float:
     for index in range(len(plan)):
         shape, placement = plan.batch(index)
         positions += shape.rows * shape.tgt_length
-        tokens += int(store.tgt.lengths[placement.pairs].sum())
+        tokens += int(store.lengths.tgt[placement.pairs].sum())
     return 1 - tokens / positions
 
 
@@ -225,7 +225,7 @@ def fixed_batches(
 
     `lengths` are the allowed lengths; each batch takes the least that holds its longest side.
     """
-    longest = np.maximum(store.src.lengths, store.tgt.lengths)
+    longest = np.maximum(*store.lengths)
     order = np.argsort(longest, kind="stable")
     bucket = np.searchsorted(lengths, longest[order])
     batches = []
