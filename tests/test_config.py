@@ -43,9 +43,16 @@ SPECIAL = {
     "data.tokens_per_batch": 1 << 14,
     "profile.steps": (10, 15),
 }
+MODEL_OF_LINES = {
+    "objective.name": "language_model", "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss",
+}  # fmt: skip
 NEEDS = {
     "tokenizer.joint": {"model.tied_embeddings": "decoder"},
     "optimizer.schedule": {"optimizer.learning_rate": 0.001},
+    "src.codec": {"tgt.codec": "characters"},
+    "tgt.codec": {"src.codec": "characters"},
+    "objective.window": MODEL_OF_LINES,
+    "objective.document": MODEL_OF_LINES | {"tgt.codec": "bytes"},
 }
 
 
@@ -405,6 +412,34 @@ def test_the_last_good_value_and_the_first_bad_one(path, good, bad):
          ["config.tokenizer.joint=False", "model.tied_embeddings='all'", "'decoder' or 'none'"]),
         ({"model.positions": "learned", "model.max_positions": 255},
          ["config.model.max_positions=255", "data.max_length=256"]),
+        ({"src.codec": "bytes"},
+         ["config.src.codec='bytes'", "tgt.codec='subwords'", "tokenizer.joint=False"]),
+        ({"src.codec": "bytes", "tgt.codec": "bytes", "tokenizer.vocab_size": 260},
+         ["config.tokenizer.vocab_size=260", "tgt.codec='bytes'", "leave it at 32000"]),
+        ({"src.codec": "bytes", "tgt.codec": "bytes", "data.subword_dropout": 0.1},
+         ["config.data.subword_dropout=0.1", "tgt.codec='bytes'", "set it to 0"]),
+        ({"objective.window": 64},
+         ["config.objective.window=64", "'translate'", "leave it at 256", "'language_model'"]),
+        ({"objective.name": "prefix_lm", "objective.document": "file"},
+         ["config.objective.document='file'", "'prefix_lm'", "leave it at 'line'"]),
+        ({"objective.name": "prefix_lm", "tokenizer.joint": False,
+          "model.tied_embeddings": "none"},
+         ["config.tokenizer.joint=False", "'prefix_lm'", "set it to True"]),
+        ({"objective.name": "language_model"},
+         ["config.evaluation.bleu_sentences=1000", "'language_model'", "best_by='loss'"]),
+        (MODEL_OF_LINES | {"objective.window": 257},
+         ["config.objective.window=257", "data.max_length=256", "lower the one"]),
+        (MODEL_OF_LINES | {"src.codec": "bytes"},
+         ["config.src.codec='bytes'", "no source side", "tgt.codec"]),
+        (MODEL_OF_LINES | {"objective.document": "file"},
+         ["config.objective.document='file'", "'subwords'", "'characters' or 'bytes'"]),
+        (MODEL_OF_LINES | {"objective.document": "file", "data.source": "tfds"},
+         ["config.objective.document='file'", "data.source='tfds'", "choose 'line'"]),
+        (MODEL_OF_LINES | {"data.subword_dropout": 0.1},
+         ["config.data.subword_dropout=0.1", "'language_model'", "set it to 0"]),
+        (MODEL_OF_LINES | {"objective.window": 64, "model.positions": "learned",
+                           "model.max_positions": 63},
+         ["config.model.max_positions=63", "objective.window=64"]),
         ({"training.accumulation_steps": 3},
          ["config.training.accumulation_steps=3", "data.rows_divisible_by=8"]),
         ({"data.subword_dropout": 0.1, "tokenizer.algorithm": "unigram"},
@@ -445,6 +480,11 @@ def test_an_impossible_combination_names_both_fields_and_values(changes, told):
         {"evaluation.every_steps": 1500, "checkpoint.every_steps": 500},
         {"evaluation.checkpoint": "average:6", "checkpoint.keep_last": 6},
         {"evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss"},
+        {"src.codec": "bytes", "tokenizer.joint": False, "model.tied_embeddings": "none"},
+        {"src.codec": "bytes", "tgt.codec": "bytes"},
+        MODEL_OF_LINES | {"objective.document": "file", "tgt.codec": "characters"},
+        MODEL_OF_LINES
+        | {"objective.window": 64, "model.positions": "learned", "model.max_positions": 64},
     ],
 )
 def test_the_remedy_is_accepted(changes):

@@ -11,7 +11,7 @@ from transformer_jax.data import token_store
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import open_store, select
+from transformer_jax.data.token_store import Frame, open_store, select
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,17 @@ def test_the_key_changes_with_text_and_tokenizer(numbers, tokenizers, tmp_path):
         [(numbers, tokenizers), (changed, tokenizers), (numbers, other)], 1
     ):
         open_store(*arguments, tmp_path)
+        assert len(stores(tmp_path)) == count
+
+
+def test_special_pieces_around_each_text_are_part_of_the_key(numbers, tokenizers, tmp_path):
+    bare = Corpus((), numbers.tgt, "targets")  # without sources
+    for count, frame in enumerate([Frame(), Frame(bos=True), Frame(bos=True, eos=False)], 1):
+        for _ in range(2):  # written, and read back
+            store = open_store(bare, tokenizers, tmp_path, frame=frame)
+            found = [store.tgt.sequence(i).tolist() for i in range(len(store))]
+            assert found == tokenizers.tgt.encode(numbers.tgt, *frame)
+            assert store.src.lengths.tolist() == []
         assert len(stores(tmp_path)) == count
 
 

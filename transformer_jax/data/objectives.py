@@ -1,6 +1,6 @@
 """How encoded texts become examples: what is read, what is predicted, and in which order."""
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from transformer_jax.vocabulary import BOS, EOS
 Order = Literal["all", "causal", "ranked"]
 
 
+@runtime_checkable
 class Objective(Protocol):
     """One way of making examples out of encoded texts.
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
 
@@ -12,6 +12,7 @@ SPECIAL: Mapping[str, int] = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
 SPELLED = ("<pad>", "<s>", "</s>", "<unk>")  # as `pieces` writes them, in the order of their ids
 
 
+@runtime_checkable
 class Codec(Protocol):
     """Turns text into ids and back. It is made from `model`, the content of its file."""
 
