@@ -35,8 +35,8 @@ from turns import Worker, matmul, take_turns
 
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig, ModelConfig
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import read_lines
-from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.engine import Engine as Batches
 from transformer_jax.decoding.stream import Sentence, stream

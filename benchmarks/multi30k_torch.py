@@ -31,8 +31,8 @@ from torch.nn import functional as F
 from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.token_store import open_store, select
-from transformer_jax.data.tokenizer import train_pair
 from transformer_jax.vocabulary import BOS, EOS, PAD
 from transformer_jax.workdir import cache_dir
 

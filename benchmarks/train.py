@@ -41,8 +41,8 @@ from transformer_jax.config import (
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, BucketPlan
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.token_store import open_store, select
-from transformer_jax.data.tokenizer import train_pair
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build, operations
 from transformer_jax.sharding.mesh import make_mesh, place_batch

@@ -13,7 +13,7 @@ import transformer_jax
 from transformer_jax.api import save_average
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, TokenizerConfig
-from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.decoding.forced import each_pair
 from transformer_jax.decoding.score import _log_probs
 from transformer_jax.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.cli import arguments, evaluate, main, train
 from transformer_jax.config import Experiment, TokenizerConfig
-from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.door import door, override, parse
 from transformer_jax.workdir import WorkDir
 

@@ -118,6 +118,7 @@ TABLES = {
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.CheckpointConfig, "best_by"): "directions.VALIDATION",
+    (config.SideConfig, "codec"): "data.codecs.pair.CODECS",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
@@ -140,6 +141,7 @@ def test_choices_are_those_of_the_table(place, table):
 BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "compute_dtype": "jnp.dtype",
+    "document": "data.sources.load",
     "algorithm": "sentencepiece",
     "normalization": "sentencepiece",
     "smoothing": "training.loss.smoothing_weights",

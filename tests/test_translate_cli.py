@@ -23,7 +23,7 @@ from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.cli import evaluate, lines
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig, TokenizerConfig
-from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.workdir import WorkDir

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataConfig, Experiment, ModelConfig, TokenizerConfig
-from transformer_jax.data.tokenizer import TokenizerPair, train_pair
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.door import to_json
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.evaluation.run import digest

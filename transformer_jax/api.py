@@ -13,7 +13,7 @@ import jax
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
-from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.score import PairScore, score_pairs
 from transformer_jax.decoding.translate import Translator
@@ -197,7 +197,7 @@ def load(workdir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     """
     place = WorkDir(workdir)
     experiment = place.experiment()
-    tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint)
+    tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint, experiment.codecs)
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     shapes = nn.unbox(abstract_params(model))
     shardings = replicated(shapes, make_mesh(MeshConfig()))

@@ -218,12 +218,21 @@ def _check_rope(model: ModelConfig) -> None:
 
 
 @dataclass(frozen=True)
+class SideConfig:
+    """How the text of one side becomes ids."""
+
+    # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
+    # training text has.
+    codec: Literal["subwords", "bytes", "characters"] = "subwords"
+
+
+@dataclass(frozen=True)
 class TokenizerConfig:
     """SentencePiece, trained on the training split when a run first starts."""
 
     algorithm: Literal["bpe", "unigram"] = "bpe"
     vocab_size: int = 32000  # pieces, the 4 reserved ones included; per side if not joint
-    joint: bool = True  # one vocabulary for both languages
+    joint: bool = True  # one vocabulary for both languages, of whatever codec
     byte_fallback: bool = False  # spell unknown characters as bytes; needs 260 pieces of its own
     character_coverage: float = 1.0  # share of the characters that get pieces
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
@@ -306,7 +315,31 @@ class ObjectiveConfig:
     """What is predicted from what."""
 
     # "translate": the target side, piece by piece, from the source side.
-    name: Literal["translate"] = "translate"
+    # "language_model": each piece of one text from those before it; the text is the target side,
+    # and there is no source: with data.source="text" the files PART.TARGET_LANGUAGE alone.
+    # "prefix_lm": the target side from the source side, which stands before it in one sequence.
+    name: Literal["translate", "language_model", "prefix_lm"] = "translate"
+    # language_model: the most pieces read at a time. Longer documents are cut into consecutive
+    # windows; each but the first begins with the last piece of the one before.
+    window: int = 256
+    # language_model: what a document is. "line": each line, EOS stands for its end. "file": each
+    # part of the split, line ends and all, as it lies on the disk.
+    document: Literal["line", "file"] = "line"
+
+    def __post_init__(self) -> None:
+        _within(1, _SIZE, window=self.window)
+        for name, default in (("window", 256), ("document", "line")):
+            value = getattr(self, name)
+            _check(
+                self.one_sided or value == default,
+                f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
+                "or choose name='language_model'",
+            )
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether there is a target side alone."""
+        return self.name == "language_model"
 
 
 @dataclass(frozen=True)
@@ -551,6 +584,8 @@ class Experiment:
 
     seed: int = 0  # of initialisation, dropout and the order of the data
     model: ModelConfig = field(default_factory=ModelConfig)
+    src: SideConfig = field(default_factory=SideConfig)
+    tgt: SideConfig = field(default_factory=SideConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -577,9 +612,14 @@ class Experiment:
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
+        self._check_codecs()
+        self._check_objective()
+        longest = ("data.max_length", data.max_length)
+        if self.objective.one_sided:
+            longest = ("objective.window", self.objective.window)
         _check(
-            model.position_limit is None or model.position_limit >= data.max_length,
-            f"model.max_positions={model.max_positions} is below data.max_length={data.max_length}"
+            model.position_limit is None or model.position_limit >= longest[1],
+            f"model.max_positions={model.max_positions} is below {longest[0]}={longest[1]}"
             ": raise the one or lower the other",
         )
         _check(
@@ -619,6 +659,79 @@ class Experiment:
             self.checkpoint.best_by != "bleu" or self.evaluation.bleu_sentences > 0,
             f"checkpoint.best_by='bleu' needs evaluation.bleu_sentences="
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
+        )
+
+    @property
+    def codecs(self) -> tuple[str, str]:
+        """The source side's codec and the target side's, which is both where there is one side."""
+        return (self.tgt if self.objective.one_sided else self.src).codec, self.tgt.codec
+
+    def _check_codecs(self) -> None:
+        """Refuse codecs that do not go together, and settings of subwords where there are none."""
+        codecs = self.codecs
+        _check(
+            len(set(codecs)) == 1 or not self.tokenizer.joint,
+            f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot be one joint "
+            "vocabulary; choose the same for both, or set tokenizer.joint=False",
+        )
+        if "subwords" in codecs:
+            return
+        for item in dataclasses.fields(self.tokenizer):
+            value = getattr(self.tokenizer, item.name)
+            _check(
+                item.name == "joint" or value == item.default,
+                f"tokenizer.{item.name}={value!r}: means nothing with tgt.codec={codecs[1]!r}; "
+                f"leave it at {item.default!r}",
+            )
+        _check(
+            not self.data.subword_dropout,
+            f"data.subword_dropout={self.data.subword_dropout}: means nothing with tgt.codec="
+            f"{codecs[1]!r}; set it to 0",
+        )
+
+    def _check_objective(self) -> None:
+        """Refuse what does not fit an objective other than translation."""
+        data, objective, codec = self.data, self.objective, self.tgt.codec
+        name = f"objective.name={objective.name!r}"
+        wanted = "encoder_decoder" if objective.name == "translate" else "decoder"
+        _check(
+            self.model.architecture == wanted,
+            f"model.architecture={self.model.architecture!r}: {name} is an objective of "
+            f"architecture={wanted!r}; choose that, or another objective",
+        )
+        _check(
+            objective.name == "translate" or self.tokenizer.joint,
+            f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
+        )
+        if not objective.one_sided:
+            return
+        _check(
+            self.src == SideConfig(),
+            f"src.codec={self.src.codec!r}: {name} has no source side; set tgt.codec alone",
+        )
+        _check(
+            objective.window <= data.max_length,
+            f"objective.window={objective.window} is above data.max_length={data.max_length}: "
+            "lower the one or raise the other",
+        )
+        _check(
+            objective.document == "line" or data.source == "text",
+            f"objective.document='file': data.source={data.source!r} has no files; choose 'line'",
+        )
+        _check(
+            objective.document == "line" or codec != "subwords",
+            "objective.document='file': tgt.codec='subwords' does not keep line ends; choose "
+            "'characters' or 'bytes', or document='line'",
+        )
+        _check(
+            not data.subword_dropout,
+            f"data.subword_dropout={data.subword_dropout}: is for pairs, not for {name}; set it "
+            "to 0",
+        )
+        _check(
+            self.evaluation.bleu_sentences == 0,
+            f"evaluation.bleu_sentences={self.evaluation.bleu_sentences}: {name} has no "
+            "references to compare with; set it to 0, and checkpoint.best_by='loss'",
         )
 
 

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from transformer_jax.config import DataConfig
+from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import sources
-from transformer_jax.data.sources import read_lines, read_parallel
+from transformer_jax.data.sources import read_lines, read_parallel, read_text
 from transformer_jax.errors import UserError
 
 
@@ -208,6 +208,48 @@ def test_the_fingerprint_changes_with_the_content(tmp_path):
               of("c\nd\n", "a\nb\n"), of("a\nb\n\n", "c\nd\n\n"),
               of("a\nbc\n", "\nd\n")]  # fmt: skip
     assert len({one, *others}) == 7
+
+
+TEXT = "\none\r\n\n two \u2028\n"
+LINES, FILE = (ObjectiveConfig("language_model", document=d) for d in ("line", "file"))  # type: ignore[arg-type]
+
+
+def test_a_file_as_it_lies_on_the_disk(write):
+    """Every character, line ends too; but a byte order mark is none of the text."""
+    for text in ("", "\n", TEXT, TEXT * 2 + "end"):
+        assert read_text(write(text.encode())) == text
+    assert read_text(write(b"\xef\xbb\xbf\r\n")) == "\r\n"
+    message = refusal(read_text, write(b"one\ntw\xff\n", "y"))
+    assert ":2: not UTF-8 (byte 0xff at column 3)" in message
+
+
+def test_text_of_one_side(tmp_path):
+    """Its files alone, line by line or whole, one document for each part."""
+    (tmp_path / "a.txt").write_bytes(TEXT.encode())
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three"))
+    config = corpus(tmp_path, target_language="txt", train=("a", "b"), test=("c",))
+    lines = sources.load(config, "train", LINES)
+    assert (lines.src, lines.tgt) == ((), ["", "one", "", " two \u2028", "three"])
+    whole = sources.load(config, "train", FILE)
+    assert (whole.src, whole.tgt, len(whole)) == ((), [TEXT, "three"], 2)
+    assert lines.fingerprint != whole.fingerprint
+    for objective in (LINES, FILE):
+        assert "neither c.txt nor c.txt.gz" in refusal(sources.load, config, "test", objective)
+    (tmp_path / "c.txt").write_bytes(b"")
+    for objective in (LINES, FILE):
+        message = refusal(sources.load, config, "test", objective)
+        assert message == "config.data.test=('c',): holds no text"
+
+
+def test_one_side_of_pairs():
+    """A language model of the built-in corpus reads its targets."""
+    config = DataConfig(
+        source="spelled_numbers", source_language="de", target_language="en",
+        num_examples=(9, 1, 1), max_number=100,
+    )  # fmt: skip
+    found = sources.load(config, "train", LINES)
+    assert found.src == ()
+    assert found.tgt == sources.load(config, "train").tgt
 
 
 def test_real_text(multi30k):

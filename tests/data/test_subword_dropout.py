@@ -9,16 +9,17 @@ import pytest
 from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan, lines_of
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.subwords import Subwords, train
 from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
 from transformer_jax.data.token_store import TokenStore, open_store, select
-from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair, train
 from transformer_jax.vocabulary import EOS
 
 UNKNOWN = ["ein 漢字 zwei", "", "  ", "x漢", "漢 漢", "<0x41> <s> </s>"]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["characters", "bytes"])
-def tokenizer(request, numbers) -> Tokenizer:
+def tokenizer(request, numbers) -> Subwords:
     size = 400 if request.param else 120
     return train(TokenizerConfig(vocab_size=size, byte_fallback=request.param), numbers.src)
 
@@ -48,7 +49,7 @@ def test_probabilities_by_hand():
     """Of `ab` in the pieces ▁, a, b, ▁a, ▁ab, with p = 0.3: the first merge is left out with p,
     and so is the second, if it is reached."""
 
-    class Pieces(Tokenizer):
+    class Pieces(Subwords):
         def __init__(self) -> None:
             self._list = ["<pad>", "<unk>", "<s>", "</s>", "▁a", "▁ab", "▁", "a", "b"]
 

@@ -8,9 +8,10 @@ import pytest
 
 from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data import token_store
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.token_store import open_store, select
-from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair, train_pair
+from transformer_jax.data.token_store import Frame, open_store, select
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_it_holds_what_the_tokenizers_say(numbers, tokenizers, tmp_path):
 
 def test_a_second_opening_tokenises_nothing(numbers, tokenizers, tmp_path, monkeypatch):
     first = open_store(numbers, tokenizers, tmp_path)
-    monkeypatch.setattr(Tokenizer, "encode", lambda *_: pytest.fail("tokenised again"))
+    monkeypatch.setattr(Subwords, "encode", lambda *_: pytest.fail("tokenised again"))
     assert same(open_store(numbers, tokenizers, tmp_path), first)
     assert len(stores(tmp_path)) == 1  # and nothing half-written beside it
 
@@ -81,8 +82,19 @@ def test_the_key_changes_with_text_and_tokenizer(numbers, tokenizers, tmp_path):
         assert len(stores(tmp_path)) == count
 
 
+def test_special_pieces_around_each_text_are_part_of_the_key(numbers, tokenizers, tmp_path):
+    bare = Corpus((), numbers.tgt, "targets")  # without sources
+    for count, frame in enumerate([Frame(), Frame(bos=True), Frame(bos=True, eos=False)], 1):
+        for _ in range(2):  # written, and read back
+            store = open_store(bare, tokenizers, tmp_path, frame=frame)
+            found = [store.tgt.sequence(i).tolist() for i in range(len(store))]
+            assert found == tokenizers.tgt.encode(numbers.tgt, *frame)
+            assert store.src.lengths.tolist() == []
+        assert len(stores(tmp_path)) == count
+
+
 def test_a_failure_leaves_nothing_behind(numbers, tokenizers, tmp_path, monkeypatch):
-    monkeypatch.setattr(Tokenizer, "encode", lambda *_: 1 / 0)
+    monkeypatch.setattr(Subwords, "encode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         open_store(numbers, tokenizers, tmp_path)
     assert stores(tmp_path) == set()

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.subwords import Subwords, train
 from transformer_jax.data.sources import read_lines
-from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair, train, train_pair
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
@@ -23,16 +24,16 @@ def lines(numbers) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def small(lines) -> Tokenizer:
+def small(lines) -> Subwords:
     return train(SMALL, lines)
 
 
 @pytest.fixture(scope="module")
-def with_bytes(lines) -> Tokenizer:
+def with_bytes(lines) -> Subwords:
     return train(BYTES, lines)
 
 
-def again(tokenizer: Tokenizer, text: str) -> str:
+def again(tokenizer: Subwords, text: str) -> str:
     return tokenizer.decode(tokenizer.encode([text])[0])
 
 
@@ -60,7 +61,7 @@ def test_a_sample_of_the_lines_is_the_same_in_every_process(numbers, algorithm):
     code = (
         "import sys\n"
         "from transformer_jax.config import TokenizerConfig\n"
-        "from transformer_jax.data.tokenizer import train\n"
+        "from transformer_jax.data.codecs.subwords import train\n"
         "lines = sys.stdin.read().splitlines()\n"
         f"config = {dataclasses.replace(config, max_lines=120)}\n"
         "print(train(config, lines).digest)"
@@ -204,4 +205,4 @@ def test_a_model_with_other_reserved_ids(tmp_path, lines):
         sentence_iterator=iter(lines), model_writer=model, vocab_size=64, minloglevel=2
     )
     with pytest.raises(UserError, match=r"PAD, BOS, EOS, UNK are \(-1, 1, 2, 0\), must be"):
-        Tokenizer(model.getvalue())
+        Subwords(model.getvalue())

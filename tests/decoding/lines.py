@@ -7,7 +7,7 @@ import numpy as np
 from tiny import MODEL, random_params
 
 from transformer_jax.config import DecodingConfig, TokenizerConfig
-from transformer_jax.data.tokenizer import train_pair
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.models.build import build
 
 LINES = [

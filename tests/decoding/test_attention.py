@@ -9,7 +9,7 @@ import pytest
 from decoding.lines import LINES, parts
 from tiny import MODEL, random_params
 
-from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.attention import align, alignments, count_words, cross_attention
 from transformer_jax.models.build import build
 from transformer_jax.nn.view import cross_view, self_view

@@ -21,8 +21,8 @@ from transformer_jax.config import (
 )
 from transformer_jax.data import sources
 from transformer_jax.data.batching import BatchSource
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.tokenizer import train_pair
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
 from transformer_jax.training import loop

@@ -65,7 +65,7 @@ class Ragged(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where examples go: number i to row `rows[i]`, from the offsets on, as a segment of it."""
+    """Where examples go: number i to row `rows[i]` of a batch, from the offsets on, a segment."""
 
     pairs: np.ndarray  # [n], which examples
     rows: np.ndarray  # [n]
@@ -81,18 +81,23 @@ def one_per_row(pairs: np.ndarray) -> Placement:
 
 
 def lay_out(
-    sequences: Ragged, placement: Placement, offset: np.ndarray, shape: tuple[int, int]
+    sequences: Ragged,
+    placement: Placement,
+    offset: np.ndarray,
+    shape: tuple[int, int],
+    ahead: int = 0,
 ) -> Side:
     """Copy the placed sequences into an array [B L], from `offset` of their rows on.
 
-    All at once: a loop over rows would be the slowest part of the input.
+    With `ahead` they are as long, and begin so many ids later. All at once: a loop over rows would
+    be the slowest part of the input.
     """
     start, length = (x[placement.pairs] for x in (sequences.starts, sequences.lengths))
     total = int(length.sum())
     within = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
     where = np.repeat(placement.rows * shape[1] + offset, length) + within
     ids, pos, seg = (np.zeros(shape[0] * shape[1], np.int32) for _ in range(3))
-    ids[where] = sequences.ids[np.repeat(start, length) + within]
+    ids[where] = sequences.ids[np.repeat(start + ahead, length) + within]
     pos[where] = within
     seg[where] = np.repeat(placement.segment, length)
     return Side(*(array.reshape(shape) for array in (ids, pos, seg)))

@@ -21,8 +21,13 @@ class Shape(NamedTuple):
     """The shape of one batch."""
 
     rows: int
-    src_length: int
+    src_length: int  # 0: there is no source side
     tgt_length: int
+
+    @classmethod
+    def of(cls, rows: int, length: int, items: TokenStore) -> "Shape":
+        """Return a shape for items that are at most so long on each side that they have."""
+        return cls(rows, length if items.lengths.src.any() else 0, length)
 
 
 @runtime_checkable
@@ -42,9 +47,9 @@ class BucketPlan:
     """Pairs of similar length together, one a row."""
 
     def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
-        length = np.maximum(store.src.lengths, store.tgt.lengths)[pairs]
+        length = np.maximum(*store.lengths)[pairs]
         bounds = choose_bounds(length, config.num_buckets)
-        self.shapes = [Shape(rows_for(config, b), b, b) for b in bounds]
+        self.shapes = [Shape.of(rows_for(config, b), b, store) for b in bounds]
         self._pairs, self._seed = pairs, seed
         self._bucket = np.searchsorted(bounds, length)
         counts = np.bincount(self._bucket, minlength=len(bounds))
@@ -80,12 +85,11 @@ class PackPlan:
     """
 
     def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
-        self.shapes = [
-            Shape(rows_for(config, config.max_length), config.max_length, config.max_length)
-        ]
+        longest = config.max_length
+        self.shapes = [Shape.of(rows_for(config, longest), longest, store)]
         self._seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
-        self._rows = _first_fit(order, store.src.lengths, store.tgt.lengths, config.max_length)
+        self._rows = _first_fit(order, *store.lengths, longest)
         self._epoch = lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))
         )
@@ -221,7 +225,7 @@ def padding_share(store: TokenStore, plan: Plan) -> float:
     for index in range(len(plan)):
         shape, placement = plan.batch(index)
         positions += shape.rows * shape.tgt_length
-        tokens += int(store.tgt.lengths[placement.pairs].sum())
+        tokens += int(store.lengths.tgt[placement.pairs].sum())
     return 1 - tokens / positions
 
 
@@ -233,7 +237,7 @@ def fixed_batches(
     `lengths` are the allowed lengths; each batch takes the least that holds its longest side. Pairs
     longer than all of them are in no batch.
     """
-    longest = np.maximum(store.src.lengths, store.tgt.lengths)
+    longest = np.maximum(*store.lengths)
     order = np.argsort(longest, kind="stable")
     bucket = np.searchsorted(lengths, longest[order])
     batches = []
@@ -241,6 +245,6 @@ def fixed_batches(
         members = order[bucket == number]
         rows = max(tokens_per_batch // length // rows_divisible_by, 1) * rows_divisible_by
         for start in range(0, len(members), rows):
-            shape = Shape(rows, length, length)
+            shape = Shape.of(rows, length, store)
             batches.append((shape, one_per_row(members[start : start + rows])))
     return batches

@@ -1,22 +1,45 @@
-"""How encoded pairs become examples: what is read, what is predicted, and in which order."""
+"""How encoded texts become examples: what is read, what is predicted, and in which order."""
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from transformer_jax.data.batch import Batch, Placement, Target, lay_out, shifted
-from transformer_jax.data.token_store import TokenStore
-from transformer_jax.vocabulary import BOS
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, shifted
+from transformer_jax.data.token_store import (
+    Frame,
+    Lengths,
+    Selection,
+    TokenStore,
+    select,
+    without,
+)
+from transformer_jax.vocabulary import BOS, EOS
 
 # Who may see whom on the target side: "causal", ranks are positions; "all", ranks are 0;
 # "ranked", the batch's ranks say it.
 Order = Literal["all", "causal", "ranked"]
 
 
+@runtime_checkable
 class Objective(Protocol):
-    """One way of making examples. `lengths` and `examples` speak of the same items."""
+    """One way of making examples out of encoded texts.
+
+    An item is what becomes one example: a pair of texts, a window of a text. A plan puts items
+    into batches by their `lengths`, and `examples` makes arrays of those that it chose.
+    """
 
     order: Order  # of the target side; the source side is read in order "all"
+    noun: str  # what items are called, in the plural
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """Return which special pieces stand around each encoded text."""
+
+    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+        """Return the items of the texts; they share the memory of the store."""
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """Return the items that are fit for training."""
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
@@ -28,6 +51,19 @@ class Translate:
     """Read the source, write the target: teacher forcing (paper 3)."""
 
     order: Order = "causal"
+    noun = "pairs"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective."""
+        return Frame()
+
+    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+        """See Objective."""
+        return store
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective."""
+        return select(items, config)
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
@@ -35,8 +71,105 @@ class Translate:
         """See Objective."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        weight = (tgt.seg > 0).astype(np.float32)
-        return Batch(src, shifted(tgt, BOS), {"tokens": Target(tgt.inputs, weight)})
+        return Batch(src, shifted(tgt, BOS), {"tokens": _predicted(tgt)})
 
 
-OBJECTIVES: dict[str, Objective] = {"translate": Translate()}
+class LanguageModel:
+    """Read a text, write each piece after those before it (Bengio et al. 2003, JMLR 3).
+
+    A document is stored with BOS before it. Its windows overlap by one piece, which ends one of
+    them as its last label and begins the next as its first input: so every piece is predicted once.
+    """
+
+    order: Order = "causal"
+    noun = "windows"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective: a file has no end of its own, it is where the text was cut."""
+        return Frame(bos=True, eos=config.document == "line")
+
+    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+        """See Objective. Lengths are those of the labels, or of the inputs."""
+        documents = store.tgt
+        labels = np.maximum(documents.lengths - 1, 0)  # all but BOS
+        count = -(-labels // config.window)
+        first = np.repeat(np.cumsum(count) - count, count)  # window of the same document
+        begin = (np.arange(int(count.sum())) - first) * config.window
+        lengths = np.minimum(config.window, np.repeat(labels, count) - begin)
+        windows = Ragged(documents.ids, np.repeat(documents.starts, count) + begin, lengths)
+        return TokenStore(Ragged(documents.ids[:0], 0 * begin, 0 * begin), windows)
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all windows but those of empty lines."""
+        ids, starts, _ = items.tgt
+        return without({"empty": (ids[starts] == BOS) & (ids[starts + 1] == EOS)})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
+    ) -> Batch:
+        """See Objective."""
+        where = placement, placement.tgt_offset, (rows, tgt_length)
+        labels = lay_out(items.tgt, *where, ahead=1)
+        return Batch(None, lay_out(items.tgt, *where), {"tokens": _predicted(labels)})
+
+
+class _Joined(TokenStore):
+    """Pairs whose target stands behind the source, on the target side."""
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore."""
+        both = self.src.lengths + self.tgt.lengths
+        return Lengths(0 * both, both)
+
+
+class PrefixLM:
+    """Read the source as a prefix that sees itself whole, write the target behind it (Raffel et al.
+    2020, arXiv:1910.10683, section 3.2.1).
+
+    A row is source, EOS, BOS, target: the prefix has rank 0, BOS rank 1, and so on.
+    """
+
+    order: Order = "ranked"
+    noun = "pairs"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective."""
+        return Frame()
+
+    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+        """See Objective."""
+        return _Joined(*store)
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: both sides together may be as long as one side is in translation."""
+        return select(items, config)
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
+    ) -> Batch:
+        """See Objective."""
+        shape, begin = (rows, tgt_length), placement.tgt_offset
+        prefix = lay_out(items.src, placement, begin, shape)
+        behind = begin + items.src.lengths[placement.pairs]
+        labels = lay_out(items.tgt, placement, behind, shape)
+        seg = prefix.seg + labels.seg
+        inputs = prefix.inputs + shifted(labels, BOS).inputs
+        first = np.zeros(shape, np.int32)  # column where the segment of each position begins
+        first[placement.rows, begin] = begin
+        first = np.maximum.accumulate(first, axis=1)
+        pos = np.where(seg > 0, np.arange(tgt_length, dtype=np.int32) - first, 0)
+        rank = np.where(labels.seg > 0, labels.pos + 1, 0)
+        return Batch(None, Side(inputs, pos, seg, rank), {"tokens": _predicted(labels)})
+
+
+def _predicted(labels: Side) -> Target:
+    """Return labels that are predicted wherever they stand."""
+    return Target(labels.inputs, (labels.seg > 0).astype(np.float32))
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "translate": Translate(),
+    "language_model": LanguageModel(),
+    "prefix_lm": PrefixLM(),
+}

@@ -5,13 +5,13 @@ import hashlib
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 from transformer_jax.choices import pick
-from transformer_jax.config import DataConfig
+from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import spelled_numbers, tfds
 from transformer_jax.errors import UserError
 
@@ -23,33 +23,47 @@ _LISTED = 20  # file names in a message
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs of one split: `src[i]` and `tgt[i]` belong together."""
+    """Pairs of one split: `src[i]` and `tgt[i]` belong together; or targets alone, and no `src`."""
 
     src: Sequence[str]
     tgt: Sequence[str]
     fingerprint: str  # changes with the content
 
     def __len__(self) -> int:
-        return len(self.src)
+        return len(self.tgt)
 
     def __getitem__(self, index: int) -> dict[str, str]:
         return {"src": self.src[index], "tgt": self.tgt[index]}
 
 
-def load(config: DataConfig, split: Split) -> Corpus:
-    """Return the pairs of a split.
+def load(
+    config: DataConfig,
+    split: Split,
+    objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
+) -> Corpus:
+    """Return the pairs of a split, or the targets alone if the objective has no sources.
 
     Training leaves out pairs with an empty side; of the other splits a warning names them.
 
     Raises:
       UserError: if files are missing, unreadable or do not match.
     """
-    src, tgt = pick(SOURCES, config.source, "config.data.source")(config, split)
-    if not src:
-        raise UserError(f"config.data.{split}={getattr(config, split)}: holds no pairs")
-    if split != "train":
-        _mention_empty(f"config.data.{split}={getattr(config, split)}", src, tgt)
-    return Corpus(src, tgt, _fingerprint(src, tgt))
+    source = pick(SOURCES, config.source, "config.data.source")
+    place = f"config.data.{split}={getattr(config, split)}"
+    if not objective.one_sided:
+        src, tgt = source(config, split)
+        if not src:
+            raise UserError(f"{place}: holds no pairs")
+        if split != "train":
+            _mention_empty(place, src, tgt)
+        return Corpus(src, tgt, _fingerprint(src, tgt))
+    if objective.document == "file":
+        tgt = _files(config, split)
+    else:
+        _, tgt = source(replace(config, source_language=config.target_language), split)
+    if not any(tgt):
+        raise UserError(f"{place}: holds no text")
+    return Corpus((), tgt, _fingerprint(tgt))
 
 
 def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
@@ -79,28 +93,48 @@ def read_lines(path: Path) -> list[str]:
     Raises:
       UserError: if the file is missing, or not UTF-8: then with the line's number.
     """
-    try:
-        raw = path.read_bytes()
-        if path.suffix == ".gz":
-            raw = gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    raw = _read(path)
     lines = raw.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     try:
         return [line.removesuffix(b"\r").decode() for line in lines]
     except UnicodeDecodeError:
-        pass
+        raise _not_utf8(path, lines) from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file, plain or .gz, with its line ends; a byte order mark goes.
+
+    Raises:
+      UserError: if the file is missing, or not UTF-8: then with the line's number.
+    """
+    raw = _read(path)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise _not_utf8(path, raw.split(b"\n")) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    return raw.removeprefix(b"\xef\xbb\xbf")
+
+
+def _not_utf8(path: Path, lines: Sequence[bytes]) -> UserError:
     for number, line in enumerate(lines, 1):
         try:
             line.decode()
         except UnicodeDecodeError as error:
-            raise UserError(
+            return UserError(
                 f"{path}:{number}: not UTF-8 (byte 0x{line[error.start]:02x} at column "
                 f"{error.start + 1}); convert the file, with `iconv -t utf-8` for example"
-            ) from None
+            )
     raise AssertionError("unreachable: some line failed to decode")
 
 
@@ -132,6 +166,11 @@ def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
     return src, tgt
 
 
+def _files(config: DataConfig, split: Split) -> list[str]:
+    names = [f"{part}.{config.target_language}" for part in getattr(config, split)]
+    return [read_text(_find(config, split, name)) for name in names]
+
+
 def _find(config: DataConfig, split: Split, name: str) -> Path:
     directory = Path(config.directory or ".")
     for path in (directory / name, directory / f"{name}.gz"):
@@ -139,12 +178,12 @@ def _find(config: DataConfig, split: Split, name: str) -> Path:
             return path
     raise UserError(
         f"config.data.directory={config.directory!r}: found neither {name} nor {name}.gz in "
-        f"{directory.absolute()}{_remedy(config, split, _files(directory))}"
+        f"{directory.absolute()}{_remedy(config, split, _names_in(directory))}"
         + (f" Get it with: {config.how_to_get}" if config.how_to_get else "")
     )
 
 
-def _files(directory: Path) -> list[str]:
+def _names_in(directory: Path) -> list[str]:
     """Return the names of the files there, without .gz."""
     try:
         return sorted({path.name.removesuffix(".gz") for path in directory.iterdir()})

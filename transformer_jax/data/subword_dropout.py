@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.vocabulary import EOS
 
 _SPACE = "▁"  # as SentencePiece begins a word
@@ -29,7 +29,7 @@ class SubwordDropout:
     probability. What becomes of a line depends on the seed and on its number alone.
     """
 
-    def __init__(self, tokenizer: Tokenizer, rate: float, seed: int) -> None:
+    def __init__(self, tokenizer: Codec, rate: float, seed: int) -> None:
         self._tokenizer, self._rate, self._seed = tokenizer, rate, seed
         pieces = tokenizer.pieces(range(tokenizer.size))
         self._ids = {piece: i for i, piece in enumerate(pieces) if tokenizer.is_text(i)}

@@ -13,27 +13,51 @@ import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Ragged
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
-from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
 from transformer_jax.disk import write_text, writing
 
 _CHUNK = 100_000  # lines tokenised at a time: bounds memory
 _FORMAT = 2  # part of the key: raise it when the layout below changes
 
 
+class Lengths(NamedTuple):
+    """How many positions of a row each example takes on each side."""
+
+    src: np.ndarray  # [n]
+    tgt: np.ndarray  # [n]
+
+
 class TokenStore(NamedTuple):
-    """A tokenised corpus; both sides have the same number of sequences."""
+    """Sequences of both sides, as many; a corpus without sources has no sequences there."""
 
     src: Ragged
     tgt: Ragged
 
     def __len__(self) -> int:
-        return len(self.src.lengths)
+        return len(self.tgt.lengths)
+
+    @property
+    def lengths(self) -> Lengths:
+        """What a plan sees of the examples."""
+        return Lengths(self.src.lengths, self.tgt.lengths)
+
+
+class Frame(NamedTuple):
+    """Which special pieces stand around each text of a store."""
+
+    bos: bool = False
+    eos: bool = True
 
 
 def open_store(
-    corpus: Corpus, tokenizers: TokenizerPair, cache: Path, sampling: Sampling | None = None
+    corpus: Corpus,
+    tokenizers: TokenizerPair,
+    cache: Path,
+    sampling: Sampling | None = None,
+    frame: Frame = Frame(),  # noqa: B008 (immutable)
 ) -> TokenStore:
     """Return the tokenised corpus, from the cache if its content is there already and intact.
 
@@ -45,6 +69,8 @@ def open_store(
     key = f"{_FORMAT} {corpus.fingerprint} {tokenizers.digest}"
     if sampling is not None:
         key += f" {tuple(sampling)}"
+    if frame != Frame():
+        key += f" {frame}"
     name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     directory = cache / "tokens" / name
     store = _read(directory)
@@ -56,7 +82,7 @@ def open_store(
                 fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process
                 store = _read(directory)  # another process may have written it meanwhile
                 if store is None:
-                    _write(corpus, tokenizers, directory, sampling)
+                    _write(corpus, tokenizers, directory, sampling, frame)
                     store = _read(directory)
         assert store is not None, f"{directory} is unreadable just after it was written"
     return store
@@ -68,7 +94,11 @@ def _need(corpus: Corpus) -> int:
 
 
 def _write(
-    corpus: Corpus, tokenizers: TokenizerPair, directory: Path, sampling: Sampling | None
+    corpus: Corpus,
+    tokenizers: TokenizerPair,
+    directory: Path,
+    sampling: Sampling | None,
+    frame: Frame,
 ) -> None:
     partial = directory.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a killed process
@@ -76,7 +106,7 @@ def _write(
     try:
         sides = (("src", corpus.src, tokenizers.src), ("tgt", corpus.tgt, tokenizers.tgt))
         for name, lines, tokenizer in sides:
-            _write_side(partial, name, lines, tokenizer, sampling)
+            _write_side(partial, name, _encoded(lines, tokenizer, sampling, frame, name))
         sums = {path.name: _sum(path) for path in partial.iterdir()}
         write_text(partial / "sums.json", json.dumps(sums))
         shutil.rmtree(directory, ignore_errors=True)
@@ -85,17 +115,11 @@ def _write(
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_side(
-    directory: Path,
-    name: str,
-    lines: Sequence[str],
-    tokenizer: Tokenizer,
-    sampling: Sampling | None,
-) -> None:
+def _write_side(directory: Path, name: str, chunks: Iterator[list[list[int]]]) -> None:
     offsets = [np.zeros(1, np.int64)]
     total = 0
     with open(directory / f"{name}.ids", "wb") as file:
-        for ids in _encoded(lines, tokenizer, sampling, name):
+        for ids in chunks:
             part = Ragged.from_lists(ids)
             file.write(part.ids.tobytes())
             offsets.append(np.cumsum(part.lengths) + total)
@@ -104,9 +128,9 @@ def _write_side(
 
 
 def _encoded(
-    lines: Sequence[str], tokenizer: Tokenizer, sampling: Sampling | None, name: str
+    lines: Sequence[str], tokenizer: Codec, sampling: Sampling | None, frame: Frame, name: str
 ) -> Iterator[list[list[int]]]:
-    times, encode = 1, lambda part, first: tokenizer.encode(part)
+    times, encode = 1, lambda part, first: tokenizer.encode(part, *frame)
     if sampling is not None:
         # The sides draw different numbers.
         dropout = SubwordDropout(tokenizer, sampling.rate, 2 * sampling.seed + (name == "tgt"))
@@ -134,7 +158,9 @@ def _read(directory: Path) -> TokenStore | None:
             files = directory / f"{name}.ids", directory / f"{name}.offsets"
             if any(_sum(path) != sums[path.name] for path in files):
                 return None
-            ids, offsets = np.memmap(files[0], np.int32, "r"), np.fromfile(files[1], np.int64)
+            offsets = np.fromfile(files[1], np.int64)
+            # An empty file cannot be mapped; there are no ids without sources, or if all are empty.
+            ids = np.memmap(files[0], np.int32, "r") if offsets[-1] else np.zeros(0, np.int32)
             sides.append(Ragged.from_offsets(ids, offsets))
         return TokenStore(*sides)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -142,7 +168,7 @@ def _read(directory: Path) -> TokenStore | None:
 
 
 class Selection(NamedTuple):
-    """The pairs that training uses, and how many were left out for which reason."""
+    """The examples that training uses, and how many were left out for which reason."""
 
     pairs: np.ndarray
     dropped: dict[str, int]
@@ -155,12 +181,16 @@ def select(store: TokenStore, config: DataConfig) -> Selection:
     """
     src, tgt = store.src.lengths, store.tgt.lengths
     longer, shorter = np.maximum(src, tgt), np.minimum(src, tgt)
-    reasons = {
+    return without({
         "empty": shorter <= 1,
-        f"longer than {config.max_length} pieces": longer > config.max_length,
+        f"longer than {config.max_length} pieces": np.maximum(*store.lengths) > config.max_length,
         f"more uneven than {config.max_length_ratio:g}": longer > config.max_length_ratio * shorter,
-    }
-    keep = np.ones(len(src), bool)
+    })  # fmt: skip
+
+
+def without(reasons: dict[str, np.ndarray]) -> Selection:
+    """Leave out the examples that there is a reason to, each counted under its first."""
+    keep = np.ones_like(next(iter(reasons.values())))
     dropped = {}
     for reason, bad in reasons.items():
         dropped[reason] = int((bad & keep).sum())

@@ -11,7 +11,8 @@ import numpy as np
 
 from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
-from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.forced import each_pair
 from transformer_jax.models.model import Model
 from transformer_jax.vocabulary import EOS
@@ -79,14 +80,14 @@ def align(
     return sorted({(src_words[s], t) for s, t in zip(looked_at, tgt_words, strict=True)})
 
 
-def words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
     """Return the number of the word that each piece belongs to, from 0; EOS belongs to none."""
     pieces = tokenizer.pieces(token for token in ids if token != EOS)
     begins = [piece.startswith("▁") for piece in pieces]
     return list(itertools.accumulate(begins[1:], initial=0)) if pieces else []
 
 
-def count_words(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
+def count_words(tokenizer: Codec, ids: Sequence[int]) -> int:
     """Return how many words pieces make."""
     return max(words(tokenizer, ids), default=-1) + 1
 

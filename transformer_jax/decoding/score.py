@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.data.batch import Batch
-from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.forced import each_pair
 from transformer_jax.models.model import Model
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.attention import alignments, count_words
 from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.engine import Engine

@@ -1,6 +1,7 @@
 """Validation while training: loss on the whole split, greedy BLEU on part of it."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,11 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data.batching import Plan, fixed_batches
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import Selection, TokenStore
-from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import score
@@ -35,21 +37,24 @@ def make_validation(
 ) -> Callable[[Any], Scores]:
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
 
-    The loss is that of the pairs that `selected` leaves; BLEU is of translations in parts where a
-    source is too long, as those of `translate` are.
+    The loss is that of the items that `selected` leaves; BLEU is of translations in parts where a
+    source is too long, as those of `translate` are. For a language model there are also
+    "bits_per_character" and "bits_per_byte", see `text_units`.
     """
-    greedy = dataclasses.replace(
-        experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
-    )
     data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
-    translator = Translator(model, tokenizers, greedy, longest=data.max_length, warn=False)
+    units = text_units(experiment, tokenizers.tgt, corpus)
     everywhere = on_every_device(mesh)
     sums = jax.jit(make_validation_step(model, experiment.training), out_shardings=everywhere)
     gather = jax.jit(lambda params: params, out_shardings=everywhere)
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
-    sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
+    if chosen:
+        greedy = dataclasses.replace(
+            experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
+        )
+        translator = Translator(model, tokenizers, greedy, longest=data.max_length, warn=False)
+        sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
-    longest = int(_longer_sides(store)[selected(store, data).pairs].max())
+    longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())
     lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
     batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
 
@@ -60,6 +65,7 @@ def make_validation(
             totals.append(sums(params, batch))
         total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         scores = {"loss": total.nll / total.weight}
+        scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Whole on every device: a search on divided parameters would gather them each step.
             found = translator.translate(own_copy(gather(params)), sources)
@@ -71,14 +77,14 @@ def make_validation(
 
 
 def selected(store: TokenStore, config: DataConfig) -> Selection:
-    """Leave out pairs that are too long for training, which would take memory that it does not.
+    """Leave out items that are too long for training, which would take memory that it does not.
 
     All others count, uneven and empty ones too.
 
     Raises:
-      UserError: if no pair is left.
+      UserError: if no item is left.
     """
-    fits = _longer_sides(store) <= config.max_length
+    fits = np.maximum(*store.lengths) <= config.max_length
     if not fits.any():
         raise UserError(
             f"config.data.max_length={config.max_length}: all {len(store)} validation pairs are "
@@ -98,8 +104,22 @@ def notes(store: TokenStore, config: DataConfig) -> list[str]:
     ]
 
 
-def _longer_sides(store: TokenStore) -> np.ndarray:
-    return np.maximum(store.src.lengths, store.tgt.lengths)
+def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str, int]:
+    """Return how many characters and bytes a language model predicts; EOS stands for a line end.
+
+    Nothing where there is another objective, or where the codec does not keep the text as it is:
+    what it changes, or has no piece for, would count as predicted.
+    """
+    objective = experiment.objective
+    texts = corpus.tgt if objective.one_sided else ()
+    if any(codec.decode(ids) != text for ids, text in zip(codec.encode(texts), texts, strict=True)):
+        return {}
+    line_ends = len(texts) if objective.document == "line" else 0
+    counts = {
+        "character": sum(map(len, texts)) + line_ends,
+        "byte": sum(len(text.encode()) for text in texts) + line_ends,
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def spread(total: int, most: int) -> list[int]:

@@ -10,10 +10,11 @@ from transformer_jax.choices import pick
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
 from transformer_jax.data.batching import PLANS, Plan, padding_share
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
-from transformer_jax.data.token_store import Selection, TokenStore, open_store, select
-from transformer_jax.data.tokenizer import TokenizerPair, train_pair
+from transformer_jax.data.token_store import Selection, TokenStore, open_store
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.workdir import WorkDir, cache_dir
@@ -23,12 +24,13 @@ class Prepared(NamedTuple):
     """Everything a run reads."""
 
     tokenizers: TokenizerPair
-    train: TokenStore
-    lines: int  # of the training text; fewer than the store has, if it was cut more than once
+    objective: Objective
+    train: TokenStore  # the items of the objective
+    lines: int  # items of the training text; fewer than there are, if it was cut more than once
     selection: Selection
     plan: Plan
     validation: Corpus
-    validation_store: TokenStore
+    validation_store: TokenStore  # the items of the objective
     notes: list[str]  # of what is particular about the validation split
     identity: dict[str, str]  # digests: a run goes on with these or not at all
 
@@ -41,46 +43,53 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     """
     data = experiment.data
     metrics.check(experiment.evaluation)
-    train = sources.load(data, "train")
-    held_out = sources.load(data, "validation")
-    joint = experiment.tokenizer.joint
+    objective = OBJECTIVES[experiment.objective.name]
+    train = sources.load(data, "train", experiment.objective)
+    held_out = sources.load(data, "validation", experiment.objective)
+    tokenizer, codecs = experiment.tokenizer, experiment.codecs
     # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
     # processes the first has just put it there.
     if workdir.checkpoints.exists() or jax.process_index() > 0:
-        tokenizers = TokenizerPair.load(workdir.path, joint)
+        tokenizers = TokenizerPair.load(workdir.path, tokenizer.joint, codecs)
     else:
-        tokenizers = train_pair(experiment.tokenizer, train.src, train.tgt)
+        tokenizers = train_pair(tokenizer, train.src, train.tgt, codecs)
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
-    store = open_store(train, tokenizers, cache_dir(), sampling)
-    selection = select(store, data)
+    frame = objective.frame(experiment.objective)
+    text = open_store(train, tokenizers, cache_dir(), sampling, frame)
+    store = objective.items(text, experiment.objective)
+    selection = objective.select(store, data)
     if not len(selection.pairs):
         raise UserError(
-            f"config.data: no training pair is left of {len(store)}: {selection.dropped}"
+            f"config.data: none of {len(store)} training {objective.noun} is left: "
+            f"{selection.dropped}"
         )
     plan = pick(PLANS, data.batching, "config.data.batching")(
         store, selection.pairs, data, experiment.seed
     )
-    held_out_store = open_store(held_out, tokenizers, cache_dir())
+    text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
+    held_out_store = objective.items(text, experiment.objective)
     notes = validation.notes(held_out_store, data)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
+    times = 1 if sampling is None else sampling.times
     return Prepared(
-        tokenizers, store, len(train), selection, plan, held_out, held_out_store, notes, identity
-    )
+        tokenizers, objective, store, len(store) // times, selection, plan, held_out,
+        held_out_store, notes, identity,
+    )  # fmt: skip
 
 
 def describe(prepared: Prepared) -> list[str]:
     """Return lines that tell what data there is and how it becomes batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
-    tokens = int(store.tgt.lengths[selection.pairs].sum())
+    tokens, noun = int(store.tgt.lengths[selection.pairs].sum()), prepared.objective.noun
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())
     times = len(store) // prepared.lines
     repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s.tgt_length}" for s in plan.shapes)
     return [
-        f"data: {len(selection.pairs):,} training pairs kept{repeated}; dropped {dropped}; "
-        f"{len(prepared.validation):,} for validation",
+        f"data: {len(selection.pairs):,} training {noun} kept{repeated}; dropped {dropped}; "
+        f"{len(prepared.validation_store):,} for validation",
         f"vocabulary: {prepared.tokenizers.src.size:,} pieces"
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
            else f" source, {prepared.tokenizers.tgt.size:,} target"),

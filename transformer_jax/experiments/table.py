@@ -1,6 +1,5 @@
 """What a sweep found: a row for each setting, means over seeds; as text, CSV and Markdown."""
 
-import contextlib
 import csv
 import io
 import json
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.data.codecs.pair import TokenizerPair, expected_sizes
 from transformer_jax.directions import VALIDATION
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
@@ -93,11 +92,12 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
 def parameters(point: Point) -> int:
     """Return the number of parameters; before the tokenizer exists, with the vocabulary asked."""
     experiment = point.experiment
-    sizes = (experiment.tokenizer.vocab_size,) * 2
-    joint = experiment.tokenizer.joint
-    with contextlib.suppress(UserError):  # there is none yet
-        tokenizers = TokenizerPair.load(point.workdir.path, joint)
+    joint, codecs = experiment.tokenizer.joint, experiment.codecs
+    try:
+        tokenizers = TokenizerPair.load(point.workdir.path, joint, codecs)
         sizes = tokenizers.src.size, tokenizers.tgt.size
+    except UserError:  # there is none yet
+        sizes = expected_sizes(experiment)
     return formula(experiment.model, *sizes)
 
 

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from transformer_jax.config import DecodingConfig, ModelConfig
-from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
 from transformer_jax.nn.positions import POSITIONS
@@ -178,7 +179,7 @@ def _norm(spec: Any, p: Any) -> None:
 
 
 def _vocabularies(spec: Any, tokenizers: TokenizerPair) -> None:
-    def pieces(tokenizer: Tokenizer) -> list[str]:
+    def pieces(tokenizer: Codec) -> list[str]:
         return tokenizer.pieces(range(tokenizer.size))
 
     spec.register_source_vocabulary(pieces(tokenizers.src))

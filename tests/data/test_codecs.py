@@ -1,0 +1,165 @@
+"""Laws of every codec, and what each does with text that it has not seen."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.config import DataConfig, Experiment, SideConfig, TokenizerConfig
+from transformer_jax.data.codecs import characters, utf8
+from transformer_jax.data.codecs.codec import SPECIAL
+from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
+from transformer_jax.data.subword_dropout import SubwordDropout
+from transformer_jax.data.token_store import open_store
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
+
+CONFIG = TokenizerConfig(vocab_size=64, joint=False)
+
+
+@pytest.fixture(scope="module", params=CODECS)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def pair(name, numbers) -> TokenizerPair:
+    return train_pair(CONFIG, numbers.src, numbers.tgt, (name, name))
+
+
+# --- every codec --------------------------------------------------------------------------------
+
+
+def test_text_comes_back(pair, numbers):
+    for codec, lines in zip(pair, (numbers.src, numbers.tgt), strict=True):
+        assert [codec.decode(ids) for ids in codec.encode(lines)] == lines
+
+
+def test_special_pieces_stand_where_they_are_asked_for(pair, numbers):
+    codec, lines = pair.src, [*numbers.src[:9], ""]
+    assert codec.special == {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
+    bare = codec.encode(lines, eos=False)
+    assert all(RESERVED <= i < codec.size for ids in bare for i in ids)
+    assert codec.encode(lines) == [[*ids, EOS] for ids in bare]
+    assert codec.encode(lines, bos=True) == [[BOS, *ids, EOS] for ids in bare]
+    assert bare[-1] == codec.encode([], bos=True) == []
+
+
+def test_decoding_stops_at_the_first_eos_and_skips_padding(pair, numbers):
+    (ids,) = pair.tgt.encode(numbers.tgt[:1])
+    assert pair.tgt.decode(np.array([PAD, BOS, *ids, *ids, PAD])) == numbers.tgt[0]
+    assert pair.tgt.decode([]) == pair.tgt.decode([EOS, *ids]) == pair.tgt.decode([PAD]) == ""
+
+
+def test_pieces_have_names_of_their_own(pair):
+    codec = pair.src
+    names = codec.pieces(range(codec.size))
+    assert names[:RESERVED] == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert [codec.piece_id(name) for name in names] == list(range(codec.size))
+    with pytest.raises(UserError, match="'a piece' is"):
+        codec.piece_id("a piece")
+    assert not any(codec.is_text(i) for i in SPECIAL.values())
+
+
+def test_pairs_are_saved_and_loaded(name, pair, numbers, tmp_path):
+    joint = train_pair(dataclasses.replace(CONFIG, joint=True), numbers.src, [], (name, name))
+    for count, some in enumerate((joint, pair), 1):
+        place = tmp_path / str(count)
+        place.mkdir()
+        some.save(place)
+        assert len(list(place.iterdir())) == count
+        again = TokenizerPair.load(place, some is joint, (name, name))
+        assert again.digest == some.digest
+        assert (again.src is again.tgt) == (some is joint)
+        assert again.src.encode(numbers.src) == some.src.encode(numbers.src)
+    with pytest.raises(UserError, match=r"1/.*: no tokenizer here"):
+        TokenizerPair.load(tmp_path / "1", False, (name, name))
+
+
+def test_what_a_damaged_file_should_have_been(name, pair, tmp_path):
+    pair.save(tmp_path)
+    path = tmp_path / pair.tgt.file.format(".tgt")
+    odd = {"special": {"pad": 1}, "characters": "ab"}, {"special": dict(SPECIAL), "characters": 3}
+    for content in (b"x", b"{}", b"[" * 10**5, *(json.dumps(x).encode() for x in odd)):
+        path.write_bytes(content)
+        with pytest.raises(UserError) as caught:
+            TokenizerPair.load(tmp_path, False, (name, name))
+        assert str(caught.value).startswith(f"{path}: not {CODECS[name].holds} (")
+
+
+def test_sizes_are_known_before_training(name, numbers):
+    """Of the built-in corpus; subwords are as many as asked for."""
+    size = CONFIG.vocab_size if name == "subwords" else TokenizerConfig.vocab_size
+    experiment = Experiment(
+        src=SideConfig(name), tgt=SideConfig(name), tokenizer=TokenizerConfig(vocab_size=size),
+        data=DataConfig(source="spelled_numbers", source_language="de", target_language="en",
+                        num_examples=(150, 1, 1), max_number=100_000),
+    )  # fmt: skip
+    pair = train_pair(experiment.tokenizer, numbers.src, numbers.tgt, experiment.codecs)
+    assert expected_sizes(experiment) == (pair.src.size, pair.tgt.size)
+
+
+# --- characters and bytes -----------------------------------------------------------------------
+
+ANY = st.text(st.characters(exclude_categories=[]))  # line ends and lone surrogates among them
+
+
+@settings(deadline=None)
+@given(st.lists(ANY, min_size=1).filter(any))
+def test_characters_keep_any_text(texts):
+    codec = characters.train(CONFIG, texts)
+    encoded = codec.encode(texts, bos=True)
+    assert [codec.decode(ids) for ids in encoded] == texts
+    assert [len(ids) - 2 for ids in encoded] == list(map(len, texts))
+    assert codec.size == RESERVED + len(set("".join(texts)))
+    assert type(codec)(codec.model).pieces(range(codec.size)) == codec.pieces(range(codec.size))
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_bytes_keep_any_text(text):
+    codec = utf8.Bytes()
+    (ids,) = codec.encode([text])
+    assert codec.decode(ids) == text
+    assert [i - RESERVED for i in ids[:-1]] == list(text.encode())
+
+
+def test_what_cannot_be_text():
+    codec = utf8.Bytes()
+    assert codec.decode([RESERVED + 0xFF, RESERVED + 0x41, UNK]) == "\ufffdA"
+    assert codec.encode(["\ud800"], eos=False) == [[RESERVED + x for x in (0xED, 0xA0, 0x80)]]
+
+
+def test_characters_that_training_lacked():
+    codec = characters.train(CONFIG, ["ba", "c\n"])
+    assert codec.pieces(range(RESERVED, codec.size)) == ["\n", "a", "b", "c"]
+    assert codec.encode(["abz\x00" + chr(sys.maxunicode)]) == [[5, 6, UNK, UNK, UNK, EOS]]
+    assert codec.decode([5, UNK, 4]) == "a⁇\n"
+    assert codec.decode([5, BOS, PAD, 6]) == "ab"
+
+
+def test_a_corpus_without_characters():
+    with pytest.raises(UserError, match=r"^config\.data\.train: all texts are empty"):
+        characters.train(CONFIG, ["", ""])
+
+
+def test_each_side_has_its_codec(numbers, tmp_path):
+    pair = train_pair(CONFIG, numbers.src, numbers.tgt, ("characters", "bytes"))
+    store = open_store(numbers, pair, tmp_path)
+    assert store.src.lengths.tolist() == [len(line) + 1 for line in numbers.src]
+    assert store.tgt.lengths.tolist() == [len(line.encode()) + 1 for line in numbers.tgt]
+    pair.save(tmp_path)
+    names = {path.name for path in tmp_path.glob("*.json")}
+    assert names == {"characters.src.json", "bytes.tgt.json"}
+    assert TokenizerPair.load(tmp_path, False, ("characters", "bytes")).digest == pair.digest
+
+
+@pytest.mark.parametrize("kind", [characters, utf8])
+def test_there_are_no_merges_to_leave_out(kind, numbers):
+    """BPE-dropout of one side leaves a side of characters or bytes as it is."""
+    codec = kind.train(CONFIG, numbers.src)
+    assert SubwordDropout(codec, 0.5, 1).encode(numbers.src) == codec.encode(numbers.src)

@@ -1,0 +1,263 @@
+"""Laws of every objective: who sees what, and that every piece is predicted once."""
+
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, Ragged, Side, one_per_row
+from transformer_jax.data.batching import PLANS, BatchSource, fixed_batches
+from transformer_jax.data.objectives import (
+    OBJECTIVES,
+    LanguageModel,
+    Objective,
+    PrefixLM,
+    Translate,
+)
+from transformer_jax.data.token_store import Frame, TokenStore
+from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED
+
+DATA = DataConfig(max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4)
+# A window of 7 cuts texts of up to 12 pieces in two.
+CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
+    "language_model": ObjectiveConfig("language_model", window=7)
+}
+
+
+def counted(lengths, first: int, frame: Frame) -> Ragged:
+    """Return texts of which no two pieces are the same: they count on from `first`."""
+    numbers = np.split(np.arange(first, first + sum(lengths)), np.cumsum(lengths)[:-1])
+    return Ragged.from_lists([[BOS] * frame.bos + text.tolist() for text in numbers])
+
+
+@pytest.fixture(params=OBJECTIVES)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def objective(name) -> Objective:
+    return OBJECTIVES[name]
+
+
+@pytest.fixture
+def items(name, objective) -> TokenStore:
+    generator = np.random.default_rng(3)
+    src, tgt = generator.integers(2, 13, (2, 60)).tolist()
+    frame = objective.frame(CONFIGS[name])
+    store = TokenStore(counted(src, 2000, frame), counted(tgt, 1000, frame))
+    return objective.items(store, CONFIGS[name])
+
+
+@pytest.fixture(params=PLANS)
+def source(request, objective, items) -> BatchSource:
+    return batches(request.param, objective, items)
+
+
+def batches(plan: str, objective: Objective, items: TokenStore) -> BatchSource:
+    return BatchSource(items, epoch_of(plan, objective, items), objective)
+
+
+def epoch_of(plan: str, objective: Objective, items: TokenStore):
+    return PLANS[plan](items, objective.select(items, DATA).pairs, DATA, 5)
+
+
+def rows(batch: Batch) -> list[tuple[Side, np.ndarray, np.ndarray]]:
+    """Return (what is read, labels, weights) of each segment of the target side, alone."""
+    found = []
+    labels, weight = batch.targets["tokens"]
+    for row in range(len(labels)):
+        for segment in range(1, int(batch.tgt.seg[row].max(initial=0)) + 1):
+            at = batch.tgt.seg[row] == segment
+            side = Side(*(None if x is None else x[row, at] for x in batch.tgt))
+            found.append((side, labels[row, at], weight[row, at]))
+    return found
+
+
+def rank_of(side: Side, objective: Objective) -> np.ndarray:
+    """Return the ranks, those that the order promises where there are no others."""
+    if side.rank is not None:
+        return side.rank
+    return side.pos if objective.order == "causal" else 0 * side.pos
+
+
+def predicted(batch: Batch) -> list[int]:
+    labels, weight = batch.targets["tokens"]
+    return labels[weight > 0].tolist()
+
+
+def epoch(source: BatchSource) -> list[Batch]:
+    return [source[i] for i in range(len(source._plan))]
+
+
+# --- every objective ----------------------------------------------------------------------------
+
+
+def test_nobody_sees_what_he_is_to_predict(source, objective):
+    """Weight is 0 wherever a query sees the piece that it predicts, on either side."""
+    for batch in epoch(source):
+        read = set() if batch.src is None else set(batch.src.inputs.ravel().tolist())
+        for side, labels, weight in rows(batch):
+            rank = rank_of(side, objective)
+            for label, own in zip(labels[weight > 0], rank[weight > 0], strict=True):
+                assert label not in side.inputs[rank <= own]
+                assert label not in read
+
+
+def test_ranks_hold_what_the_order_promises(source, objective):
+    for batch in epoch(source):
+        rank, pos = batch.tgt.rank, batch.tgt.pos
+        if objective.order == "ranked":
+            assert rank.shape == pos.shape
+            assert rank.dtype == np.int32
+        elif rank is not None:
+            assert (rank == (pos if objective.order == "causal" else 0)).all()
+
+
+def test_every_piece_is_predicted_once_an_epoch(source, items):
+    """None is lost between windows, and none comes twice; here no item is left out."""
+    seen = Counter(label for batch in epoch(source) for label in predicted(batch))
+    assert seen == dict.fromkeys(items.tgt.ids[items.tgt.ids != BOS].tolist(), 1)
+
+
+def test_each_piece_follows_the_one_before_it(source, objective):
+    """Where an order lets what comes later be unseen, a position predicts what comes next."""
+    for batch in epoch(source):
+        for side, labels, weight in rows(batch):
+            at = weight > 0
+            assert (objective.order == "all") or (
+                (side.inputs[at] == labels[at] - 1) | (side.inputs[at] == BOS)
+            ).all()
+
+
+def test_positions_count_from_the_start_of_each_segment(source):
+    for batch in epoch(source):
+        for side in (batch.src, batch.tgt):
+            for row in range(0 if side is None else len(side.pos)):
+                for segment in range(1, int(side.seg[row].max()) + 1):
+                    pos = side.pos[row, side.seg[row] == segment]
+                    assert pos.tolist() == list(range(len(pos)))
+
+
+def test_shapes_are_those_of_the_plan(source):
+    """A side that is not there has no length: programs are compiled before there are batches."""
+    for i, batch in enumerate(epoch(source)):
+        rows, *lengths = source._plan.batch(i)[0]
+        for side, length in zip(batch[:2], lengths, strict=True):
+            assert length == 0 if side is None else side.seg.shape == (rows, length)
+
+
+def test_padding_is_empty(source):
+    for batch in epoch(source):
+        for side in (batch.src, batch.tgt):
+            for array in () if side is None else side:
+                assert array is None or not array[side.seg == 0].any()
+        labels, weight = batch.targets["tokens"]
+        assert not weight[batch.tgt.seg == 0].any()
+        assert not labels[weight == 0].any()
+        assert (labels[weight > 0] != PAD).all()
+
+
+def test_packed_examples_are_the_same(objective, items):
+    """A row of its own or one shared: the same inputs, positions, ranks and labels."""
+
+    def examples(plan: str) -> list:
+        found = [row for batch in epoch(batches(plan, objective, items)) for row in rows(batch)]
+        return sorted(
+            [None if x is None else x.tolist() for x in (*side._replace(seg=None), *rest)]
+            for side, *rest in found
+        )
+
+    assert examples("bucket") == examples("pack")
+    packed = batches("pack", objective, items)
+    assert max(int(batch.tgt.seg.max()) for batch in epoch(packed)) > 1
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_batch_depends_on_seed_and_number_alone(plan, objective, items):
+    source = batches(plan, objective, items)
+    count = 2 * len(source._plan)
+    expected = [source[i] for i in range(count)]
+    fresh = batches(plan, objective, items)
+    for i in np.random.default_rng(0).permutation(count).tolist():
+        jax.tree.map(np.testing.assert_array_equal, fresh[i], expected[i])
+
+
+def test_validation_holds_every_piece_once(objective, items):
+    """Of all items, whatever training leaves out."""
+    longest = max(int(side.max()) for side in items.lengths)
+    seen = Counter(
+        label
+        for shape, placement in fixed_batches(items, [longest // 2, longest], 64, 4)
+        for label in predicted(objective.examples(items, placement, *shape))
+    )
+    assert seen == dict.fromkeys(items.tgt.ids[items.tgt.ids != BOS].tolist(), 1)
+
+
+# --- each one -----------------------------------------------------------------------------------
+
+texts = st.lists(st.lists(st.integers(RESERVED, 9), max_size=9), min_size=1, max_size=5)
+
+
+@settings(deadline=None)
+@given(texts, st.integers(1, 10), st.sampled_from(["line", "file"]))
+def test_windows_in_a_row_are_the_text(documents, window, document):
+    """Their labels join to it, with EOS where lines end; each begins with what stands before it."""
+    config, objective = ObjectiveConfig("language_model", window, document), LanguageModel()
+    frame = objective.frame(config)
+    whole = [[BOS] * frame.bos + text + [EOS] * frame.eos for text in documents]
+    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(whole))
+    items = objective.items(store, config)
+    batch = objective.examples(items, one_per_row(np.arange(len(items))), len(items), 1, window)
+    expected = [
+        (text[i : i + window][: len(text) - 1 - i], text[i + 1 : i + 1 + window])
+        for text in whole
+        for i in range(0, len(text) - 1, window)
+    ]
+    assert [(side.inputs.tolist(), labels.tolist()) for side, labels, _ in rows(batch)] == expected
+    joined = [label for _, labels in expected for label in labels]
+    assert joined == [i for text in whole for i in text if i != BOS]
+    assert items.tgt.ids is store.tgt.ids  # no copy
+    dropped = len(items) - len(objective.select(items, DATA).pairs)
+    assert dropped == (sum(not text for text in documents) if document == "line" else 0)
+
+
+def test_a_prefix_by_hand():
+    """Two pairs in one row, a third below."""
+    src = Ragged.from_lists([[11, 12, EOS], [21, EOS], [31, EOS]])
+    tgt = Ragged.from_lists([[51, EOS], [61, 62, EOS], [71, EOS]])
+    objective = PrefixLM()
+    items = objective.items(TokenStore(src, tgt), CONFIGS["prefix_lm"])
+    assert [x.tolist() for x in items.lengths] == [[0, 0, 0], [5, 5, 4]]
+    place = Placement(*map(np.array, ([1, 0, 2], [0, 0, 1], [0, 0, 0], [0, 5, 0], [1, 2, 1])))
+    batch = objective.examples(items, place, 2, 11, 11)
+    assert batch.src is None
+    assert batch.tgt.inputs[0].tolist() == [21, EOS, BOS, 61, 62, 11, 12, EOS, BOS, 51, 0]
+    assert batch.targets["tokens"].labels[0].tolist() == [0, 0, 61, 62, EOS, 0, 0, 0, 51, EOS, 0]
+    assert batch.targets["tokens"].weight[0].tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0]
+    assert batch.tgt.pos[0].tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0]
+    assert batch.tgt.seg[0].tolist() == [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0]
+    assert batch.tgt.rank[0].tolist() == [0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 0]
+    assert batch.tgt.inputs[1].tolist() == [31, EOS, BOS, 71] + [0] * 7
+    arrays = [x for x in batch.tgt if x is not None]
+    assert {x.dtype for x in arrays} == {np.dtype(np.int32)}
+
+
+def test_a_prefix_and_its_target_share_the_greatest_length():
+    pair = TokenStore(Ragged.from_lists([[5] * 12, [5] * 13]), Ragged.from_lists([[6] * 12] * 2))
+    items = PrefixLM().items(pair, CONFIGS["prefix_lm"])
+    assert PrefixLM().select(items, DATA).pairs.tolist() == [0]
+    assert Translate().select(pair, DATA).pairs.tolist() == [0, 1]
+
+
+def test_a_language_model_has_no_source():
+    """Neither in its batches, nor in what a plan counts."""
+    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([[BOS, *range(4, 20), EOS]]))
+    items = LanguageModel().items(store, CONFIGS["language_model"])
+    assert [x.tolist() for x in items.lengths] == [[0, 0, 0], [7, 7, 3]]
+    source = batches("bucket", LanguageModel(), items)
+    assert {batch.src for batch in epoch(source)} == {None}

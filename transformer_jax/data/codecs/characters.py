@@ -1,0 +1,97 @@
+"""Characters: one piece for each that the training text has, in the order of their code points."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, framed, hashed
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import RESERVED, UNK
+
+
+class Characters:
+    """Each character is a piece; one that the training text lacks is `unk`, written ⁇."""
+
+    file = "characters{}.json"
+    special = SPECIAL
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._characters = _read(model)
+        self._points = _code_points(self._characters)
+
+    @property
+    def size(self) -> int:
+        """Number of pieces."""
+        return RESERVED + len(self._characters)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model's bytes."""
+        return hashed(self.model)
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """See Codec."""
+        return [framed(self._ids(text), bos, eos) for text in texts]
+
+    def _ids(self, text: str) -> list[int]:
+        points = _code_points(text)
+        found = np.searchsorted(self._points, points)
+        known = found < len(self._points)
+        known[known] = self._points[found[known]] == points[known]
+        return np.where(known, RESERVED + found, UNK).tolist()
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See Codec."""
+        return "".join("⁇" if i == UNK else self._written(i) for i in before_eos(ids))
+
+    def _written(self, piece: int) -> str:
+        return SPELLED[piece] if piece < RESERVED else self._characters[piece - RESERVED]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec."""
+        return [self._written(int(i)) for i in ids]
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec."""
+        if piece in SPELLED:
+            return SPELLED.index(piece)
+        if len(piece) != 1 or piece not in self._characters:
+            raise UserError(f"{piece!r} is not a piece: pieces are single characters of the text")
+        return RESERVED + self._characters.index(piece)
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec."""
+        return piece >= RESERVED
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _read(model: bytes) -> str:
+    try:
+        content = json.loads(model)
+        characters = content["characters"]
+        if content["special"] == SPECIAL and characters == "".join(sorted(set(characters))):
+            return characters
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise ValueError("not a list of characters")
+
+
+def train(config: TokenizerConfig, texts: Sequence[str]) -> Characters:
+    """Return the codec of the characters that the texts have; `config` has no say in it.
+
+    Raises:
+      UserError: if they have none.
+    """
+    found: set[str] = set()
+    for text in texts:
+        found.update(text)
+    if not found:
+        raise UserError("config.data.train: all texts are empty; they have no characters to learn")
+    content = {"special": SPECIAL, "characters": "".join(sorted(found))}
+    return Characters(json.dumps(content).encode())

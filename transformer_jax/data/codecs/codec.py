@@ -1,0 +1,65 @@
+"""What everybody may ask of a codec."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Protocol, runtime_checkable
+
+from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
+
+# The special pieces, by name, of the codecs that we train; one that is imported has its own ids.
+SPECIAL: Mapping[str, int] = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
+SPELLED = ("<pad>", "<s>", "</s>", "<unk>")  # as `pieces` writes them, in the order of their ids
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """Turns text into ids and back. It is made from `model`, the content of its file."""
+
+    file: str  # in the work directory; "{}" is for the side, where there are two
+    model: bytes
+    special: Mapping[str, int]  # at least "pad", "bos", "eos" and "unk"
+
+    def __init__(self, model: bytes) -> None: ...
+
+    @property
+    def size(self) -> int:
+        """Number of pieces; ids are below it."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model: equal digests, equal ids."""
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """Return the ids of each text, BOS before it and EOS after it where asked."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text before the first EOS, without the other special pieces but unk."""
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return how each id is written where pieces are shown one by one."""
+
+    def piece_id(self, piece: str) -> int:
+        """Return the id of a piece.
+
+        Raises:
+          UserError: if there is no such piece.
+        """
+
+    def is_text(self, piece: int) -> bool:
+        """Whether a piece stands for its own characters: is neither special nor a byte."""
+
+
+def hashed(model: bytes) -> str:
+    """Return the digest of a codec."""
+    return hashlib.blake2b(model, digest_size=16).hexdigest()
+
+
+def before_eos(ids: Iterable[int]) -> list[int]:
+    """Return the ids of the text itself: up to the first EOS, without PAD and BOS."""
+    return [int(i) for i in takewhile(lambda i: i != EOS, ids) if i not in (PAD, BOS)]
+
+
+def framed(ids: list[int], bos: bool, eos: bool) -> list[int]:
+    """Put BOS before and EOS after, where asked."""
+    return [BOS] * bos + ids + [EOS] * eos

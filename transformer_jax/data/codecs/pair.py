@@ -1,0 +1,115 @@
+"""The codecs of both sides: trained together, and saved beside the checkpoints."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from transformer_jax.config import Experiment, TokenizerConfig
+from transformer_jax.data import sources
+from transformer_jax.data.codecs import characters, subwords, utf8
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.disk import write_bytes
+from transformer_jax.errors import UserError
+
+
+class Kind(NamedTuple):
+    """A way of turning text into ids."""
+
+    codec: type[Codec]
+    train: Callable[[TokenizerConfig, Sequence[str]], Codec]
+    holds: str  # what its file is
+
+
+CODECS: dict[str, Kind] = {
+    "subwords": Kind(subwords.Subwords, subwords.train, "a SentencePiece model"),
+    "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
+    "characters": Kind(characters.Characters, characters.train, "a list of characters"),
+}
+
+Names = tuple[str, str]  # of the source side's codec and the target side's
+SUBWORDS: Names = ("subwords", "subwords")
+
+
+class TokenizerPair(NamedTuple):
+    """The source side's codec and the target side's; the same object when joint."""
+
+    src: Codec
+    tgt: Codec
+
+    @property
+    def digest(self) -> str:
+        return f"{self.src.digest}{self.tgt.digest}"
+
+    def save(self, directory: Path) -> None:
+        """Write a file that both sides share, or one for each: tokenizer.model, or
+        tokenizer.src.model and tokenizer.tgt.model.
+        """
+        for name, codec in zip(_file_names(self.src is self.tgt, *self), self, strict=True):
+            write_bytes(directory / name, codec.model)
+
+    @classmethod
+    def load(cls, directory: Path, joint: bool, codecs: Names = SUBWORDS) -> "TokenizerPair":
+        """Read what `save` wrote.
+
+        Raises:
+          UserError: if a file is missing or is no tokenizer of ours.
+        """
+        kinds = [CODECS[name] for name in codecs]
+        names = _file_names(joint, *(kind.codec for kind in kinds))
+        loaded = {name: _load(directory / name, kinds[i]) for i, name in enumerate(names)}
+        return cls(*(loaded[name] for name in names))
+
+
+def _file_names(joint: bool, src: type[Codec] | Codec, tgt: type[Codec] | Codec) -> Names:
+    if joint:
+        return src.file.format(""), tgt.file.format("")
+    return src.file.format(".src"), tgt.file.format(".tgt")
+
+
+def _load(path: Path, kind: Kind) -> Codec:
+    if not path.exists():
+        raise UserError(f"{path}: no tokenizer here; train a model in this directory first")
+    try:
+        return kind.codec(path.read_bytes())
+    except UserError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"{path}: not {kind.holds} ({error})") from None
+
+
+def train_pair(
+    config: TokenizerConfig, src: Sequence[str], tgt: Sequence[str], codecs: Names = SUBWORDS
+) -> TokenizerPair:
+    """Train a joint codec on both sides, or one for each.
+
+    Raises:
+      UserError: if the text allows no such codec.
+    """
+    one, other = (CODECS[name].train for name in codecs)
+    if config.joint:
+        both = one(config, [*src, *tgt])
+        return TokenizerPair(both, both)
+    return TokenizerPair(one(config, src), other(config, tgt))
+
+
+def expected_sizes(experiment: Experiment) -> tuple[int, int]:
+    """Return the sizes that both codecs will have, before they are trained.
+
+    For subwords it is what the config asks for; characters are counted in the training text.
+
+    Raises:
+      UserError: if characters are to be counted and the training text cannot be read.
+    """
+    config, codecs = experiment.tokenizer, experiment.codecs
+    known = {"subwords": config.vocab_size, "bytes": utf8.SIZE}
+    texts: Sequence[Sequence[str]] = ((), ())
+    if "characters" in codecs:
+        corpus = sources.load(experiment.data, "train", experiment.objective)
+        texts = (corpus.src, corpus.tgt)
+        if config.joint:
+            texts = ([*corpus.src, *corpus.tgt],) * 2
+    src, tgt = (
+        known.get(name) or CODECS[name].train(config, text).size
+        for name, text in zip(codecs, texts, strict=True)
+    )
+    return src, tgt
