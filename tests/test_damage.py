@@ -31,7 +31,7 @@ def abstract(tree):
 
 def save(directory: Path, step: int = 7) -> None:
     checkpoints = Checkpoints(directory, CheckpointConfig())
-    checkpoints.save(step, PARAMS, TRAINING, HOST, SCORES)
+    checkpoints.save(step, PARAMS, TRAINING, HOST | {"step": step}, SCORES)
     checkpoints.close()
 
 
@@ -203,5 +203,5 @@ def test_what_is_set_aside_is_counted_and_chosen_no_more(tmp_path):
     assert checkpoints.choose("last") == [8]
     assert checkpoints.set_aside(8).name == "8.damaged"
     assert checkpoints.choose("last") == checkpoints.choose("best") == [7]
-    checkpoints.save(8, PARAMS, TRAINING, HOST, None)
+    checkpoints.save(8, PARAMS, TRAINING, HOST | {"step": 8}, None)
     assert checkpoints.steps() == [7, 8]

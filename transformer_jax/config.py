@@ -25,6 +25,14 @@ def _at_least(bound: int, **values: float | None) -> None:
         _check(value is None or value >= bound, f"{name}={value}: must be at least {bound}")
 
 
+def _check_steps(**values: int) -> None:
+    for name, value in values.items():
+        message = (
+            f"{name}={value}: must be below 2^31, because steps are counted in int32; lower it"
+        )
+        _check(value < 2**31, message)
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """The encoder-decoder. Defaults are the paper's base model (section 3, Table 3)."""
@@ -220,6 +228,7 @@ class OptimizerConfig:
         else:
             _check(self.learning_rate < 0.1, f"{rate} the peak, about 0.001; must be below 0.1")
         _at_least(1, warmup_steps=self.warmup_steps)
+        _check_steps(warmup_steps=self.warmup_steps)
         _at_least(0, weight_decay=self.weight_decay)
         _check(
             self.clip_norm is None or self.clip_norm > 0,
@@ -255,6 +264,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, steps=self.steps, accumulation_steps=self.accumulation_steps)
+        _check_steps(steps=self.steps)
         _at_least(1, log_every=self.log_every, max_bad_steps=self.max_bad_steps)
         _at_least(1, early_stopping=self.early_stopping)
         _rate("label_smoothing", self.label_smoothing)

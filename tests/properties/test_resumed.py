@@ -66,6 +66,7 @@ def saved(workdir: WorkDir):
     arrays = {name: read_arrays(place / name) for name in ("params", "training")}
     host = dict(checkpoints.record(step)["host"])
     assert host.pop("seconds") > 0
+    assert len(host.pop("run")) == 32
     scores = checkpoints.scores(step)
     checkpoints.close()
     return step, arrays, host, scores
@@ -86,6 +87,12 @@ def rows_of_a_batch(log: str) -> int:
 
 def names(workdir: WorkDir) -> list[str]:
     return sorted(path.name for path in workdir.checkpoints.iterdir())
+
+
+def contents(workdir: WorkDir) -> dict[str, tuple[bytes, int]]:
+    """Return content and time of change of every file."""
+    files = [path for path in sorted(workdir.path.rglob("*")) if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 def assert_same_run(one: WorkDir, other: WorkDir) -> None:
@@ -216,12 +223,16 @@ def test_interrupted_is_uninterrupted(start, whole, monkeypatch):
     assert_same_run(workdir, whole)
 
 
-def test_finished_stays_finished(start, whole):
+def test_finished_stays_finished(start, whole, capsys):
     """A finished run, started again, says so, succeeds, and changes nothing."""
-    before = saved(whole), whole.metrics.read_bytes()
-    assert start("whole", SIX)[1] == Outcome.FINISHED == 0
-    jax.tree.map(np.testing.assert_array_equal, (saved(whole), whole.metrics.read_bytes()), before)
-    assert "already finished at step 6: training.steps=6 are done" in whole.log.read_text()
+    other = dataclasses.replace(SIX, decoding=dataclasses.replace(SIX.decoding, beam_size=7))
+    before = contents(whole)
+    for experiment in (SIX, other):
+        assert start("whole", experiment)[1] == Outcome.FINISHED == 0
+        assert contents(whole) == before
+        told = capsys.readouterr().err
+        assert "already finished at step 6: training.steps=6 are done" in told
+    assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; give" in told
 
 
 def test_diverged(start, monkeypatch):

@@ -89,7 +89,7 @@ class Scene:
         self.progress = start.progress
         lines = functools.partial(lines_of, PLAN, len(STORE))
         with Report(
-            self.workdir, self.config, jnp.float32, lines, start.host, start.scored
+            self.workdir, self.config, jnp.float32, lines, start.host, start.scores
         ) as report:
             return train(self.run, start, report)
 
