@@ -348,6 +348,8 @@ def test_numbers_are_finite(text):
         ("optimizer.epsilon", 1e-30, 0.0),
         ("optimizer.learning_rate", 0.01, 0.009),
         ("optimizer.warmup_steps", 1, 0),
+        ("optimizer.warmup_steps", 2**31 - 1, 2**31),  # counted in int32
+        ("training.steps", 2**31 - 1, 3_000_000_000),
         ("optimizer.clip_norm", 1e-30, 0.0),
         ("optimizer.weight_decay", 0.0, -0.1),
         ("training.loss_spike", 1.01, 1.0),
