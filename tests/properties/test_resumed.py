@@ -232,7 +232,7 @@ def test_finished_stays_finished(start, whole, capsys):
         assert contents(whole) == before
         told = capsys.readouterr().err
         assert "already finished at step 6: training.steps=6 are done" in told
-    assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; give" in told
+    assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; pass" in told
 
 
 def test_diverged(start, monkeypatch):

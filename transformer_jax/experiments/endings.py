@@ -20,8 +20,8 @@ def already_finished(step: int, reason: str, changed: dict[str, Any]) -> Outcome
     if changed:
         told = "; ".join(f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items())
         log.warning(
-            "not changed, because a finished run keeps its config.json: %s; give fields of "
-            "decoding and evaluation to eval.py and translate instead", told,
+            "not changed, because a finished run keeps its config.json: %s; pass fields of "
+            "decoding and evaluation to eval.py or translate, or use another --workdir", told,
         )  # fmt: skip
     return Outcome.FINISHED
 
