@@ -165,6 +165,22 @@ def test_an_average_is_the_mean_in_float64(six, count):
         )
 
 
+@pytest.mark.parametrize("what", ["run", "tokenizer"])
+def test_an_average_is_of_one_run(tmp_path, caplog, what):
+    """Every member counts, not the last alone; those of before runs had a name are accepted."""
+    one, other = {"run": "a", "tokenizer": "t"}, {"run": "a", "tokenizer": "t", what: "b"}
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig())
+    for step, host in enumerate(({}, other, one, one, {}), 1):
+        checkpoints.save(step, params(step), training(step), host)
+    checkpoints.load_params("average:3", like(params(1)))
+    assert caplog.messages == [
+        "checkpoints 5 do not say which run they are of, as older versions wrote them; they are "
+        "taken as checkpoints of this run"
+    ]
+    message = refusal(checkpoints.load_params, "average:4", like(params(1)))
+    assert message.startswith(f"checkpoints 2 and 3: not of one run (another {what})")
+
+
 def test_parameters_alone(tmp_path):
     """What `average` writes: good to translate with, refused as the start of training."""
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())

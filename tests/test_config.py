@@ -376,6 +376,8 @@ def test_numbers_are_finite(text):
         ("optimizer.epsilon", 1e-30, 0.0),
         ("optimizer.learning_rate", 0.01, 0.009),
         ("optimizer.warmup_steps", 1, 0),
+        ("optimizer.warmup_steps", 10**9, 10**9 + 1),
+        ("training.steps", 10**9, 3_000_000_000),
         ("optimizer.clip_norm", 1e-30, 0.0),
         ("optimizer.weight_decay", 0.0, -0.1),
         ("optimizer.weight_decay", 10.0, 20_000.0),

@@ -31,7 +31,7 @@ def abstract(tree):
 
 def save(directory: Path, step: int = 7) -> None:
     checkpoints = Checkpoints(directory, CheckpointConfig())
-    checkpoints.save(step, PARAMS, TRAINING, HOST, SCORES)
+    checkpoints.save(step, PARAMS, TRAINING, HOST | {"step": step}, SCORES)
     checkpoints.close()
 
 
@@ -203,5 +203,19 @@ def test_what_is_set_aside_is_counted_and_chosen_no_more(tmp_path):
     assert checkpoints.choose("last") == [8]
     assert checkpoints.set_aside(8).name == "8.damaged"
     assert checkpoints.choose("last") == checkpoints.choose("best") == [7]
-    checkpoints.save(8, PARAMS, TRAINING, HOST, None)
+    checkpoints.save(8, PARAMS, TRAINING, HOST | {"step": 8}, None)
     assert checkpoints.steps() == [7, 8]
+
+
+def test_a_copy_under_another_name_is_damaged(tmp_path):
+    """What a directory is called must be what it holds; a zero more is no second name."""
+    save(tmp_path)
+    for name in ("9999", "007"):
+        shutil.copytree(tmp_path / "7", tmp_path / name)
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig())
+    assert checkpoints.steps() == [7, 9999]
+    told = r"/9999: holds step 7, not step 9999; delete it, or rename it to 7$"
+    for name in ("last", "9999", "average:2"):
+        with pytest.raises(DamagedCheckpoint, match=told):
+            checkpoints.load_params(name, abstract(PARAMS))
+    assert checkpoints.hosts().keys() == {7}

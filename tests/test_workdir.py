@@ -4,23 +4,27 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import Experiment
+from transformer_jax.cli.arguments import program
+from transformer_jax.config import Experiment, TokenizerConfig
+from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.disk import write_text
 from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import (
     WorkDir,
+    WorkDirGone,
     append_row,
     cache_dir,
-    cut_rows,
     default_workdir,
     read_rows,
+    write_rows,
 )
 
 
@@ -97,6 +101,50 @@ def test_the_claim_of_another_process_ends_with_it(tmp_path):
         other.wait()
         with WorkDir(tmp_path).claim(Experiment()):
             pass
+
+
+def test_a_claim_checks_again(tmp_path):
+    """Whoever was held up between the check and the claim finds another experiment there."""
+    workdir = WorkDir(tmp_path / "run")
+    assert workdir.check(changed("", seed=1)) == []
+    with WorkDir(tmp_path / "run").claim(Experiment()):
+        pass
+    before = workdir.config.read_bytes()
+    message = refusal(workdir.claim(changed("", seed=1)).__enter__)
+    assert message.endswith("undo: seed: 0 -> 1")
+    assert workdir.config.read_bytes() == before
+
+
+@pytest.mark.parametrize("change", ["deleted", "moved", "replaced"])
+def test_what_was_claimed_is_noticed_to_be_gone(lived_in, change):
+    with lived_in.claim(Experiment()):
+        lived_in.check_claim()
+        lived_in.path.rename(lived_in.path.with_name("moved"))
+        if change == "deleted":
+            shutil.rmtree(lived_in.path.with_name("moved"))
+        if change == "replaced":
+            lived_in.path.mkdir()
+        with pytest.raises(WorkDirGone, match="was deleted or moved while a run was training"):
+            lived_in.check_claim()
+    lived_in.check_claim()  # claims nothing any more
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "/".join(["x" * 200] * 30)])
+def test_a_name_that_the_file_system_does_not_take(tmp_path, name):
+    message = refusal(WorkDir, tmp_path / name)
+    assert message.endswith("...: File name too long; name another")
+
+
+def test_a_disk_that_fails_at_the_start_has_its_own_code(tmp_path, monkeypatch, capsys):
+    """74 and not 2, from making the directory on."""
+    for name in ("mkdir", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path if name == "mkdir" else os, name, fail)
+            workdir = WorkDir(tmp_path / name)
+            with pytest.raises(SystemExit) as caught:
+                program(lambda _, place=workdir: place.claim(Experiment()).__enter__())()
+        assert caught.value.code == 74
+        assert capsys.readouterr().err.startswith(f"error: {workdir.path}")
 
 
 def test_the_same_experiment_may_go_on(lived_in):
@@ -181,8 +229,11 @@ def test_checking_changes_nothing(lived_in):
     lived_in.check(changed("training", steps=7))
     refusal(lived_in.check, changed("", seed=1))
     assert lived_in.config.read_bytes() == before
-    with lived_in.claim(changed("training", steps=7)):
-        assert lived_in.experiment().training.steps == 7
+    with lived_in.claim(changed("training", steps=7)) as lives_here:
+        assert lives_here == Experiment()
+        assert lived_in.config.read_bytes() == before  # only a run that goes on takes it over
+        lived_in.write_config(changed("training", steps=7))
+    assert lived_in.experiment().training.steps == 7
 
 
 def test_a_file_is_no_work_directory(tmp_path):
@@ -208,6 +259,7 @@ def test_checkpoints_without_a_config_are_left_alone(tmp_path):
         (b"", "config.json: Expecting value: line 1 column 1 (char 0)"),
         (b'{"seeds": 1}', "config.json: config.seeds: unknown field (did you mean 'seed'?)"),
         (b"3", "config.json: config=3: must be a group of fields"),
+        (b'{"model": ' + 100_000 * b"[", "config.json: config: nested too deeply; fields lie"),
         (b"\xff", "config.json: 'utf-8' codec can't decode byte 0xff in position 0"),
     ],
 )
@@ -258,24 +310,12 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path):
     for cut in range(1, len(whole) // 3 - 1):
         path.write_bytes(whole[: -1 - cut])
         assert [row["step"] for row in read_rows(path)] == [1, 2]
-    cut_rows(path, lambda row: row["step"] <= 9)
+    write_rows(path, read_rows(path))
     append_row(path, {"step": 3})
     assert [row["step"] for row in read_rows(path)] == [1, 2, 3]
 
 
-def test_rows_after_a_step_are_cut(tmp_path):
-    path = tmp_path / "rows"
-    for step in (1, 2, 2, 3, 4):
-        append_row(path, {"step": step, "loss": 0.1})
-    lines = path.read_text().splitlines(keepends=True)
-    cut_rows(path, lambda row: row["step"] <= 2)
-    assert path.read_text() == "".join(lines[:3])
-    cut_rows(path, lambda row: False)
-    assert read_rows(path) == []
-
-
 def test_rows_of_no_file(tmp_path):
-    cut_rows(tmp_path / "none", bool)
     assert read_rows(tmp_path / "none") == []
     assert list(tmp_path.iterdir()) == []
 
@@ -304,8 +344,18 @@ def test_cache_dir(monkeypatch):
     assert cache_dir() == Path("/home/somebody/.cache/transformer_jax")
 
 
-def fail(*_) -> None:
+def fail(*_, **__) -> None:
     raise OSError(28, "full")
+
+
+def test_what_is_there_already_needs_no_room(tmp_path, monkeypatch):
+    """A run that goes on writes its tokenizer and its rows anew only where they changed."""
+    tokenizers = train_pair(TokenizerConfig(vocab_size=8), ["ab ab b"], ["ab a"])
+    append_row(tmp_path / "rows", {"step": 1, "loss": 0.1 + 0.2})
+    tokenizers.save(tmp_path)
+    monkeypatch.setattr(os, "fsync", fail)
+    tokenizers.save(tmp_path)
+    write_rows(tmp_path / "rows", read_rows(tmp_path / "rows"))
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

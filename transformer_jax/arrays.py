@@ -8,12 +8,32 @@ They appear in type annotations and einsum strings, and nowhere else. The annota
 while the tests run (jaxtyping with beartype) and cost nothing otherwise.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-__all__ = ["Array", "Bool", "Float", "Int", "UInt", "at_least_float32"]
+__all__ = ["Array", "Bool", "Float", "Int", "UInt", "at_least_float32", "mean"]
 
 
 def at_least_float32(x: Array) -> Array:
     """Cast to float32, or leave a wider type alone, so that whole models also run in float64."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def mean(trees: Iterable[Any], like: Any) -> Any:
+    """Return the mean of trees of arrays, taken in float64, one tree after the other.
+
+    It has the types and shardings of the abstract tree `like`.
+    """
+    total, count = None, 0
+    for tree in trees:
+        exact = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+        total = exact if total is None else jax.tree.map(np.add, total, exact)
+        count += 1
+    return jax.tree.map(
+        lambda x, one: jax.device_put((x / count).astype(one.dtype), one.sharding), total, like
+    )

@@ -9,20 +9,19 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial, reduce
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 
+from transformer_jax.arrays import mean
 from transformer_jax.config import CheckpointConfig
 from transformer_jax.disk import DiskError, quiet, write_text, writing
 from transformer_jax.errors import UserError
-from transformer_jax.integrity import DamagedCheckpoint, checksums, mismatch, seal, unseal
-from transformer_jax.retention import Record, best, choose, kept
+from transformer_jax.integrity import DamagedCheckpoint, checksums, mismatch, read_record, seal
+from transformer_jax.retention import Record, best, check_one_run, choose, kept
 from transformer_jax.sharding.processes import all_or_none, together
 
 _RECORD = "record/metadata"  # in the directory of a step; where Orbax puts JSON
@@ -55,7 +54,8 @@ class Checkpoints:
         """Return the steps that are saved, ascending."""
         # Not asked of Orbax, which would make all processes wait for one another.
         paths = self._directory.glob("[0-9]*")
-        return sorted(int(path.name) for path in paths if path.name.isdecimal() and path.is_dir())
+        names = (path.name for path in paths if path.name.isdecimal() and path.is_dir())
+        return sorted(int(name) for name in names if name == str(int(name)))
 
     def save(
         self,
@@ -83,7 +83,7 @@ class Checkpoints:
         need = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
         with self._writing(f"checkpoint {step}", need):
             with all_or_none():
-                self._directory.mkdir(parents=True, exist_ok=True)
+                self._directory.mkdir(exist_ok=True)  # its parent was claimed
                 if shutil.disk_usage(self._directory).free < need:  # sooner than after half of it
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             saved = self._manager.save(step, args=composite, force=True)
@@ -197,15 +197,20 @@ class Checkpoints:
         """Return the record of a step.
 
         Raises:
-          DamagedCheckpoint: if it is not what was saved.
+          DamagedCheckpoint: if it is not what was saved as this step.
         """
         if step not in self._records:
             path = self._directory / str(step) / _RECORD
-            try:
-                self._records[step] = cast(Record, unseal(path.read_bytes()))
-            except (OSError, ValueError, RecursionError) as error:
-                raise DamagedCheckpoint(f"{path.parents[1]}: damaged: {path}: {error}") from None
+            self._records[step] = cast(Record, read_record(path, step))
         return self._records[step]
+
+    def hosts(self) -> dict[int, dict[str, Any]]:
+        """Return the values of the host by step, newest first, of those that are not damaged."""
+        hosts = {}
+        for step in reversed(self.steps()):
+            with suppress(DamagedCheckpoint):
+                hosts[step] = self.record(step)["host"]
+        return hosts
 
     def scores(self, step: int) -> dict[str, float] | None:
         """Return the validation scores of a step, or None if validation did not run."""
@@ -230,19 +235,13 @@ class Checkpoints:
     def load_params(self, name: str, params: Any) -> Any:
         """Return the parameters that best, last, STEP or average:N stand for.
 
-        An average is the plain mean (paper 6.1), taken in float64.
+        An average is the plain mean (paper 6.1), taken in float64, of checkpoints of one run.
         """
         steps = self.choose(name)
         if len(steps) == 1:
             return self.restore_params(steps[0], params)
-        read = (self.restore_params(step, params) for step in steps)
-        exact = (jax.tree.map(lambda x: np.asarray(x, np.float64), one) for one in read)
-        total = reduce(partial(jax.tree.map, np.add), exact)
-        return jax.tree.map(
-            lambda x, like: jax.device_put((x / len(steps)).astype(like.dtype), like.sharding),
-            total,
-            params,
-        )
+        check_one_run({step: self.record(step)["host"] for step in steps})
+        return mean((self.restore_params(step, params) for step in steps), params)
 
     def close(self) -> None:
         """End Orbax's threads."""

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from absl import logging as absl_logging
@@ -14,6 +14,8 @@ from transformer_jax.errors import UserError
 
 class DiskError(UserError):
     """The disk is full or fails; the message is one line that says for what, and what room is."""
+
+    exit_code = 74
 
 
 @contextmanager
@@ -54,7 +56,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all; one that has this content stays, and needs no room."""
+    with suppress(OSError):
+        if path.read_bytes() == content:
+            return
     partial = path.with_name(f"{path.name}.partial")
     try:
         with open(partial, "wb") as file:
@@ -65,6 +70,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Return when a file, if there is one, would survive a loss of power."""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def append_text(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import zlib
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -72,6 +73,25 @@ def unseal(text: bytes) -> dict[str, Any]:
     if not isinstance(values, dict) or values.pop("seal", None) != _hash(values):
         raise ValueError("does not agree with its own hash")
     return values
+
+
+def read_record(path: Path, step: int) -> dict[str, Any]:
+    """Return the record of a checkpoint: the sealed file `path`, <step>/record/metadata.
+
+    Raises:
+      DamagedCheckpoint: if it is not what was saved, or what was saved of another step.
+    """
+    place = path.parents[1]
+    try:
+        record = unseal(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedCheckpoint(f"{place}: damaged: {path}: {error}") from None
+    saved = record["host"].get("step", step)
+    if saved != step:
+        raise DamagedCheckpoint(
+            f"{place}: holds step {saved}, not step {step}; delete it, or rename it to {saved}"
+        )
+    return record
 
 
 def _hash(values: dict[str, Any]) -> str:

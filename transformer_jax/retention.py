@@ -1,5 +1,7 @@
 """Which checkpoint is the best, which are kept, and which ones a name stands for."""
 
+import itertools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -7,6 +9,8 @@ from typing import Any, TypedDict
 from transformer_jax.config import CheckpointConfig, average_count
 from transformer_jax.directions import VALIDATION
 from transformer_jax.errors import UserError
+
+log = logging.getLogger("transformer_jax")
 
 
 class Record(TypedDict):
@@ -35,6 +39,35 @@ def kept(records: Mapping[int, Record], config: CheckpointConfig) -> set[int]:
     lasting = {step: record for step, record in records.items() if not record["passing"]}
     chosen = best(lasting | {newest: records[newest]}, config.best_by)
     return {newest, *sorted(lasting)[-config.keep_last :], newest if chosen is None else chosen}
+
+
+def check_one_run(hosts: Mapping[int, dict[str, Any]]) -> None:
+    """Check the host values, by step, of checkpoints to be averaged.
+
+    Those of before runs had an identity are accepted, with a warning.
+
+    Raises:
+      UserError: if two of them are of different runs, or have different tokenizers.
+    """
+    for what in ("run", "tokenizer"):
+        known = {step: host[what] for step, host in hosts.items() if what in host}
+        for step, other in itertools.pairwise(known):
+            if known[step] != known[other]:
+                raise UserError(
+                    f"checkpoints {step} and {other}: not of one run (another {what}); an average "
+                    "is of checkpoints of one run: remove the one that was copied here"
+                )
+    warn_of_unnamed(hosts)
+
+
+def warn_of_unnamed(hosts: Mapping[int, dict[str, Any]]) -> None:
+    """Log which checkpoints, by step, do not say which run they are of."""
+    unnamed = ", ".join(str(step) for step, host in sorted(hosts.items()) if "run" not in host)
+    if unnamed:
+        log.warning(
+            "checkpoints %s do not say which run they are of, as older versions wrote them; "
+            "they are taken as checkpoints of this run", unnamed,
+        )  # fmt: skip
 
 
 def choose(

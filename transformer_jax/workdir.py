@@ -8,13 +8,13 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
-from transformer_jax.disk import append_text, write_text, writing
+from transformer_jax.disk import DiskError, append_text, write_text, writing
 from transformer_jax.door import differences, from_json, to_json
 from transformer_jax.errors import UserError
 
@@ -33,10 +33,23 @@ _MUST_STAY = (
 )  # fmt: skip
 
 
+class WorkDirGone(UserError):
+    """A work directory is no longer the one that was claimed."""
+
+    exit_code = 74
+
+
 class WorkDir:
     """The directory of one experiment. Nothing is created before `claim`."""
 
+    _claimed: int | None = None  # open directory, which another of the same name is not
+
     def __init__(self, path: str | Path) -> None:
+        """Name a directory.
+
+        Raises:
+          UserError: if the file system takes no such name, or does not let us look.
+        """
         self.path = Path(path).absolute()
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
@@ -46,6 +59,13 @@ class WorkDir:
         self.log = self.path / "train.log"
         self.tensorboard = self.path / "tensorboard"
         self.eval = self.path / "eval"
+        try:
+            os.stat(self.path / "checkpoints" / ("x" * 64))  # longer than any name of ours
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            shown = f"{str(self.path)[:100]}{'...' * (len(str(self.path)) > 100)}"
+            raise UserError(f"--workdir={shown}: {error.strerror}; name another") from None
 
     def experiment(self) -> Experiment:
         """Read config.json.
@@ -89,26 +109,66 @@ class WorkDir:
         return list(lines.values())
 
     @contextmanager
-    def claim(self, experiment: Experiment) -> Iterator[None]:
-        """Create the directory, keep other trainers out, and write config.json.
+    def claim(self, experiment: Experiment) -> Iterator[Experiment]:
+        """Create the directory, keep other trainers out, and check again now that they are.
+
+        Yields the experiment that lives here. At the first start that is the given one, which is
+        written as config.json; a later start must decide itself to `write_config`.
 
         Raises:
-          UserError: if another trainer is at work here, or nothing can be written.
+          UserError: if another trainer is at work here, or another experiment lives here.
+          DiskError: if nothing can be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
             raise UserError(f"{self.path}: cannot be created ({error.strerror})") from None
+        except OSError as error:
+            raise DiskError(f"{self.path}: cannot be created ({error.strerror})") from None
         with writing(str(self.path), self.path):
-            lock = open(self.path / ".lock", "w")  # noqa: SIM115
+            lock = open(self.path / ".lock", "a")  # noqa: SIM115
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
             except OSError:
                 raise UserError(f"{self.path}: another trainer is at work here") from None
-            with writing(str(self.config), self.path):
-                write_text(self.config, to_json(experiment))
-            yield
+            self.check(experiment)
+            if not self.config.exists():
+                self.write_config(experiment)
+            self._claimed = os.open(self.path, os.O_RDONLY)
+            try:
+                yield self.experiment()
+            finally:
+                os.close(self._claimed)
+                self._claimed = None
+
+    def write_config(self, experiment: Experiment) -> None:
+        """Write config.json.
+
+        Raises:
+          DiskError: if the disk does not take it.
+        """
+        with writing(str(self.config), self.path):
+            write_text(self.config, to_json(experiment))
+
+    def check_claim(self) -> None:
+        """Check that what was claimed still lies here; to be called before writing.
+
+        Raises:
+          WorkDirGone: if it does not.
+        """
+        if self._claimed is None:
+            return
+        try:
+            here = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            here = None
+        if here is None or not os.path.samestat(os.fstat(self._claimed), here):
+            raise WorkDirGone(
+                f"{self.path}: was deleted or moved while a run was training in it; training has "
+                "stopped and nothing was written in its place. Put it back and run the same "
+                "command again to go on from its last checkpoint, or run it again to start afresh"
+            )
 
 
 def _may_change(path: str) -> bool:
@@ -118,11 +178,15 @@ def _may_change(path: str) -> bool:
 
 def append_row(path: Path, row: dict[str, Any]) -> None:
     """Append one JSON line or, if the disk fails, nothing; NaN and infinity become null."""
+    append_text(path, _line(row))
+
+
+def _line(row: dict[str, Any]) -> str:
     clean = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in row.items()
     }
-    append_text(path, json.dumps(clean) + "\n")
+    return json.dumps(clean) + "\n"
 
 
 def read_rows(path: Path, key: str = "step") -> list[dict[str, Any]]:
@@ -146,12 +210,14 @@ def read_rows(path: Path, key: str = "step") -> list[dict[str, Any]]:
     return rows
 
 
-def cut_rows(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop the rows that are not to be kept, before a run continues."""
-    if path.exists():
-        rows = [row for row in read_rows(path) if keep(row)]
-        with writing(str(path), path.parent):
-            write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write all rows anew.
+
+    Raises:
+      DiskError: if the disk does not take them; the file is as it was.
+    """
+    with writing(str(path), path.parent):
+        write_text(path, "".join(map(_line, rows)))
 
 
 def default_workdir(config_spec: str) -> str:

@@ -74,7 +74,7 @@ def test_training_stops_if_so_configured(tmp_path, small_disk):
     assert "stopped at step 6, which is not saved; make room" in told
     assert [*read_steps(WorkDir(small_disk))] == [4]
     fill(small_disk, 0)  # nothing at all can be written
-    assert finish(tmp_path, "disk", **stop) == 2
+    assert finish(tmp_path, "disk", **stop) == 74
     assert "Traceback" not in (tmp_path / "disk.out").read_text()
     assert (
         "cannot be written: No space left" in (tmp_path / "disk.out").read_text().splitlines()[-1]

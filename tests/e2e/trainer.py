@@ -110,7 +110,9 @@ def read_steps(workdir: WorkDir) -> dict[int, tuple]:
         assert sorted(line.split()[-1] for line in checksums(arrays).values()) == sorted(
             line.split()[-1] for line in record["arrays"].values()
         )
-        host = {key: value for key, value in record["host"].items() if key != "seconds"}
+        host = {
+            key: value for key, value in record["host"].items() if key not in ("seconds", "run")
+        }
         found[step] = arrays, {**record, "host": host}
     checkpoints.close()
     return found

@@ -209,6 +209,16 @@ def test_a_point_that_a_queue_trained(sweep, outcome, starts):
     assert point.starts == starts
 
 
+def test_a_point_finished_under_other_settings_is_not_scored(sweep):
+    """Its directory keeps the settings it has; scores under those are not what was asked for."""
+    other = dataclasses.replace(Experiment(), seed=7)
+    action = f"(place / 'config.json').write_text({to_json(other)!r}); print('not changed')"
+    (point,), go = sweep(action, split="test")
+    code, told = go()
+    assert (code, told[-1]) == (2, ("seed=0", 2, "not changed"))
+    assert not point.workdir.eval.exists()
+
+
 def test_a_record_cut_short_is_no_end(sweep, tmp_path):
     points, go = sweep("", "")
     go()

@@ -28,7 +28,7 @@ from transformer_jax.experiments import train as runs
 from transformer_jax.training import loop
 from transformer_jax.training import step as step_module
 from transformer_jax.training.loop import Outcome
-from transformer_jax.workdir import WorkDir, append_row, read_rows
+from transformer_jax.workdir import WorkDir, append_row, read_rows, write_rows
 
 SIX = dataclasses.replace(RUN, training=TrainingConfig(steps=6, log_every=2))
 THREE = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=3))
@@ -66,6 +66,7 @@ def saved(workdir: WorkDir):
     arrays = {name: read_arrays(place / name) for name in ("params", "training")}
     host = dict(checkpoints.record(step)["host"])
     assert host.pop("seconds") > 0
+    assert len(host.pop("run")) == 32
     scores = checkpoints.scores(step)
     checkpoints.close()
     return step, arrays, host, scores
@@ -86,6 +87,12 @@ def rows_of_a_batch(log: str) -> int:
 
 def names(workdir: WorkDir) -> list[str]:
     return sorted(path.name for path in workdir.checkpoints.iterdir())
+
+
+def contents(workdir: WorkDir) -> dict[str, tuple[bytes, int]]:
+    """Return content and time of change of every file."""
+    files = [path for path in sorted(workdir.path.rglob("*")) if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 def assert_same_run(one: WorkDir, other: WorkDir) -> None:
@@ -216,12 +223,16 @@ def test_interrupted_is_uninterrupted(start, whole, monkeypatch):
     assert_same_run(workdir, whole)
 
 
-def test_finished_stays_finished(start, whole):
+def test_finished_stays_finished(start, whole, capsys):
     """A finished run, started again, says so, succeeds, and changes nothing."""
-    before = saved(whole), whole.metrics.read_bytes()
-    assert start("whole", SIX)[1] == Outcome.FINISHED == 0
-    jax.tree.map(np.testing.assert_array_equal, (saved(whole), whole.metrics.read_bytes()), before)
-    assert "already finished at step 6: training.steps=6 are done" in whole.log.read_text()
+    other = dataclasses.replace(SIX, decoding=dataclasses.replace(SIX.decoding, beam_size=7))
+    before = contents(whole)
+    for experiment in (SIX, other):
+        assert start("whole", experiment)[1] == Outcome.FINISHED == 0
+        assert contents(whole) == before
+        told = capsys.readouterr().err
+        assert "already finished at step 6: training.steps=6 are done" in told
+    assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; pass" in told
 
 
 def test_diverged(start, monkeypatch):
@@ -277,6 +288,81 @@ def test_training_goes_back_to_the_newest_good_checkpoint(copy, whole):
     assert "resuming at step 3," in told
     shutil.rmtree(copy.checkpoints / "6.damaged")
     assert_same_run(copy, whole)
+
+
+def test_a_copy_under_another_name_is_set_aside(copy):
+    """Else it would be the newest for ever, and every start would repeat the same steps."""
+    shutil.copytree(copy.checkpoints / "6", copy.checkpoints / "9999")
+    before = contents(copy)
+    assert runs.run_experiment(SIX, copy) == Outcome.FINISHED
+    assert names(copy) == ["3", "6", "9999.damaged"]
+    told = f"{copy.checkpoints}/9999: holds step 6, not step 9999; delete it, or rename it to 6"
+    assert f"{told}; set aside as {copy.checkpoints}/9999.damaged" in copy.log.read_text()
+    after = contents(copy)
+    assert {path for path in before if after.get(path) != before[path]} == {
+        str(copy.log), *(path for path in before if "/9999/" in path)
+    }  # fmt: skip
+
+
+def test_a_checkpoint_of_another_run_is_refused(copy):
+    """One with another seed is of the same shapes, data and tokenizer."""
+    checkpoints = Checkpoints(copy.checkpoints, SIX.checkpoint)
+    checkpoints.amend(6, host={**checkpoints.record(6)["host"], "run": "another"})
+    before = contents(copy)
+    with pytest.raises(UserError, match=r"/6: is of another run than this directory; move it"):
+        runs.run_experiment(SIX, copy)
+    assert contents(copy) == before
+    copy.history.unlink()
+    with pytest.raises(UserError, match=r"/3: is of another run than this directory; move it"):
+        runs.run_experiment(SIX, copy)
+
+
+def test_a_run_of_an_older_version_goes_on(copy, capsys):
+    """It gets a name then. The row that says so names what changed, as config.json now has it."""
+    checkpoints = Checkpoints(copy.checkpoints, SIX.checkpoint)
+    for step in checkpoints.steps():
+        host = checkpoints.record(step)["host"]
+        checkpoints.amend(step, host={k: host[k] for k in host.keys() - {"run", "rows"}})
+    (start, *rest) = read_rows(copy.history)
+    write_rows(copy.history, [{k: start[k] for k in start.keys() - {"run", "changed"}}, *rest])
+    copy.metrics.write_bytes(copy.metrics.read_bytes()[:-20])  # the validation of step 6
+    lines = copy.metrics.read_bytes()
+    longer = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=7))
+    assert runs.run_experiment(longer, copy) == Outcome.FINISHED
+    told = "checkpoints 3, 6 do not say which run they are of, as older versions wrote them"
+    assert told in copy.log.read_text()
+    assert copy.experiment() == longer
+    row = read_rows(copy.history)[2]
+    assert (row["event"], row["changed"]) == ("start", {"training.steps": [6, 7]})
+    hosts = Checkpoints(copy.checkpoints, SIX.checkpoint).hosts()
+    assert hosts[7]["run"] == row["run"] != start["run"]
+    assert "metrics.jsonl: validation of step 6 restored" in copy.log.read_text()
+    assert copy.metrics.read_bytes().startswith(lines[: lines.rfind(b"\n")])
+    rows = [(row["step"], "loss" in row) for row in read_rows(copy.metrics)]
+    assert rows == [(2, True), (3, False), (4, True), (6, True), (6, False), (7, False)]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_run_that_finished_while_another_prepared(whole, tmp_path, monkeypatch, capsys, seed):
+    """Who comes second with other settings is refused; with the same ones there is nothing left."""
+    real, place = runs.prepare, WorkDir(tmp_path / "run")
+
+    def prepare(experiment, workdir):
+        prepared = real(experiment, workdir)
+        shutil.copytree(whole.path, place.path)
+        before.update(contents(place))
+        return prepared
+
+    before: dict = {}
+    monkeypatch.setattr(runs, "prepare", prepare)
+    experiment = dataclasses.replace(SIX, seed=seed)
+    if seed:
+        with pytest.raises(UserError, match=r"holds another experiment; .*undo: seed: 0 -> 1"):
+            runs.run_experiment(experiment, place)
+    else:
+        assert runs.run_experiment(experiment, place) == Outcome.FINISHED
+        assert "already finished at step 6" in capsys.readouterr().err
+    assert contents(place) == before
 
 
 def test_training_never_starts_again_silently(copy):

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import signal
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +26,15 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.batching import BatchSource, BucketPlan, lines_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch
-from transformer_jax.training import loop
+from transformer_jax.training import heartbeat, loop
 from transformer_jax.training import report as report_module
 from transformer_jax.training.loop import Outcome, Progress, Run, train
 from transformer_jax.training.loss import Sums
+from transformer_jax.training.profiling import Times
 from transformer_jax.training.report import Report
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.workdir import WorkDir, WorkDirGone, read_rows
 
 STORE = random_store([(3, 3)] * 40)
 DATA = DataConfig(max_length=4, tokens_per_batch=32, num_buckets=1)
@@ -68,7 +70,9 @@ class Scene:
         )
         self.checkpoints = Checkpoints(self.workdir.checkpoints, experiment.checkpoint)
         mesh = make_mesh(MeshConfig())
-        self.run = Run(experiment, self.step, SOURCE, mesh, self.checkpoints, self.validate, {})
+        self.times = Times()
+        parts = experiment, self.step, SOURCE, mesh, self.checkpoints, self.validate, {}
+        self.run = Run(*parts, self.times)
 
     def step(self, state, batch):
         self.clock.now += 10
@@ -89,7 +93,7 @@ class Scene:
         self.progress = start.progress
         lines = functools.partial(lines_of, PLAN, len(STORE))
         with Report(
-            self.workdir, self.config, jnp.float32, lines, start.host, start.scored
+            self.workdir, self.config, jnp.float32, lines, start.host, start.scores, self.times
         ) as report:
             return train(self.run, start, report)
 
@@ -279,3 +283,124 @@ def test_rows_wait_for_room(tmp_path, monkeypatch):
     assert scene.train(monkeypatch) == Outcome.FINISHED
     rows = read_rows(scene.workdir.metrics)
     assert [row["step"] for row in rows] == [1, 2, 2, 3, 4, 4, 5, 6, 6]
+
+
+def test_rows_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
+    """Not only in the memory of the system: a loss of power takes no row that a checkpoint has."""
+    scene, synced, seen = Scene(tmp_path, steps=4), {}, []
+    real, save = os.fsync, scene.checkpoints.save
+
+    def fsync(number):
+        path = os.readlink(f"/proc/self/fd/{number}")
+        synced[path] = os.fstat(number).st_size
+        real(number)
+
+    def look(*arguments, **rest):
+        path = scene.workdir.metrics
+        seen.append(not path.exists() or synced.get(str(path)) == path.stat().st_size)
+        save(*arguments, **rest)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(scene.checkpoints, "save", look)
+    scene.train(monkeypatch)
+    assert seen == [True] * 4
+
+
+def lose(path, lost) -> bytes:
+    """Take some rows out, and return what was there."""
+    before = path.read_bytes()
+    lines = before.splitlines(keepends=True)
+    path.write_bytes(b"".join(line for i, line in enumerate(lines) if i not in lost))
+    return before
+
+
+def test_lost_validations_are_restored(tmp_path, monkeypatch, caplog):
+    """From the checkpoints that are kept, byte for byte, wherever they were."""
+    scene = Scene(tmp_path, scores=[3.0, math.nan, 0.1 + 0.2, 2.0], steps=4)
+    scene.train(monkeypatch)
+    rows = read_rows(scene.workdir.metrics)
+    lost = [i for i, row in enumerate(rows) if "loss" not in row and row["step"] in (2, 3, 4)]
+    before = lose(scene.workdir.metrics, lost)
+    scene.train(monkeypatch)
+    assert scene.workdir.metrics.read_bytes() == before
+    assert "validation of step 2, 3, 4 restored from the checkpoint" in caplog.text
+    assert "lost" not in caplog.text
+
+
+@pytest.mark.parametrize(("log_every", "named"), [(2, " (steps 2, 4)"), (4, "")])
+def test_other_lost_rows_are_named(tmp_path, monkeypatch, caplog, log_every, named):
+    """Nothing has them any more; they are said once to be missing, and not when all is there."""
+    scene = Scene(tmp_path, steps=4)
+    scene.train(monkeypatch)
+    scene.train(monkeypatch)
+    assert "lost" not in caplog.text
+    rows = read_rows(scene.workdir.metrics)
+    lose(scene.workdir.metrics, [i for i, row in enumerate(rows) if "loss" in row])
+    scene.config = dataclasses.replace(scene.config, log_every=log_every)
+    scene.train(monkeypatch)
+    told = f"metrics.jsonl: 2 of 6 rows up to step 4 were lost{named} and cannot be restored"
+    assert told in caplog.text
+
+
+@pytest.mark.parametrize("at", ["a row", "a save"])
+def test_a_deleted_directory_stays_deleted(tmp_path, monkeypatch, caplog, at):
+    """Training stops at the next row or save, says what happened, and recreates nothing."""
+    scene = Scene(tmp_path / "run", steps=9)
+    count = scene.run.step
+
+    def step(state, batch):
+        if int(state.step) + 1 == (4 if at == "a row" else 3):
+            shutil.rmtree(scene.workdir.path)
+        return count(state, batch)
+
+    scene.run.step = step
+    claim = scene.workdir.claim(scene.run.experiment)
+    with claim, pytest.raises(WorkDirGone, match=r"/run: was deleted or moved while"):
+        scene.train(monkeypatch)
+    assert list(tmp_path.iterdir()) == []
+    assert WorkDirGone.exit_code == 74
+    assert "intact" not in caplog.text
+
+
+def test_there_are_signs_of_life_without_a_terminal(tmp_path, monkeypatch, caplog):
+    """While the first step compiles, between rows, and in a validation."""
+    monkeypatch.setattr(heartbeat, "PERIOD", 0.02)
+    scene = Scene(tmp_path, steps=3)
+    count, validate = scene.run.step, scene.run.validate
+
+    def wait_for(text):
+        caplog.clear()
+        with caplog.at_level("INFO", "transformer_jax"):
+            for _ in range(500):
+                if text in caplog.text:
+                    return
+                threading.Event().wait(0.01)
+        raise AssertionError(f"{text!r} is not in {caplog.text!r}")
+
+    def step(state, batch):
+        expected = "left" if int(state.step) else "step 0 of 3  compiling, or in the first step"
+        wait_for(expected)
+        return count(state, batch)
+
+    def validated(params):
+        wait_for("validating for ")
+        return validate(params)
+
+    scene.run.step, scene.run.validate = step, validated
+    scene.train(monkeypatch)
+    assert threading.active_count() == len(
+        [t for t in threading.enumerate() if t.name != "heartbeat"]
+    )
+
+
+def test_what_a_sign_of_life_says(monkeypatch):
+    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: 100.0)
+    config = TrainingConfig(steps=1000, max_minutes=60)
+    line = functools.partial(heartbeat.progress_line, 10, config)
+    assert line(0.0, 5.0, None) == "step 10 of 1000  compiling, or in the first step"
+    assert line(0.55, 5.0, None) == "step 10 of 1000  0.55 steps/s  30 min left"
+    assert line(0.001, 60.0, None).endswith("59 min left")  # max_minutes are over before the steps
+    told = line(2.0, 5.0, ("evaluation", 58.0))
+    assert told == "step 10 of 1000  validating for 42 s  2 steps/s  8 min left"
+    unlimited = dataclasses.replace(config, max_minutes=None)
+    assert heartbeat.progress_line(10, unlimited, 0.01, 0.0, None).endswith("27 h 30 min left")

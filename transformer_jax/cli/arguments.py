@@ -127,7 +127,7 @@ def run_command(program: str, commands: Mapping[str, str], argv: Sequence[str]) 
 
 
 def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
-    """Make an entry point: a UserError becomes one line and exit code 2."""
+    """Make an entry point: a UserError becomes one line and its exit code."""
 
     def entry() -> None:
         absl_logging.set_verbosity(absl_logging.ERROR)  # libraries' remarks are not for users
@@ -135,7 +135,7 @@ def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
             code = main(sys.argv[1:])
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
-            code = 2
+            code = error.exit_code
         except BrokenPipeError:
             code = 0  # the reader, `head` for example, has seen enough
             sys.stderr.close()

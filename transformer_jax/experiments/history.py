@@ -20,7 +20,7 @@ import jax
 
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.prepare import Prepared
-from transformer_jax.workdir import WorkDir, append_row, cut_rows
+from transformer_jax.workdir import WorkDir, append_row, read_rows, write_rows
 
 log = logging.getLogger("transformer_jax")
 
@@ -28,14 +28,19 @@ _SOURCE = Path(__file__).parents[2]
 _LIBRARIES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
 
 
-def started(step: int, prepared: Prepared, parameters: int) -> dict[str, Any]:
-    """Return the row of a start: the command, the code, the machine, the sizes."""
+def started(
+    step: int, prepared: Prepared, parameters: int, run: str, changed: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the row of a start: the command, the code, the machine, the sizes; which run it is a
+    part of; and {path: (old, new)} of the fields that changed since the last start."""
     program, *arguments = sys.orig_argv
     tokenizers = prepared.tokenizers
     return {
         "step": step,
         "event": "start",
         "time": time.time(),
+        "run": run,
+        "changed": changed,
         "command": shlex.join([Path(program).name, *arguments]),
         "commit": commit(),
         "versions": versions(),
@@ -45,6 +50,14 @@ def started(step: int, prepared: Prepared, parameters: int) -> dict[str, Any]:
         "steps_an_epoch": len(prepared.plan),
         "vocabulary": [tokenizers.src.size, tokenizers.tgt.size],
     }
+
+
+def run_name(workdir: WorkDir) -> str | None:
+    """Return the name that a run got at its first start; None if that is not known here."""
+    with suppress(UserError, OSError):
+        names = (row.get("run") for row in read_rows(workdir.history))
+        return next((name for name in names if isinstance(name, str)), None)
+    return None
 
 
 def ended(step: int, outcome: str, seconds: dict[str, float]) -> dict[str, Any]:
@@ -58,9 +71,11 @@ def note(workdir: WorkDir, row: dict[str, Any]) -> None:
     goes on."""
     if jax.process_index() != 0:
         return
+    workdir.check_claim()
     try:
         with suppress(UserError):  # a line that somebody damaged stays as it is
-            cut_rows(workdir.history, lambda _: True)  # drops what a crash left half-written
+            if workdir.history.exists():  # without what a crash left half-written
+                write_rows(workdir.history, read_rows(workdir.history))
         append_row(workdir.history, row)
     except OSError as error:
         log.warning("%s: not written (%s)", workdir.history, error.strerror)

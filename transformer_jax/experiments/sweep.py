@@ -20,6 +20,7 @@ from transformer_jax.experiments.points import Point
 from transformer_jax.workdir import append_row, read_rows
 
 FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program
+_REFUSED = 2  # and that of any program for a mistake in its input
 _TICK = 0.1  # seconds between looks at the processes
 
 Program = tuple[str, list[str]]  # its name in the record, its command
@@ -113,6 +114,8 @@ class _Job:
             code = code if code >= 0 else 128 - code
             self._process = None
             name, _ = self._programs.popleft()
+            if name == "train" and code == FINISHED and not self.point.belongs():
+                code = _REFUSED  # it was finished under other settings, as its last line says
             self._record.add(self.point, name, code, time.monotonic() - self._start)
             if code != FINISHED or not self._programs:
                 return code

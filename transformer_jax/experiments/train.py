@@ -3,6 +3,7 @@
 import functools
 import logging
 import platform
+import uuid
 from collections import defaultdict
 from contextlib import nullcontext
 from functools import partial
@@ -12,26 +13,30 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.disk import writing
+from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments import history, process
+from transformer_jax.experiments.endings import already_finished, say_goodbye
 from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build_for, count_params
 from transformer_jax.models.model import Model
+from transformer_jax.retention import warn_of_unnamed
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
-from transformer_jax.sharding.processes import check_same, together
+from transformer_jax.sharding.processes import check_same, from_first, together
+from transformer_jax.training.logs import log_to
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, traced
 from transformer_jax.training.programs import StepPrograms
-from transformer_jax.training.report import Report, log, log_to
+from transformer_jax.training.report import Report, log
 from transformer_jax.training.schedule import make_schedule, schedule_of
 from transformer_jax.training.state import TrainState, abstract, init_state
 from transformer_jax.training.step import jit_train_step, make_train_step
@@ -44,8 +49,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     Raises:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
     """
-    before = workdir.experiment() if workdir.config.exists() else experiment
-    changed = workdir.check(experiment)
+    workdir.check(experiment)  # soon, and again by the claim
     mesh = make_mesh(experiment.mesh)
     check_mesh(mesh, experiment)
     first = jax.process_index() == 0
@@ -54,11 +58,11 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
         if not workdir.config.exists():
             raise UserError(f"--workdir={workdir.path}: must be one that all processes share")
     prepared = prepare(experiment, workdir)
-    checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
-    _check_identity(checkpoints, prepared)
     process.use_compilation_cache()
-    with workdir.claim(experiment) if first else nullcontext():
+    with workdir.claim(experiment) if first else nullcontext(experiment) as before:
         log_to(workdir.log if first else None)
+        checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
+        identity = _identity(workdir, checkpoints, prepared)
         if first:
             with writing(f"the tokenizer of {workdir.path}", workdir.path):
                 prepared.tokenizers.save(workdir.path)
@@ -67,25 +71,32 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
             log.setLevel(logging.WARNING)
         for what, digest in prepared.identity.items():
             check_same(what.replace("_", " "), digest)
-        for line in changed:
-            log.info("changed since the last start: %s", line)
-        return _train(experiment, workdir, prepared, checkpoints, mesh, before)
+        identity["run"] = from_first(identity["run"])
+        return _train(experiment, workdir, prepared, checkpoints, mesh, before, identity)
 
 
-def _check_identity(checkpoints: Checkpoints, prepared: Prepared) -> None:
-    """Refuse to go on with other data or another tokenizer than a run began with."""
-    for step in reversed(checkpoints.steps()):
-        try:
-            host = checkpoints.record(step)["host"]
-        except DamagedCheckpoint:
-            continue  # an older one will do; all of them are restored or set aside later
+def _identity(workdir: WorkDir, checkpoints: Checkpoints, prepared: Prepared) -> dict[str, str]:
+    """Return the digests of what is prepared and the name of the run, made at its first start.
+
+    Raises:
+      UserError: if checkpoints are of other data, another tokenizer or another run.
+    """
+    hosts = checkpoints.hosts()
+    names = [history.run_name(workdir), *(host.get("run") for host in hosts.values())]
+    run = next(filter(None, names), None) or uuid.uuid4().hex
+    for step, host in hosts.items():
         for what, digest in prepared.identity.items():
             if host.get(what, digest) != digest:
                 raise UserError(
                     f"{what.replace('_', ' ')}: not what checkpoint {step} was trained with; "
                     "restore it, or train in another --workdir"
                 )
-        return
+        if host.get("run", run) != run:
+            raise UserError(
+                f"{workdir.checkpoints}/{step}: is of another run than this directory; move it "
+                "back to where it comes from, or delete it"
+            )
+    return {**prepared.identity, "run": run}
 
 
 def _train(
@@ -95,6 +106,7 @@ def _train(
     checkpoints: Checkpoints,
     mesh: Mesh,
     before: Experiment,
+    identity: dict[str, str],
 ) -> Outcome:
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
@@ -108,9 +120,17 @@ def _train(
     )  # fmt: skip
     state = init_state(model, tx, experiment.seed, mesh, config.ema_decay is not None)
     step = _jitted_step(experiment, model, state, mesh)
-    run = Run(experiment, step, source, mesh, checkpoints, validate, prepared.identity)
+    run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
     start = restore(run, state)
-    state, progress, _ = start
+    state, changed = start.state, differences(before, experiment)
+    reason = start.progress.why_finished(config, int(state.step))
+    if reason is not None and not validation_due(run, start):
+        return already_finished(int(state.step), reason, changed)
+    if jax.process_index() == 0:
+        workdir.write_config(experiment)
+    for path, (old, new) in changed.items():
+        log.info("changed since the last start: %s: %r -> %r", path, old, new)
+    warn_of_unnamed(checkpoints.hosts())
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
     for line in misfits(experiment, prepared, count_params(state.params)):
@@ -118,17 +138,15 @@ def _train(
     if start.record is not None:
         log.info(_position(int(state.step), prepared.plan))
         _tell_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
-    reason = progress.why_finished(config, int(state.step))
-    if reason is not None and not validation_due(run, start):
-        log.info("already finished at step %d: %s", state.step, reason)
-        return Outcome.FINISHED
+    size = count_params(state.params)
+    row = history.started(int(state.step), prepared, size, identity["run"], changed)
+    history.note(workdir, row)
     return _follow(run, start, prepared, workdir, schedule)
 
 
 def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedule: Any) -> Outcome:
     """Train from the start on, and tell of it."""
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
-    history.note(workdir, history.started(done, prepared, count_params(start.state.params)))
     shapes = shapes_from(plan, done, config.steps)
     run.times = Times()
     with (
@@ -138,7 +156,7 @@ def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedu
             schedule,
             partial(lines_of, plan, prepared.lines),
             start.host,
-            start.scored,
+            start.scores,
             run.times,
         ) as report,
         StepPrograms(
@@ -153,7 +171,7 @@ def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedu
         outcome = train(run, start, report)
     history.note(workdir, history.ended(report.step, outcome.name.lower(), run.times.lap()))
     log.info(run.times.told())
-    _say_goodbye(outcome, workdir, run.checkpoints, report)
+    say_goodbye(outcome, workdir, run.checkpoints, report)
     run.checkpoints.close()
     return outcome
 
@@ -209,29 +227,3 @@ def _devices(mesh) -> str:
         f"devices: {jax.device_count()} {kind} of {jax.process_count()} process(es); mesh {axes}; "
         f"jax {jax.__version__}, Python {platform.python_version()}"
     )
-
-
-def _say_goodbye(
-    outcome: Outcome, workdir: WorkDir, checkpoints: Checkpoints, report: Report
-) -> None:
-    if outcome == Outcome.DIVERGED:
-        log.info(
-            "stopped at step %d: %d updates in a row were not finite, on the lines told above; "
-            "lower optimizer.learning_rate or set optimizer.clip_norm; checkpoints up to %s are "
-            "kept",
-            report.step, report.bad_steps, checkpoints.steps()[-1:],
-        )  # fmt: skip
-        return
-    if outcome == Outcome.UNSAVED:
-        log.info(
-            "stopped at step %d, which is not saved; make room and run the same command again to "
-            "go on from step %d", report.step, max(checkpoints.steps(), default=0),
-        )  # fmt: skip
-        return
-    if outcome == Outcome.INTERRUPTED:
-        log.info("saved; run the same command again to go on")
-        return
-    best = checkpoints.best()
-    log.info("best checkpoint: step %d %s", best, checkpoints.scores(best))
-    log.info("everything is in %s", workdir.path)
-    log.info("next: python eval.py --workdir=%s", workdir.path)

@@ -111,6 +111,14 @@ def all_or_none() -> Iterator[None]:
         raise error
 
 
+def from_first(text: str) -> str:
+    """Return the text that process 0 has; in all processes it has the same number of bytes."""
+    if jax.process_count() == 1:
+        return text
+    mine = np.frombuffer(text.encode(), np.uint8)
+    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(mine))).decode()
+
+
 def check_same(what: str, digest: str) -> None:
     """Refuse to go on if this process has another digest of something than the first one.
 
@@ -130,7 +138,7 @@ def check_same(what: str, digest: str) -> None:
 def _fail(error: BaseException) -> None:
     """Tell the others why this process ends, and end it without waiting for them."""
     if isinstance(error, UserError):
-        code, reason = 2, str(error)
+        code, reason = error.exit_code, str(error)
     elif isinstance(error, KeyboardInterrupt):
         code, reason = 130, "interrupted"
     else:

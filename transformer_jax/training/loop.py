@@ -86,6 +86,7 @@ class Start(NamedTuple):
     state: TrainState
     progress: Progress
     record: Record | None  # of the checkpoint; None at step 0
+    scores: dict[int, Scores]  # of the validations that checkpoints know, by step
 
     @property
     def host(self) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def restore(run: Run, state: TrainState) -> Start:
             if start is None:
                 weights, rest, host = run.checkpoints.restore(step, *like.to_items())
                 progress = Progress(**{key: host[key] for key in vars(Progress())})
-                start = Start(state.from_items(weights, rest), progress, record)
+                start = Start(state.from_items(weights, rest), progress, record, {})
         except DamagedCheckpoint as error:
             damaged[step] = error
     if damaged and start is None:
@@ -122,7 +123,9 @@ def restore(run: Run, state: TrainState) -> Start:
         raise UserError(f"{told}: no checkpoint here is good; delete them to start again")
     for step, reason in damaged.items():
         log.warning("%s; set aside as %s", reason, run.checkpoints.set_aside(step))
-    return Start(state, Progress(), None) if start is None else _go_past(run, start)
+    start = Start(state, Progress(), None, {}) if start is None else _go_past(run, start)
+    scores = {step: run.checkpoints.scores(step) for step in run.checkpoints.steps()}
+    return start._replace(scores={step: found for step, found in scores.items() if found})
 
 
 def _go_past(run: Run, start: Start) -> Start:
@@ -145,7 +148,7 @@ def validation_due(run: Run, start: Start) -> bool:
 
 def train(run: Run, start: Start, report: Report) -> Outcome:
     """Train until the steps, the time or the patience are used up, a signal or divergence."""
-    config, (state, progress, _) = run.experiment.training, start
+    config, state, progress = run.experiment.training, start.state, start.progress
     step, saved, validated = int(state.step), True, True
     agree = Agreement(run.mesh)  # one process's signal or clock stops all of them after one step
     with jax.set_mesh(run.mesh), stop_signals() as signals:
@@ -218,7 +221,7 @@ def _try_to_write(run: Run, report: Report, write: Callable[[], None]) -> bool:
     try:
         with run.times.on("checkpoint"):
             with all_or_none():
-                report.write_out()  # a checkpoint never is ahead of the rows
+                report.make_durable()  # a checkpoint never is ahead of the rows
             write()
     except DiskError as error:
         log.warning("step %d: %s; what was saved before is intact", report.step, error)

@@ -17,12 +17,15 @@ class Times:
         self._began = time.monotonic()
         self._seconds: dict[str, float] = defaultdict(float)
         self._lapped: dict[str, float] = {}
+        self.now: tuple[str, float] | None = None  # what `on` counts, and since when
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
         """Count the time inside towards `what`."""
         began = time.monotonic()
+        self.now = what, began
         yield
+        self.now = None
         self._seconds[what] += time.monotonic() - began
 
     def seconds(self) -> dict[str, float]:

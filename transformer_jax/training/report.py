@@ -12,36 +12,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from transformer_jax.config import TrainingConfig
-from transformer_jax.disk import DiskError, writing
+from transformer_jax.disk import DiskError, sync, writing
 from transformer_jax.training.board import Board
+from transformer_jax.training.heartbeat import Heartbeat, progress_line
 from transformer_jax.training.loss import Sums
 from transformer_jax.training.profiling import Times
+from transformer_jax.training.rows import Scored, take_up, validation_row
 from transformer_jax.training.step import StepMetrics
-from transformer_jax.workdir import WorkDir, append_row, cut_rows
+from transformer_jax.workdir import WorkDir, append_row
 
 log = logging.getLogger("transformer_jax")
-
-
-def log_to(path: Path | None) -> None:
-    """Send messages to the terminal and, if given, to a file."""
-    log.setLevel(logging.DEBUG)
-    log.propagate = False
-    for handler in list(log.handlers):
-        log.removeHandler(handler)
-        handler.close()
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    handlers[0].setLevel(logging.INFO)
-    handlers[0].setFormatter(logging.Formatter("%(message)s"))
-    if path is not None:
-        handlers.append(_FileHandler(path, encoding="utf-8"))
-        handlers[1].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    for handler in handlers:
-        log.addHandler(handler)
-
-
-class _FileHandler(logging.FileHandler):
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Go on without a line that a full disk does not take; the terminal has it."""
 
 
 class Report:
@@ -58,11 +38,11 @@ class Report:
         schedule: Any,
         lines_of: Callable[[int], list[int]],  # of the training text, in batch number i
         state: dict[str, Any],
-        validated: bool = True,
+        scored: Scored | None = None,
         times: Times | None = None,
     ) -> None:
-        """Go on from a state, dropping the rows after its step and, unless `validated`, the
-        validation at its step."""
+        """Go on from a state, with the rows up to its step; `scored` has the validation scores that
+        checkpoints hold, by step."""
         self._times = times or Times()
         self._workdir, self._config, self._schedule = workdir, config, schedule
         self._lines_of = lines_of
@@ -76,13 +56,9 @@ class Report:
         self.bad_steps = 0  # updates skipped in a row
         self._pending: tuple[int, StepMetrics] | None = None
         start = int(state.get("step", 0))
-
-        def keep(row: dict[str, Any]) -> bool:
-            return row["step"] < start + (validated or "validation_loss" not in row)
-
+        self._rows = 0  # of metrics.jsonl
         if self._writes:
-            for path in (workdir.metrics, workdir.timings):
-                cut_rows(path, keep)
+            self._rows = take_up(workdir, state, scored or {}, config.log_every)
         self._waiting: list[tuple[Path, dict[str, Any]]] = []  # rows not on the disk yet
         self._board = Board(workdir.tensorboard, start) if self._writes else None
         self.step = start
@@ -94,12 +70,19 @@ class Report:
             disable=not (sys.stderr.isatty() and self._writes),
         )  # fmt: skip
         self._task = self._bar.add_task("", total=config.steps, completed=start, told="compiling")
+        self._heartbeat = Heartbeat(self._alive) if self._bar.disable and self._writes else None
+        self._seconds = float(state.get("seconds", 0.0))  # of training before this start
+        self._rate = 0.0  # steps a second, last known
 
     def __enter__(self) -> "Report":
         self._bar.start()
+        if self._heartbeat is not None:
+            self._heartbeat.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         self._bar.stop()
         if self._board is not None:
             self._board.close()
@@ -111,6 +94,7 @@ class Report:
             "usual_loss": self._usual_loss,
             "tokens": self.tokens,
             "skipped": self.skipped,
+            "rows": self._rows,
         }
 
     def push(self, step: int, metrics: StepMetrics) -> None:
@@ -178,9 +162,10 @@ class Report:
         now = time.monotonic()
         seconds = max(now - self._clock, 1e-9)
         rate = (self.tokens - self._clock_tokens) / seconds
+        self._rate = (step - self._clock_step) / seconds
         rates = {
             "target_tokens_per_s": round(rate, 1),
-            "steps_per_s": round((step - self._clock_step) / seconds, 4),
+            "steps_per_s": round(self._rate, 4),
         }
         self.restart_clock()
         timing = {"step": step, "time": time.time(), **rates, "seconds": self._times.lap()}
@@ -189,15 +174,27 @@ class Report:
         told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
         self._bar.update(self._task, completed=step, told=told)
         if self._bar.disable:
-            log.info("step %d  %s", step, told)
+            self._tell("step %d  %s", step, told)
 
     def validation(self, step: int, scores: dict[str, float]) -> None:
         """Write the scores of a validation."""
-        row = {f"validation_{key}": value for key, value in scores.items()}
-        self._append(self._workdir.metrics, {"step": step, **row})
+        self._append(self._workdir.metrics, validation_row(step, scores))
         self._to_board(step, "validation", scores)
         told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
-        log.info("step %d  validation  %s", step, told)
+        self._tell("step %d  validation  %s", step, told)
+
+    def _tell(self, *message: Any) -> None:
+        log.info(*message)
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
+
+    def _alive(self) -> str:
+        """Return the line for half a minute without another."""
+        if self.step > self._clock_step:
+            self._rate = (self.step - self._clock_step) / (time.monotonic() - self._clock)
+        spent = self._times.seconds()
+        trained = self._seconds + spent["step"] + spent["input"]
+        return progress_line(self.step, self._config, self._rate, trained, self._times.now)
 
     def restart_clock(self) -> None:
         """Leave what happened since the last row, a validation or a save, out of the rates."""
@@ -205,6 +202,7 @@ class Report:
         self._clock_step = self.step
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:
+        self._rows += path == self._workdir.metrics
         if self._writes:
             self._waiting.append((path, row))
         try:
@@ -217,12 +215,21 @@ class Report:
 
         Raises:
           DiskError: if there still is none.
+          WorkDirGone: if the directory is no longer there.
         """
+        self._workdir.check_claim()
         while self._waiting:
             path, row = self._waiting[0]
             with writing(str(path), path.parent):
                 append_row(path, row)
             self._waiting.pop(0)
+
+    def make_durable(self) -> None:
+        """Return when no row can be lost any more; raises like `write_out`."""
+        self.write_out()
+        for path in (self._workdir.metrics, self._workdir.timings) * self._writes:
+            with writing(str(path), path.parent):
+                sync(path)
 
     def _to_board(self, step: int, group: str, values: dict[str, Any]) -> None:
         if self._board is not None:

@@ -1,0 +1,53 @@
+"""What is said at the end of a start of the trainer."""
+
+from typing import Any
+
+import jax
+
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.training.logs import log, log_to
+from transformer_jax.training.loop import Outcome
+from transformer_jax.training.report import Report
+from transformer_jax.workdir import WorkDir
+
+
+def already_finished(step: int, reason: str, changed: dict[str, Any]) -> Outcome:
+    """Say so on the terminal alone: a finished run is not touched, not even its train.log."""
+    if jax.process_index() > 0:
+        return Outcome.FINISHED
+    log_to(None)
+    log.info("already finished at step %d: %s", step, reason)
+    if changed:
+        told = "; ".join(f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items())
+        log.warning(
+            "not changed, because a finished run keeps its config.json: %s; pass fields of "
+            "decoding and evaluation to eval.py or translate, or use another --workdir", told,
+        )  # fmt: skip
+    return Outcome.FINISHED
+
+
+def say_goodbye(
+    outcome: Outcome, workdir: WorkDir, checkpoints: Checkpoints, report: Report
+) -> None:
+    """Say why a run ended, and what to do next."""
+    if outcome == Outcome.DIVERGED:
+        log.info(
+            "stopped at step %d: %d updates in a row were not finite, on the lines told above; "
+            "lower optimizer.learning_rate or set optimizer.clip_norm; checkpoints up to %s are "
+            "kept",
+            report.step, report.bad_steps, checkpoints.steps()[-1:],
+        )  # fmt: skip
+        return
+    if outcome == Outcome.UNSAVED:
+        log.info(
+            "stopped at step %d, which is not saved; make room and run the same command again to "
+            "go on from step %d", report.step, max(checkpoints.steps(), default=0),
+        )  # fmt: skip
+        return
+    if outcome == Outcome.INTERRUPTED:
+        log.info("saved; run the same command again to go on")
+        return
+    best = checkpoints.best()
+    log.info("best checkpoint: step %d %s", best, checkpoints.scores(best))
+    log.info("everything is in %s", workdir.path)
+    log.info("next: python eval.py --workdir=%s", workdir.path)
