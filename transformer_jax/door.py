@@ -168,9 +168,9 @@ def _without_none(kind: Any) -> Any:
     return kind
 
 
-def _describe(kind: Any) -> str:
+def describe(kind: Any) -> str:
     if isinstance(kind, types.UnionType):
-        return f"{_describe(_without_none(kind))} or None"
+        return f"{describe(_without_none(kind))} or None"
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
@@ -180,7 +180,7 @@ def _describe(kind: Any) -> str:
 
 def _checked(path: str, value: Any, kind: Any) -> Any:
     """Return `value` as `kind`, whole numbers widened to float and lists to tuples."""
-    wrong = UserError(f"{path}={value!r}: must be {_describe(kind)}")
+    wrong = UserError(f"{path}={value!r}: must be {describe(kind)}")
     if isinstance(kind, types.UnionType):
         return None if value is None else _checked(path, value, _without_none(kind))
     if typing.get_origin(kind) is Literal:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from transformer_jax.config import TrainingConfig
 from transformer_jax.disk import DiskError, writing
+from transformer_jax.messages import Formatter
 from transformer_jax.training.board import Board
 from transformer_jax.training.loss import Sums
 from transformer_jax.training.profiling import Times
@@ -31,10 +32,10 @@ def log_to(path: Path | None) -> None:
         handler.close()
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     handlers[0].setLevel(logging.INFO)
-    handlers[0].setFormatter(logging.Formatter("%(message)s"))
+    handlers[0].setFormatter(Formatter())
     if path is not None:
         handlers.append(_FileHandler(path, encoding="utf-8"))
-        handlers[1].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        handlers[1].setFormatter(Formatter("%(asctime)s "))
     for handler in handlers:
         log.addHandler(handler)
 
