@@ -21,7 +21,9 @@ from standard input to standard output: at a terminal each line is translated at
 pipe as soon as no more arrive.
 
 Scores in JSON lines are log-probabilities (nats), normalised as "normalization" says: divided by
-the length penalty of these settings. The fields of decoding, evaluation and data can be changed."""
+the length penalty of these settings; a line translated in parts has the sum of theirs.
+
+The fields of decoding, evaluation and data can be changed."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -153,8 +155,12 @@ class Rows:
 
     def __init__(self, tokenizer: Any, decoding: DecodingConfig) -> None:
         self._tokenizer = tokenizer
-        names = ("length_penalty", "alpha", "coverage_penalty")
-        self._normalization = {name: getattr(decoding, name) for name in names}
+        several = decoding.search == "beam" and decoding.beam_size > 1  # others have no coverage
+        self._normalization = {
+            "length_penalty": decoding.length_penalty,
+            "alpha": decoding.alpha,
+            "coverage_penalty": decoding.coverage_penalty if several else 0.0,
+        }
 
     def render(self, line: str, translations: Sequence[Any]) -> str:
         """Return the JSON line of a line of text."""
