@@ -154,6 +154,27 @@ def test_wrong_arguments(argv, told, place, monkeypatch, capsys):
     assert told in refusal(train.main, argv, place, monkeypatch, capsys)
 
 
+@pytest.mark.parametrize("code", ["0", "'no corpus here'", ""])
+def test_a_config_file_that_exits(code, place, monkeypatch, capsys):
+    """It does not end the program as if all had gone well."""
+    (place / "mine.py").write_text(f"import sys\n\nsys.exit({code})\n")
+    monkeypatch.chdir(place)
+    for command in (train.main, cannot("sweep")):
+        argv = [
+            "--config=mine.py",
+            "--workdir=run",
+            *(["--variants=all"] * (command != train.main)),
+        ]
+        error = refusal(command, argv, place, monkeypatch, capsys)
+        assert f"error: mine.py:3: sys.exit({code}): SystemExit" in error
+
+
+@pytest.mark.parametrize("option", ["config", "workdir"])
+def test_names_longer_than_the_file_system_takes(option, place, monkeypatch, capsys):
+    argv = [*train_argv(place), f"--{option}={place / ('x' * 300)}"]
+    assert "File name too long" in refusal(train.main, argv, place, monkeypatch, capsys)
+
+
 def test_another_experiment_lives_there(place, monkeypatch, capsys):
     with WorkDir(place / "run").claim(Experiment()):
         pass

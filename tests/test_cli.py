@@ -1,7 +1,11 @@
 """Whole programs on a tiny corpus: train, evaluate, translate, average, inspect."""
 
+import dataclasses
+import errno
+import inspect
 import io
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -15,14 +19,16 @@ import pytest
 import sacrebleu
 
 import transformer_jax
+from transformer_jax import config
 from transformer_jax.cli import evaluate, train, translate
 from transformer_jax.cli.arguments import program
-from transformer_jax.cli.lines import blocks
+from transformer_jax.cli.lines import Input, read_from, write_to
 from transformer_jax.cli.main import COMMANDS, dispatch
 from transformer_jax.cli.plot import PICTURES
-from transformer_jax.config import DataConfig
+from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import spelled_numbers
 from transformer_jax.data.sources import read_lines
+from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
 from transformer_jax.experiments.process import use_compilation_cache
@@ -295,15 +301,14 @@ def test_translate_nothing(run, monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_lines_are_read_in_blocks(monkeypatch):
-    """A block waits for no more lines than it holds, so that a person gets each answer at once."""
-    feed(monkeypatch, "1\n2\r\n3\n4\n5")
-    sys.stdin.reconfigure(newline="\n")
-    assert list(blocks(sys.stdin, 2)) == [["1", "2"], ["3", "4"], ["5"]]
-    feed(monkeypatch, "1\n2\n")
-    found = blocks(sys.stdin, 1)
-    assert next(found) == ["1"]
-    assert sys.stdin.readline() == "2\n"
+def test_lines_are_read_in_blocks():
+    """A block waits for no more lines than it holds; the last line may lack its end."""
+    for text in ("1\n2\r\n3\n4\n5", "\ufeff1\n2\n3\n4\n5\n"):
+        read = Input(io.BytesIO(text.encode()), "text")
+        assert list(read.blocks(2)) == [["1", "2"], ["3", "4"], ["5"]]
+        assert Input(io.BytesIO(text.encode()), "text").count() == 5
+    assert list(Input(io.BytesIO(), "text").blocks(2)) == []
+    assert Input(io.BytesIO(), "text").count() == 0
 
 
 def test_n_best_are_json_lines(run, monkeypatch, capsys):
@@ -313,6 +318,8 @@ def test_n_best_are_json_lines(run, monkeypatch, capsys):
     first, empty = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["source"], empty["source"]) == ("elf", "")
     assert empty["translations"] == [{"text": "", "score": 0.0, "pieces": []}]
+    expected = {"length_penalty": "gnmt", "alpha": 0.6, "coverage_penalty": 0.0}
+    assert first["normalization"] == empty["normalization"] == expected
     scores = [found["score"] for found in first["translations"]]
     assert len(scores) == 2
     assert scores == sorted(scores, reverse=True)
@@ -332,6 +339,7 @@ def test_score_prints_a_number_a_pair(run, capsys, tmp_path):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_allclose([sum(row["log_probs"]) for row in rows], totals, atol=1e-4)
     assert [len(row["pieces"]) for row in rows] == [len(row["log_probs"]) for row in rows]
+    assert [row["normalization"] for row in rows] == [None, None]
 
 
 def test_average_makes_a_work_directory_like_any_other(run, monkeypatch, capsys, tmp_path):
@@ -383,8 +391,11 @@ def test_inspect_of_a_run_with_a_damaged_checkpoint(run, tmp_path, capsys):
     ("error", "code", "told"),
     [
         (UserError("config.x=3: must be 4"), 2, "error: config.x=3: must be 4\n"),
+        (DiskError("x cannot be written"), 74, "error: x cannot be written\n"),
+        (OSError(errno.ENAMETOOLONG, "too long", "xx"), 2, "error: xx: too long\n"),
+        (OSError(errno.ENOSPC, "no space"), 74, "error: input or output failed: no space\n"),
         (KeyboardInterrupt(), 130, ""),
-        (BrokenPipeError(), 0, None),
+        (BrokenPipeError(), 0, ""),
         (None, 75, ""),
     ],
 )
@@ -401,7 +412,64 @@ def test_exit_codes(error, code, told, monkeypatch):
     with pytest.raises(SystemExit) as caught:
         program(main)()
     assert caught.value.code == code
-    assert stderr.closed if told is None else stderr.getvalue() == told
+    assert stderr.getvalue() == told
+
+
+def run_program(main, monkeypatch) -> tuple[int, str]:
+    """Return the exit code of a program and what it wrote to standard error."""
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "argv", ["program"])
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(SystemExit) as caught:
+        program(main)()
+    return caught.value.code, stderr.getvalue()
+
+
+def test_standard_output_on_a_full_disk(run, monkeypatch):
+    """It is the disk's failure: one line, exit code 74, and nothing for the interpreter to do."""
+    for command in ("translate", "inspect"):
+        feed(monkeypatch, "eins\n")
+        with open("/dev/full", "w") as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            code, told = run_program(
+                lambda _, command=command: dispatch([command, f"--workdir={run.path}"]),
+                monkeypatch,
+            )
+        assert code == 74
+        assert told.startswith("error: ")
+        assert told.endswith(": No space left on device\n")
+        assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("stream", "code", "told"),
+    [
+        ("stdin", 2, "error: standard input: cannot be read (Bad file descriptor)\n"),
+        ("stdout", 74, "error: standard output cannot be written: Bad file descriptor\n"),
+    ],
+)
+def test_closed_standard_streams(stream, code, told, monkeypatch):
+    """Python has None in their place, which print takes without a word."""
+
+    def copy(_) -> int:
+        with read_from(None) as source, write_to(None) as target:
+            for block in source.blocks(9):
+                print(*block, file=target)
+            target.flush()
+        return 0
+
+    feed(monkeypatch, "eins\n")
+    monkeypatch.setattr(sys, stream, None)
+    assert run_program(copy, monkeypatch) == (code, told)
+
+
+def test_warnings_have_one_form(monkeypatch):
+    def main(_) -> int:
+        logging.getLogger("transformer_jax").warning("line %d: odd", 3)
+        logging.getLogger("transformer_jax").info("line 4: fine")
+        return 0
+
+    assert run_program(main, monkeypatch) == (0, "warning: line 3: odd\n")
 
 
 @pytest.mark.parametrize(
@@ -429,16 +497,71 @@ def test_commands_are_listed(capsys):
         dispatch(["translat"])
 
 
-@pytest.mark.parametrize(
-    "name", [*sorted(COMMANDS.keys() - {"plot"}), *(f"plot {x}" for x in PICTURES)]
-)
+NAMES = [*sorted(COMMANDS.keys() - {"plot"}), *(f"plot {x}" for x in PICTURES)]
+WITH_OVERRIDES = {"translate", "plan", "sweep"}
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help(name, capsys):
+    """It names the whole command, and says how a field is set where one can be."""
     with pytest.raises(SystemExit) as caught:
         dispatch([*name.split(), "--help"])
     assert caught.value.code == 0
-    assert ("--config" if name == "plan" else "--workdir") in capsys.readouterr().out
-    with pytest.raises(UserError, match="the following arguments are required"):
-        dispatch(name.split())
+    told = capsys.readouterr().out
+    assert told.startswith(f"usage: transformer-jax {name} [-h]")
+    assert ("--config" if name in ("plan", "config") else "--workdir") in told
+    assert ("[--config.FIELD=VALUE ...]" in told) == (name in WITH_OVERRIDES)
+    assert ("transformer-jax config [" in told) == (name in {*WITH_OVERRIDES, "config"})
+    if name != "config":
+        with pytest.raises(UserError, match="the following arguments are required"):
+            dispatch(name.split())
+
+
+@pytest.mark.parametrize(("file", "main"), [("train.py", train.main), ("eval.py", evaluate.main)])
+def test_programs_have_help(file, main, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"/some/where/{file}"])
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert told.startswith(f"usage: python {file} [-h]")
+    assert "[--config.FIELD=VALUE ...]" in told
+
+
+# --- the manual ---------------------------------------------------------------------------------
+
+
+def test_the_manual_is_that_of_the_source(capsys):
+    """Every field with its default and its choices, every comment on a field, once or more."""
+    assert dispatch(["config"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for group, value in dataclasses.asdict(Experiment()).items():
+        fields = value.items() if isinstance(value, dict) else [("", value)]
+        for name, default in fields:
+            assert f"{group}.{name}".rstrip(".") + f" = {default!r} (" in text
+    assert "(one of 'beam', 'sample')" in text
+    for kind in vars(config).values():
+        if dataclasses.is_dataclass(kind):
+            body = inspect.getsource(kind).partition("\n    def ")[0]
+            for comment in re.findall(r"(?:^|  ) *# (.*)", body, re.MULTILINE):
+                assert " ".join(comment.split()) in text
+
+
+def test_the_manual_of_one_field(capsys):
+    """A field without a comment has the one above that names it."""
+    assert dispatch(["config", "decoding.alpha", "config.seed"]) == 0
+    alpha, *told, seed, why = capsys.readouterr().out.splitlines()
+    assert (alpha, seed) == ("decoding.alpha = 0.6  (a number)", "seed = 0  (a whole number)")
+    assert told[0].startswith("    score = log-probability / penalty")
+    assert why == "    of initialisation, dropout and the order of the data"
+    assert dispatch(["config", "mesh"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("mesh: Devices along each axis of the mesh")
+    assert "\n  mesh.tensor = 1" in told
+    assert "decoding" not in told
+    for wrong, hint in (("decodng", "decoding"), ("alpha", "decoding.alpha"),
+                        ("model.nrom", "model.norm")):  # fmt: skip
+        with pytest.raises(UserError, match=rf"unknown field \(did you mean '{hint}'\?\)"):
+            dispatch(["config", wrong])
 
 
 def test_compiled_programs_lie_in_the_cache(monkeypatch, tmp_path):

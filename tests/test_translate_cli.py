@@ -3,13 +3,16 @@
 import gzip
 import io
 import json
+import logging
 import os
 import random
 import re
 import resource
+import select
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import jax
@@ -20,7 +23,7 @@ from tiny import random_params
 import transformer_jax
 from transformer_jax.api import load_ensemble
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.cli import evaluate, lines
+from transformer_jax.cli import evaluate, lines, progress
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig, TokenizerConfig
 from transformer_jax.data.codecs.pair import train_pair
@@ -217,20 +220,100 @@ def test_the_bar_counts_lines(monkeypatch):
     monkeypatch.setattr(stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    with lines.LineProgress(20) as bar:
+    with progress.LineProgress(20) as bar:
         assert list(bar.watch(range(7))) == list(range(7))
         bar.reached(12)
     assert "12/20" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stderr.getvalue())
     silent = io.StringIO()
     monkeypatch.setattr(sys, "stderr", silent)
-    with lines.LineProgress(2) as bar:
+    with progress.LineProgress(2) as bar:
         list(bar.watch("ab"))
     assert silent.getvalue() == ""
 
 
+def test_lines_tell_of_progress_where_there_is_no_terminal(monkeypatch):
+    """Lines done, rate and time left; of a pipe, whose length is not known, only what is new."""
+    monkeypatch.setattr(progress, "_FIRST", 0.01)
+    monkeypatch.setattr(progress, "_EVERY", 0.01)
+
+    def told(total: int | None, done: int, hidden: bool = False) -> list[str]:
+        stderr = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with progress.LineProgress(total, hidden) as shown:
+            time.sleep(0.05)
+            shown.reached(done)
+            time.sleep(0.05)
+        return stderr.getvalue().splitlines()
+
+    first, last = told(2000, 1200)
+    assert first == "0 of 2,000 lines"
+    assert re.fullmatch(r"1,200 of 2,000 lines, [\d,.]+ lines/s, \d+ s left", last)
+    (line,) = told(None, 7)
+    assert re.fullmatch(r"7 lines, [\d,.]+ lines/s", line)
+    assert told(None, 0) == told(2000, 9, hidden=True) == []
+    assert [progress._duration(s) for s in (9.4, 600, 9000)] == ["9 s", "10 min", "2.5 h"]
+
+
 def test_blocks_hold_so_many_characters(monkeypatch):
     monkeypatch.setattr(lines, "_CHARACTERS", 4)
-    assert list(lines.blocks(["ab\n", "c\n", "\n", "d\n"], 9)) == [["ab", "c"], ["", "d"]]
+    read = lines.Input(io.BytesIO(b"ab\nc\n\nd\n"), "text")
+    assert list(read.blocks(9)) == [["ab", "c"], ["", "d"]]
+
+
+def test_a_co_process_is_answered(run, monkeypatch):
+    """Through a pipe, lines are answered when no more arrive, and not only at the end of input."""
+    (source, given), (found, target) = os.pipe(), os.pipe()
+    answers = []
+
+    def ask() -> None:
+        with open(given, "w") as to, open(found) as back:
+            for line in ("the cat", "the cat\n\na mat"):
+                print(line, file=to, flush=True)
+                if not select.select([back], [], [], 120)[0]:
+                    return
+                answers.append([back.readline() for _ in line.split("\n")])
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(source))
+    monkeypatch.setattr(sys, "stdout", os.fdopen(target, "w"))
+    assert dispatch(["translate", f"--workdir={run}", "--beam-size=1"]) == 0
+    asker.join()
+    (first,), (again, empty, other) = answers
+    assert first == again
+    assert empty == "\n"
+    assert other.endswith("\n")
+
+
+def test_lines_that_trickle_in_do_not_wait_for_ever(monkeypatch):
+    """However many still come, a line waits for others so long at most."""
+    monkeypatch.setattr(lines, "_PATIENCE", 0.0)
+    read = lines.Input(io.BytesIO(b"a\nb\n"), "text")
+    assert list(read.blocks(9)) == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_lines_that_are_too_long(run, end, monkeypatch, capsys):
+    """They are refused by number, once the lines before them are answered."""
+    text = "the cat\n" + "x" * 300_000 + end
+    with pytest.raises(UserError, match=r"^standard input, line 2: longer than 262,144 bytes; if"):
+        translate(run, "--beam-size=1", text=text, monkeypatch=monkeypatch, capsys=capsys)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_line_without_end(run):
+    """Such as binary data: refused as soon as it is too long, however much there is."""
+    with lines.read_from(Path("/dev/zero")) as endless:
+        with pytest.raises(UserError, match=r"^--input=/dev/zero, line 1: longer than"):
+            list(endless.blocks(9))
+
+
+def test_what_is_not_utf8_is_told_once(caplog):
+    read = lines.Input(io.BytesIO(b"a\nb\xff\n\xffc\n"), "--input=x")
+    with caplog.at_level(logging.WARNING, "transformer_jax"):
+        assert list(read.blocks(9)) == [["a", "b\ufffd", "\ufffdc"]]
+    (told,) = caplog.messages
+    assert told.startswith("--input=x, line 2: not UTF-8; wrong bytes are read as U+FFFD")
 
 
 def test_a_full_disk_is_named():
@@ -308,6 +391,8 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
     ("argv", "told"),
     [
         (["--input=gone"], "--input=gone: cannot be opened (No such file or directory)"),
+        (["--input=gone", "--output=in"], "--input=gone: cannot be opened (No such file"),
+        ([f"--input={'x' * 300}"], ": cannot be opened (File name too long)"),
         (["--input=cut.gz"], "--input=cut.gz: cannot be read ("),
         (["--input=."], "--input=.: cannot be opened (Is a directory)"),
         (["--output=gone/out"], "--output=gone/out: must be a file in a directory that exists"),
@@ -316,8 +401,11 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--beam-size=x"], "config.decoding.beam_size='x': must be a whole number"),
         (["--sample=0"], "config.decoding.num_samples=0: must be at least 1"),
         (["--sample=2", "--beam-size=3"], "not allowed with argument"),
-        (["--n-best=3"], "n_best=3: must lie between 1 and decoding.beam_size=2"),
-        (["--sample=2", "--n-best=3"], "n_best=3: must lie between 1 and decoding.num_samples=2"),
+        (["--n-best=3"],
+         "--n-best=3: must lie between 1 and decoding.beam_size=2; add --beam-size=3"),
+        (["--n-best=0"], "--n-best=0: must lie between 1 and decoding.beam_size=2"),
+        (["--sample=2", "--n-best=3"],
+         "--n-best=3: must lie between 1 and decoding.num_samples=2; add --sample=3"),
         (["--checkpoint=best,newest"], "checkpoint='newest': must be best, last, a step"),
         (["--checkpoint=1,7"], "checkpoint=7: not saved; there are [1, 2]"),
         (["--workdir=gone"], "gone: no config.json here"),

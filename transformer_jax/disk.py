@@ -1,5 +1,6 @@
 """Files written whole or not at all, and what to say of a disk that does not take them."""
 
+import errno
 import os
 import re
 import shutil
@@ -16,6 +17,19 @@ class DiskError(UserError):
     """The disk is full or fails; the message is one line that says for what, and what room is."""
 
     exit_code = 74
+
+
+# What is wrong is the name or what lies there, and not the disk.
+_MISTAKES = (
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM,
+    errno.ENAMETOOLONG, errno.ELOOP,
+)  # fmt: skip
+
+
+def exit_code(error: Exception) -> int:
+    """Return the exit code of a program that an error of the file system ends."""
+    mistake = isinstance(error, OSError) and error.errno in _MISTAKES
+    return UserError.exit_code if mistake else DiskError.exit_code
 
 
 @contextmanager
@@ -36,7 +50,9 @@ def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
         existing = next(path for path in (place, *place.parents) if path.is_dir())
         room = f"{shutil.disk_usage(existing).free / 1e6:,.1f} MB free in {existing}"
         needed = f"at most {need / 1e6:,.1f} MB needed, " if need else ""
-        raise DiskError(f"{what} cannot be written: {reason or error} ({needed}{room})") from None
+        failure = DiskError(f"{what} cannot be written: {reason or error} ({needed}{room})")
+        failure.exit_code = exit_code(error)
+        raise failure from None
 
 
 @contextmanager

@@ -172,14 +172,14 @@ def _without_none(kind: Any) -> Any:
     return kind
 
 
-def _describe(kind: Any) -> str:
+def describe(kind: Any) -> str:
     if isinstance(kind, types.UnionType):
-        return f"{_describe(_without_none(kind))} or None"
+        return f"{describe(_without_none(kind))} or None"
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
         element = typing.get_args(kind)[0]
-        return f"a tuple of {getattr(element, '__name__', None) or _describe(element)}"
+        return f"a tuple of {getattr(element, '__name__', None) or describe(element)}"
     return {int: "a whole number", float: "a number", bool: "True or False", str: "text"}[kind]
 
 
@@ -188,7 +188,7 @@ def _checked(path: str, value: Any, kind: Any) -> Any:
     if isinstance(value, int) and value.bit_length() > 63:  # too long to show, or for a float
         digits = int(value.bit_length() * math.log10(2)) + 1
         raise UserError(f"{path}: a number of about {digits} digits, more than any field takes")
-    wrong = UserError(f"{path}={value!r}: must be {_describe(kind)}")
+    wrong = UserError(f"{path}={value!r}: must be {describe(kind)}")
     if isinstance(kind, types.UnionType):
         return None if value is None else _checked(path, value, _without_none(kind))
     if typing.get_origin(kind) is Literal:

@@ -3,11 +3,14 @@
 import argparse
 import importlib
 import inspect
+import os
 import re
 import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +18,37 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from transformer_jax.choices import did_you_mean, pick
+from transformer_jax.disk import exit_code
 from transformer_jax.door import override
 from transformer_jax.errors import UserError
+from transformer_jax.messages import warn_on_stderr
+
+# Help of options that several commands have.
+WORKDIR = "the work directory of a run, as train.py writes it"
+WORKDIRS = (
+    "the work directory of a run; given several times, their models translate together, as an "
+    "ensemble: they need the same tokenizer, settings are those of the first"
+)
+CHECKPOINTS = (
+    "best, last, a step or average:N; several, as in best,last,1200, are an ensemble too; with "
+    "several work directories, of each of them; default: the config's evaluation.checkpoint"
+)
+
+_OVERRIDES = """\
+--config.FIELD=VALUE sets a field of the config, once for each field to be set, as in
+--config.decoding.beam_size=8. To see what fields there are and what they mean:
+transformer-jax config [GROUP or GROUP.FIELD]"""
+
+_command: ContextVar[str | None] = ContextVar("_command", default=None)  # "transformer-jax score"
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are UserErrors and that collects --config.FIELD=VALUE."""
 
     def __init__(self, description: str) -> None:
+        script = Path(sys.argv[0]).name
         super().__init__(
+            prog=_command.get() or (f"python {script}" if script.endswith(".py") else script),
             description=description,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -34,6 +59,10 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
         """Return the arguments and the overrides (path, text), in order."""
+        usage = self.format_usage().removeprefix("usage: ").rstrip()
+        indent = " " * len(f"usage: {self.prog} ")
+        self.usage = f"{usage}\n{indent}[--config.FIELD=VALUE ...]"
+        self.epilog = _OVERRIDES
         known, rest = self.parse_known_args(list(argv))
         overrides = []
         while rest:
@@ -68,7 +97,7 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
             raise UserError("get_config must return a ConfigDict; see configs/base.py")
     except ValueError as error:
         raise UserError(f"--config={spec}: {error}") from None
-    except Exception as error:  # a typo in the file
+    except (Exception, SystemExit) as error:  # a typo in the file
         raise UserError(_explain(path, error)) from None
     for field, text in overrides:
         override(config, field, text)
@@ -85,7 +114,7 @@ def load_variants(spec: str) -> dict[str, Any]:
     path, _, _ = _config_file(spec)
     try:
         return dict(runpy.run_path(str(path)).get("VARIANTS", {}))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(_explain(path, error)) from None
 
 
@@ -99,12 +128,12 @@ def _config_file(spec: str) -> tuple[Path, str, str]:
     return path, colon, argument
 
 
-def _explain(path: Path, error: Exception) -> str:
+def _explain(path: Path, error: BaseException) -> str:
     """Say on one line which line of a config file failed, and why."""
     stack = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in stack if frame.filename == str(path)]
     where = f"{path}:{frames[-1].lineno}: {frames[-1].line}" if frames else str(path)
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
     if isinstance(error, AttributeError | KeyError) and "ml_collections" in stack[-1].filename:
         hint = re.search(r'Did you mean "(\w+)"', reason)  # all the rest lists every other field
         reason = f"unknown field{f' (did you mean {hint[1]!r}?)' if hint else ''}"
@@ -123,24 +152,56 @@ def run_command(program: str, commands: Mapping[str, str], argv: Sequence[str]) 
         return 0 if argv else 2
     pick(commands, argv[0], program)
     place = "_".join([*program.split()[1:], argv[0]])
-    return importlib.import_module(f"transformer_jax.cli.{place}").main(argv[1:])
+    outer = _command.set(f"{program} {argv[0]}")
+    try:
+        return importlib.import_module(f"transformer_jax.cli.{place}").main(argv[1:])
+    finally:
+        _command.reset(outer)
 
 
 def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
-    """Make an entry point: a UserError becomes one line and its exit code."""
+    """Make an entry point: a UserError, or one of the file system, becomes one line and its exit
+    code."""
 
     def entry() -> None:
         absl_logging.set_verbosity(absl_logging.ERROR)  # libraries' remarks are not for users
+        _open_closed_streams()
+        warn_on_stderr()
         try:
             code = main(sys.argv[1:])
+            sys.stdout.flush()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             code = error.exit_code
         except BrokenPipeError:
             code = 0  # the reader, `head` for example, has seen enough
-            sys.stderr.close()
+        except OSError as error:
+            what = error.filename or "input or output failed"
+            print(f"error: {what}: {error.strerror or error}", file=sys.stderr)
+            code = exit_code(error)
         except KeyboardInterrupt:
             code = 130
+        _finish_output()
         sys.exit(code)
 
     return entry
+
+
+def _finish_output() -> None:
+    """Drop what standard output does not take; at its end, Python would try again: code 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that are closed (`<&-`) such that input and output fail.
+
+    Otherwise print would do nothing, and the next file that is opened would take their place.
+    """
+    for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))

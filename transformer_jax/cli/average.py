@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.cli.arguments import Parser
+from transformer_jax.cli.arguments import WORKDIR, Parser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -12,7 +12,7 @@ def main(argv: Sequence[str]) -> int:
         "Average the last N checkpoints and save the result as the only checkpoint of a new work\n"
         "directory, which eval.py and translate then take like any other."
     )
-    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument("--last", type=int, default=5, metavar="N", help="default: 5")
     parser.add_argument("--output", required=True, help="the new work directory")
     arguments = parser.parse_args(list(argv))

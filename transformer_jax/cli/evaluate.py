@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.cli.arguments import Parser, program
+from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
 from transformer_jax.door import differences, door, override, parse
@@ -19,11 +19,12 @@ _SAME_SCORES = (
 
 def main(argv: Sequence[str]) -> int:
     """Score a checkpoint, and return the exit code."""
-    parser = Parser("Translate a split or a file with a trained model, and score the result.")
-    parser.add_argument("--workdir", required=True, action="append", help="several: an ensemble")
-    parser.add_argument(
-        "--checkpoint", help="best, last, a step or average:N, or several; default: the config's"
+    parser = Parser(
+        "Translate a split or a file with a trained model, and score the result. The fields of\n"
+        "decoding, evaluation and data can be changed."
     )
+    parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
+    parser.add_argument("--checkpoint", help=CHECKPOINTS)
     parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
     parser.add_argument("--source", type=Path, help="score this file instead of a split")
     parser.add_argument("--reference", type=Path, help="its translation, line by line")
@@ -43,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         src, references = list(corpus.src), list(corpus.tgt)
 
     from transformer_jax.api import load_ensemble
-    from transformer_jax.cli.lines import LineProgress
+    from transformer_jax.cli.progress import LineProgress
     from transformer_jax.evaluation import metrics
     from transformer_jax.evaluation.run import check_writable, evaluate
     from transformer_jax.experiments.process import (

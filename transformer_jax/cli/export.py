@@ -1,18 +1,20 @@
 """transformer-jax export --format=ctranslate2 --workdir=DIR --output=OUT"""
 
-import sys
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.cli.arguments import Parser
+from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.workdir import WorkDir
+
+log = logging.getLogger("transformer_jax")
 
 
 def main(argv: Sequence[str]) -> int:
     """Write a trained model for another engine, and return the exit code."""
     parser = Parser("Write a trained model for another engine.")
     parser.add_argument("--format", default="ctranslate2", choices=("ctranslate2",))
-    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument(
         "--checkpoint", help="best, last, a step or average:N; default: the config's"
     )
@@ -28,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
 
     ctranslate2.refuse(experiment.model)
     for warning in ctranslate2.lacks(experiment.decoding):
-        print(f"warning: {warning}", file=sys.stderr)
+        log.warning("%s", warning)
     trained = load(arguments.workdir, arguments.checkpoint)
     ctranslate2.export(
         experiment.model, trained.params, trained.tokenizers, arguments.output,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from transformer_jax.cli.arguments import Parser
+from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.config import Experiment
 from transformer_jax.door import differences
 from transformer_jax.workdir import WorkDir, read_rows
@@ -12,7 +12,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 def main(argv: Sequence[str]) -> int:
     """Print the config, the checkpoints, the last metrics and the scores of a run."""
     parser = Parser("Show what a work directory holds.")
-    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument("--parameters", action="store_true", help="list every parameter")
     arguments = parser.parse_args(list(argv))
     workdir = WorkDir(arguments.workdir)

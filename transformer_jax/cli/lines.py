@@ -1,60 +1,137 @@
 """Lines of text in and out: files, pipes and a person at a terminal."""
 
 import gzip
+import io
+import logging
+import select
 import sys
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TimeRemainingColumn,
-)
-from rich.text import Text
-
-from transformer_jax.disk import writing
+from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
 
-T = TypeVar("T")
+log = logging.getLogger("transformer_jax")
 
+_CHUNK = 1 << 16  # bytes read at a time
+_LONGEST = 1 << 18  # bytes of a line: a chapter of a book; more is no text, or has no line ends
 _CHARACTERS = 1 << 22  # of a block, unless a single line has more
+_IDLE = 0.05  # seconds without input after which the lines that are there are answered
+_PATIENCE = 1.0  # seconds that a line waits for others at most, however they trickle in
+
+
+class Input:
+    """Lines of text as they arrive, from a binary file that `name` names.
+
+    Lines end at LF alone; a CR before it goes, and so does a byte order mark. A lone CR, U+2028 and
+    the like are part of a line. Bytes that are no UTF-8 become U+FFFD, with one warning.
+    """
+
+    def __init__(self, file: Any, name: str) -> None:
+        self._file, self._name = file, name
+        self._warned = False
+
+    def blocks(self, size: int) -> Iterator[list[str]]:
+        """Yield lists of at most `size` lines, fewer where no more arrive for a moment.
+
+        Raises:
+          UserError: if the file cannot be read on, or a line is too long; what came before has been
+            yielded.
+        """
+        block: list[str] = []
+        characters, since = 0, 0.0
+        try:
+            for line in self._arriving():
+                if line is not None:
+                    since = since if block else time.monotonic()
+                    block.append(line)
+                    characters += len(line) + 1
+                full = len(block) == size or characters >= _CHARACTERS
+                if block and (full or line is None or time.monotonic() > since + _PATIENCE):
+                    yield block
+                    block, characters = [], 0
+        except UserError:
+            if block:
+                yield block
+            raise
+        if block:
+            yield block
+
+    def count(self) -> int:
+        """Read to the end, and return how many lines there are; the last may lack its end."""
+        ends, last = 0, b"\n"
+        while chunk := self._read():
+            ends, last = ends + chunk.count(b"\n"), chunk
+        return ends + (not last.endswith(b"\n"))
+
+    def _arriving(self) -> Iterator[str | None]:
+        """Yield lines, and None where the next one may keep us waiting."""
+        rest, ended = b"", 0
+        while chunk := self._read():
+            *whole, rest = (rest + chunk).split(b"\n")
+            for number, raw in enumerate(whole, ended + 1):
+                yield self._decoded(raw, number)
+            ended += len(whole)
+            self._check(rest, ended + 1)
+            if not self._ready():
+                yield None
+        if rest:
+            yield self._decoded(rest, ended + 1)
+
+    def _read(self) -> bytes:
+        try:
+            return self._file.read1(_CHUNK)
+        except (OSError, EOFError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{self._name}: cannot be read ({reason})") from None
+
+    def _ready(self) -> bool:
+        """Wait a moment for input; say whether there is some. A file is always ready."""
+        try:
+            return bool(select.select([self._file], [], [], _IDLE)[0])
+        except io.UnsupportedOperation:  # a file in memory
+            return True
+
+    def _decoded(self, raw: bytes, number: int) -> str:
+        self._check(raw, number)
+        raw = raw.removesuffix(b"\r")
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            if not self._warned:
+                log.warning(
+                    "%s, line %d: not UTF-8; wrong bytes are read as U+FFFD, here and below; "
+                    "convert the input, with `iconv -t utf-8` for example", self._name, number,
+                )  # fmt: skip
+            self._warned = True
+            return raw.decode(errors="replace")
+
+    def _check(self, raw: bytes, number: int) -> None:
+        if len(raw) > _LONGEST:
+            raise UserError(
+                f"{self._name}, line {number}: longer than {_LONGEST:,} bytes; if it is text, "
+                "break it into shorter lines"
+            )
 
 
 @contextmanager
-def read_from(path: Path | None) -> Iterator[IO[str]]:
-    """Open a file, plain or .gz, or standard input. Bytes that are no UTF-8 become U+FFFD.
+def read_from(path: Path | None) -> Iterator[Input]:
+    """Open a file, plain or .gz, or standard input.
 
     Raises:
       UserError: if it cannot be opened.
     """
-    how = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
     if path is None:
-        stdin: Any = sys.stdin
-        stdin.reconfigure(**how)
-        yield stdin
+        yield Input(sys.stdin.buffer, "standard input")
         return
-    with _open("--input", path, "rt", **how) as file:
-        yield file
-
-
-def count_lines(path: Path) -> int:
-    """Return how many lines a file has; the last may lack its end.
-
-    Raises:
-      UserError: if it cannot be read to its end.
-    """
-    with read_from(path) as text:
-        try:
-            return sum(1 for _ in text)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"--input={path}: cannot be read ({error})") from None
+    with _open("--input", path, "rb") as file:
+        yield Input(file, f"--input={path}")
 
 
 @contextmanager
@@ -69,13 +146,18 @@ def write_to(path: Path | None) -> Iterator[IO[str]]:
     if path is None:
         stdout: Any = sys.stdout
         stdout.reconfigure(**how)
-        yield stdout
+        try:
+            yield stdout
+        except BrokenPipeError:
+            raise  # the reader has seen enough
+        except OSError as error:
+            raise DiskError(f"standard output cannot be written: {error.strerror}") from None
         return
     with writing(f"--output={path}", path.parent), _open("--output", path, "wt", **how) as file:
         yield file
 
 
-def _open(option: str, path: Path, mode: str, **how: Any) -> IO[str]:
+def _open(option: str, path: Path, mode: str, **how: Any) -> IO[Any]:
     opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
         return opener(path, mode, **how)
@@ -83,24 +165,12 @@ def _open(option: str, path: Path, mode: str, **how: Any) -> IO[str]:
         raise UserError(f"{option}={path}: cannot be opened ({error.strerror})") from None
 
 
-def blocks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yield lists of lines; a lone CR, U+2028 and the like are part of a line."""
-    block: list[str] = []
-    characters = 0
-    for line in lines:
-        block.append(line.removesuffix("\n").removesuffix("\r"))
-        characters += len(line)
-        if len(block) == size or characters >= _CHARACTERS:
-            yield block
-            block, characters = [], 0
-    if block:
-        yield block
-
-
 def typed() -> Iterator[str]:
     """Yield the lines that a person types, until the end of input (Ctrl-D)."""
     import readline  # noqa: F401  so that `input` knows cursor keys and earlier lines
 
+    stdin: Any = sys.stdin
+    stdin.reconfigure(encoding="utf-8", errors="replace")
     prompt = "> " if sys.stdout.isatty() else ""  # which would get in between translations
     while True:
         try:
@@ -109,39 +179,3 @@ def typed() -> Iterator[str]:
             if prompt:
                 print()
             return
-
-
-class LineProgress:
-    """A bar on standard error: lines done, lines a second, time left."""
-
-    def __init__(self, total: int | None, hidden: bool = False) -> None:
-        console = Console(stderr=True)
-        self._bar = Progress(
-            BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
-            console=console, transient=True, redirect_stdout=False,
-            disable=hidden or not console.is_terminal,
-        )  # fmt: skip
-        self._task = self._bar.add_task("lines", total=total)
-
-    def __enter__(self) -> "LineProgress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def watch(self, finished: Iterable[T]) -> Iterator[T]:
-        """Yield the same, and count."""
-        for item in finished:
-            yield item
-            self._bar.advance(self._task)
-
-    def reached(self, line: int) -> None:
-        """Say how many lines are done in all, empty ones included."""
-        self._bar.update(self._task, completed=line)
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.1f} lines/s" if speed else "", style="progress.data.speed")

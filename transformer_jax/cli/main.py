@@ -6,6 +6,7 @@ from transformer_jax.cli.arguments import program, run_command
 
 COMMANDS = {
     "average": "save the mean of the last checkpoints",
+    "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",
     "export": "write a trained model for another engine",
     "inspect": "show what a work directory holds",

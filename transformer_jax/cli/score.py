@@ -4,15 +4,18 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_jax.cli.arguments import Parser
+from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.data import sources
 from transformer_jax.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the log-probability of each given pair, and return the exit code."""
-    parser = Parser("Print the log-probability (nats) of each target line, given its source line.")
-    parser.add_argument("--workdir", required=True)
+    parser = Parser(
+        "Print the log-probability (nats) of each target line, given its source line: the sum\n"
+        "over its pieces, EOS included, not divided by its length."
+    )
+    parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument(
         "--checkpoint", help="best, last, a step or average:N; default: the config's"
     )
@@ -34,7 +37,8 @@ def main(argv: Sequence[str]) -> int:
     for found in scores:
         if arguments.per_token:
             pieces = trained.tokenizers.tgt.pieces(found.ids)
-            row = {"score": found.total, "pieces": pieces, "log_probs": found.log_probs}
+            row = {"score": found.total, "normalization": None, "pieces": pieces,
+                   "log_probs": found.log_probs}  # fmt: skip
             print(json.dumps(row, ensure_ascii=False))
         else:
             print(f"{found.total:.6f}")

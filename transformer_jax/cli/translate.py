@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.cli.arguments import Parser
+from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
 from transformer_jax.cli.evaluate import adjusted
+from transformer_jax.config import DecodingConfig
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
 
@@ -16,10 +17,13 @@ _BLOCK = 4096  # lines at a time: bounded memory, well-filled batches
 
 _HELP = """\
 Translate text, a line for a line, in order; empty lines stay empty. Without --input and --output
-from standard input to standard output; at a terminal each line is translated at once.
+from standard input to standard output: at a terminal each line is translated at once, through a
+pipe as soon as no more arrive.
 
-Several checkpoints (--checkpoint=best,last,1200), or several work directories with the same
-tokenizer, are an ensemble."""
+Scores in JSON lines are log-probabilities (nats), normalised as "normalization" says: divided by
+the length penalty of these settings; a line translated in parts has the sum of theirs.
+
+The fields of decoding, evaluation and data can be changed."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,39 +32,38 @@ def main(argv: Sequence[str]) -> int:
     overrides += _as_overrides(arguments)
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
     _check_files(arguments)
+    n_best = _n_best(arguments, experiment.decoding)
 
     from transformer_jax.api import load_ensemble
-    from transformer_jax.cli.lines import count_lines
+    from transformer_jax.cli.lines import read_from
     from transformer_jax.experiments.process import (
         keep_freed_memory,
         use_compilation_cache,
         use_every_core,
     )
 
-    # A pipe can be read but once.
-    file = arguments.input is not None and arguments.input.is_file()
-    total = count_lines(arguments.input) if file else None
+    total = None
+    if arguments.input is not None and arguments.input.is_file():  # a pipe can be read but once
+        with read_from(arguments.input) as source:
+            total = source.count()
     use_compilation_cache()
     use_every_core()
     keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
-    n_best = arguments.n_best
-    if n_best is None:  # all samples, unless re-ranking is to choose among them
-        chosen = experiment.decoding.rerank == "none" and arguments.sample
-        n_best = arguments.sample if chosen else 1
     translator = trained.translator(experiment.decoding, n_best)
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
-    tokenizer = trained.tokenizers.tgt if as_json else None
-    _translate(arguments, total, translator, trained.params, lambda *x: _render(tokenizer, *x))
+    rows = Rows(trained.tokenizers.tgt, experiment.decoding)
+    render = rows.render if as_json else lambda line, translations: translations[0].text
+    _translate(arguments, total, translator, trained.params, render)
     return 0
 
 
 def _parser() -> Parser:
     parser = Parser(_HELP)
     add = parser.add_argument
-    add("--workdir", required=True, action="append", help="several: an ensemble")
-    add("--checkpoint", help="best, last, a step or average:N, or several; default: the config's")
+    add("--workdir", required=True, action="append", help=WORKDIRS)
+    add("--checkpoint", help=CHECKPOINTS)
     add("--input", type=Path, metavar="FILE", help="plain or .gz; default: standard input")
     add("--output", type=Path, metavar="FILE", help="default: standard output")
     add("--n-best", type=int, metavar="N", help="N translations of each line, as JSON lines")
@@ -84,14 +87,35 @@ def _as_overrides(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     return []
 
 
+def _n_best(arguments: argparse.Namespace, decoding: DecodingConfig) -> int:
+    """Return how many translations of each line are wanted."""
+    wanted, most = arguments.n_best, decoding.hypotheses
+    if wanted is None:  # all samples, unless re-ranking is to choose among them
+        return most if decoding.rerank == "none" and arguments.sample else 1
+    option, field = ("--beam-size", "beam_size")
+    if decoding.search == "sample":
+        option, field = ("--sample", "num_samples")
+    if not 1 <= wanted <= most:
+        remedy = f"; add {option}={wanted}" if wanted > most else ""
+        raise UserError(
+            f"--n-best={wanted}: must lie between 1 and decoding.{field}={most}{remedy}"
+        )
+    return wanted
+
+
 def _check_files(arguments: argparse.Namespace) -> None:
     """Check what would else be noticed only after the model is loaded."""
-    path = arguments.output
+    source, path = arguments.input, arguments.output
+    if source is not None:
+        try:
+            source.stat()
+        except OSError as error:
+            raise UserError(f"--input={source}: cannot be opened ({error.strerror})") from None
     if path is None:
         return
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UserError(f"--output={path}: must be a file in a directory that exists")
-    if arguments.input is not None and path.exists() and path.samefile(arguments.input):
+    if source is not None and path.exists() and path.samefile(source):
         raise UserError(f"--output={path}: is the input; name another file")
 
 
@@ -102,7 +126,8 @@ def _translate(
     params: Any,
     render: Callable[[str, Sequence[Any]], str],
 ) -> None:
-    from transformer_jax.cli.lines import LineProgress, blocks, read_from, typed, write_to
+    from transformer_jax.cli.lines import read_from, typed, write_to
+    from transformer_jax.cli.progress import LineProgress
 
     person = arguments.input is None and sys.stdin.isatty()
     seen = arguments.output is None and sys.stdout.isatty()  # a bar would only get in between
@@ -112,7 +137,8 @@ def _translate(
         write_to(arguments.output) as target,
         LineProgress(total, hidden=person or seen) as progress,
     ):
-        for block in blocks(typed() if person else source, 1 if person else _BLOCK):
+        blocks = ([line] for line in typed()) if person else source.blocks(_BLOCK)
+        for block in blocks:
             prefixes = None if arguments.prefix is None else [arguments.prefix] * len(block)
             found = translator.hypotheses(
                 params, block, progress.watch, prefixes, first, arguments.alignments
@@ -124,14 +150,26 @@ def _translate(
             progress.reached(first - 1)
 
 
-def _render(tokenizer: Any, line: str, translations: Sequence[Any]) -> str:
-    """Return the line that is printed: JSON if there is a tokenizer to name the pieces."""
-    if tokenizer is None:
-        return translations[0].text
-    rows = []
-    for found in translations:
-        row = {"text": found.text, "score": found.score, "pieces": tokenizer.pieces(found.ids)}
-        if found.alignments is not None:
-            row["alignments"] = found.alignments
-        rows.append(row)
-    return json.dumps({"source": line, "translations": rows}, ensure_ascii=False)
+class Rows:
+    """JSON lines: what was found for each line, with its pieces and what its scores mean."""
+
+    def __init__(self, tokenizer: Any, decoding: DecodingConfig) -> None:
+        self._tokenizer = tokenizer
+        several = decoding.search == "beam" and decoding.beam_size > 1  # others have no coverage
+        self._normalization = {
+            "length_penalty": decoding.length_penalty,
+            "alpha": decoding.alpha,
+            "coverage_penalty": decoding.coverage_penalty if several else 0.0,
+        }
+
+    def render(self, line: str, translations: Sequence[Any]) -> str:
+        """Return the JSON line of a line of text."""
+        rows = []
+        for found in translations:
+            pieces = self._tokenizer.pieces(found.ids)
+            row = {"text": found.text, "score": found.score, "pieces": pieces}
+            if found.alignments is not None:
+                row["alignments"] = found.alignments
+            rows.append(row)
+        whole = {"source": line, "normalization": self._normalization, "translations": rows}
+        return json.dumps(whole, ensure_ascii=False)

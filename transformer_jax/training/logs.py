@@ -5,6 +5,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from transformer_jax.messages import Formatter
+
 log = logging.getLogger("transformer_jax")
 
 
@@ -17,10 +19,10 @@ def log_to(path: Path | None) -> None:
         handler.close()
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     handlers[0].setLevel(logging.INFO)
-    handlers[0].setFormatter(logging.Formatter("%(message)s"))
+    handlers[0].setFormatter(Formatter())
     if path is not None:
         handlers.append(_FileHandler(path, encoding="utf-8", delay=True))
-        handlers[1].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        handlers[1].setFormatter(Formatter("%(asctime)s "))
     for handler in handlers:
         log.addHandler(handler)
 

@@ -1,0 +1,94 @@
+"""transformer-jax config [GROUP or GROUP.FIELD ...]: the manual, read off transformer_jax.config.
+
+A field is explained by the comment right above it and on its own lines; without one, by the last
+comment above it that names it.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from transformer_jax import config
+from transformer_jax.choices import did_you_mean
+from transformer_jax.cli.arguments import Parser
+from transformer_jax.config import Experiment
+from transformer_jax.door import describe, kind_of
+from transformer_jax.errors import UserError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what fields mean, and return the exit code."""
+    parser = Parser(
+        "Explain the fields of a config: what each takes, its default, and what it does. They are\n"
+        "set in a config file, or by --config.FIELD=VALUE."
+    )
+    parser.add_argument(
+        "field", nargs="*", help="as in decoding.alpha, or a group, as in decoding; default: all"
+    )
+    names = [name.removeprefix("config.") for name in parser.parse_args(list(argv)).field]
+    groups = {name: kind for name, kind, _ in _fields(Experiment) if dataclasses.is_dataclass(kind)}
+    for name in names:
+        if name not in groups and (near := did_you_mean(name, list(groups))) and "." not in name:
+            raise UserError(f"config.{name}: unknown field{near}")
+        if name not in groups:
+            kind_of(name)  # which refuses what does not exist
+    for name in names or [name for name, _, _ in _fields(Experiment)]:
+        if name in groups:
+            print(_group(name, groups[name]))
+        else:
+            print(_entry(name))
+    return 0
+
+
+def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the type and the default of each field."""
+    hints, default = typing.get_type_hints(kind), kind()
+    for item in dataclasses.fields(kind):
+        yield item.name, hints[item.name], getattr(default, item.name)
+
+
+def _group(name: str, kind: Any) -> str:
+    about = " ".join((inspect.getdoc(kind) or "").split())
+    entries = [_entry(f"{name}.{field}") for field, _, _ in _fields(kind)]
+    return "\n".join([f"{name}: {about}", *(textwrap.indent(text, "  ") for text in entries), ""])
+
+
+def _entry(path: str) -> str:
+    """Return the lines that explain one field: `path` as in "model.d_model"."""
+    value: Any = Experiment()
+    for name in path.split("."):
+        owner, value = value, getattr(value, name)
+    told = f"{path} = {value!r}  ({describe(kind_of(path))})"
+    comment = comments(type(owner).__name__)[name]
+    return "\n".join([told, *textwrap.wrap(comment, 92, initial_indent="    ",
+                                           subsequent_indent="    ")])  # fmt: skip
+
+
+@functools.cache
+def comments(kind: str) -> dict[str, str]:
+    """Return {field: what its comment says} of a class of the manual; "" where there is none."""
+    source = inspect.getsource(config)
+    (tree,) = (node for node in ast.parse(source).body
+               if isinstance(node, ast.ClassDef) and node.name == kind)  # fmt: skip
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    texts = {token.start[0]: token.string.lstrip("# ") for token in tokens
+             if token.type == tokenize.COMMENT}  # fmt: skip
+    found: dict[str, str] = {}
+    above, last = "", tree.lineno
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name, end = node.target.id, node.end_lineno or node.lineno
+            over = " ".join(texts[i] for i in range(last + 1, node.lineno) if i in texts)
+            own = " ".join(texts[i] for i in range(node.lineno, end + 1) if i in texts)
+            above, last = over or above, end
+            shared = above if re.search(rf"\b{name}\b", above) else ""
+            found[name] = f"{over} {own}".strip() or shared
+    return found

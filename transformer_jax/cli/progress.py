@@ -1,0 +1,99 @@
+"""How far a program is with its lines: a bar at a terminal, now and then a line elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+T = TypeVar("T")
+
+_FIRST, _EVERY = 10.0, 30.0  # seconds until the first line, and between lines
+
+
+class LineProgress:
+    """Lines done, lines a second, time left, on standard error.
+
+    `total` is None where it is not known. What is `hidden` shows nothing.
+    """
+
+    def __init__(self, total: int | None, hidden: bool = False) -> None:
+        console = Console(stderr=True)
+        self._total, self._done, self._began = total, 0, time.monotonic()
+        self._bar = Progress(
+            BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
+            console=console, transient=True, redirect_stdout=False,
+            disable=hidden or not console.is_terminal,
+        )  # fmt: skip
+        self._task = self._bar.add_task("lines", total=total)
+        self._writes = not hidden and not console.is_terminal
+        self._ended = threading.Event()
+        # A thread, so that there is a line also while the first program is compiled.
+        self._writer = threading.Thread(target=self._write, daemon=True)
+
+    def __enter__(self) -> "LineProgress":
+        self._bar.start()
+        if self._writes:
+            self._writer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        self._ended.set()
+        if self._writes:
+            self._writer.join()
+
+    def watch(self, finished: Iterable[T]) -> Iterator[T]:
+        """Yield the same, and count."""
+        for item in finished:
+            yield item
+            self._count(self._done + 1)
+
+    def reached(self, line: int) -> None:
+        """Say how many lines are done in all, empty ones included."""
+        self._count(line)
+
+    def _count(self, done: int) -> None:
+        self._done = done
+        self._bar.update(self._task, completed=done)
+
+    def _write(self) -> None:
+        last = 0 if self._total is None else -1  # a pipe may stay idle for long: nothing new
+        pause = _FIRST
+        while not self._ended.wait(pause):
+            pause = _EVERY
+            if self._done != last:
+                last = self._done
+                print(self._line(last), file=sys.stderr, flush=True)
+
+    def _line(self, done: int) -> str:
+        rate = done / (time.monotonic() - self._began)
+        parts = [f"{done:,} lines" if self._total is None else f"{done:,} of {self._total:,} lines"]
+        if done:
+            parts.append(f"{rate:,.1f} lines/s")
+            if self._total is not None:
+                parts.append(f"{_duration((self._total - done) / rate)} left")
+        return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.1f} lines/s" if speed else "", style="progress.data.speed")
