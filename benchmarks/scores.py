@@ -18,7 +18,7 @@ from typing import Any
 
 from transformer_jax.disk import write_text
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import runs
+from transformer_jax.reports import runs
 from transformer_jax.workdir import WorkDir
 
 

@@ -7,9 +7,9 @@ from written import EXPERIMENT, trained, with_field
 
 from transformer_jax.cli.main import dispatch
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import runs
 from transformer_jax.plots.curves import ACROSS, TITLES, draw
 from transformer_jax.plots.picture import SUFFIXES
+from transformer_jax.reports import runs
 
 
 @pytest.fixture

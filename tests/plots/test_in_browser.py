@@ -10,8 +10,8 @@ import shutil
 import pytest
 from written import EXPERIMENT, HOSTILE, PLAIN, scored, trained, with_field
 
-from transformer_jax.experiments.report import gather
 from transformer_jax.plots.page import render
+from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir, read_rows
 
 playwright = pytest.importorskip(

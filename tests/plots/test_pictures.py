@@ -7,9 +7,9 @@ import pytest
 
 from transformer_jax.cli.arguments import load_variants
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.table import Row
 from transformer_jax.plots.picture import SUFFIXES
 from transformer_jax.plots.sweep import draw_rows
+from transformer_jax.sweeps.table import Row
 
 ROOT = Path(__file__).parents[2]
 SWEPT = [

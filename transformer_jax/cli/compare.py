@@ -9,7 +9,7 @@ from typing import cast
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.data import sources
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.compare import (
+from transformer_jax.reports.compare import (
     TESTS,
     Result,
     System,

@@ -8,7 +8,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.data import sources
 from transformer_jax.door import differences, door, override, parse
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.points import name_of
+from transformer_jax.sweeps.points import name_of
 from transformer_jax.workdir import WorkDir
 
 # Settings under which the translations and their scores are the same.

@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load
     from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
-    from transformer_jax.experiments.runs import evaluations
+    from transformer_jax.reports.runs import evaluations
     from transformer_jax.retention import Record, best
 
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)

@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     for measure in measures:
         pick(TITLES, measure, "--measures")
 
-    from transformer_jax.experiments import report, runs
+    from transformer_jax.reports import report, runs
 
     found = report.named([runs.read(WorkDir(path)) for path in arguments.run])
     curves = {run.name: runs.curves(run) for run in found}

@@ -8,10 +8,10 @@ from transformer_jax.cli.arguments import Parser, load_config, load_variants
 from transformer_jax.config import Experiment
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.grid import draw, grid, read_axis
-from transformer_jax.experiments.points import Point, make_points
 from transformer_jax.plots.picture import check_suffix
 from transformer_jax.plots.sweep import draw_rows
+from transformer_jax.sweeps.grid import draw, grid, read_axis
+from transformer_jax.sweeps.points import Point, make_points
 
 _HELP = """\
 Train every combination of the values of some fields, each in a work directory of its own below
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         return _tell(points, directory)
 
     from transformer_jax.cli.sweep_progress import progress
-    from transformer_jax.experiments import sweep, table
+    from transformer_jax.sweeps import sweep, table
 
     _create(directory)
     code = 0
@@ -126,8 +126,8 @@ def _load(config: str, overrides: Sequence[tuple[str, str]]) -> Experiment:
 
 
 def _tell(points: Sequence[Point], directory: Path) -> int:
-    from transformer_jax.experiments import estimate, table
-    from transformer_jax.experiments.sweep import Record
+    from transformer_jax.sweeps import estimate, table
+    from transformer_jax.sweeps.sweep import Record
 
     record = Record(directory)
     width = max(len(point.name) for point in points)

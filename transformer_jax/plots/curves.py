@@ -6,7 +6,7 @@ from typing import Any
 
 from transformer_jax.plots.picture import save
 
-# By the names of the columns that experiments.runs.curves returns.
+# By the names of the columns that reports.runs.curves returns.
 TITLES = {
     "loss": "training loss, nats a token",
     "nll": "training loss without smoothing, nats a token",

@@ -12,7 +12,7 @@ _OURS, _THEIRS, _GRID = "#0b5fa5", "#c8500a", "#d9d9d9"
 
 
 def draw_rows(rows: Sequence[Any], path: Path) -> None:
-    """Draw the rows of `experiments.table`, and write the picture in the format of its ending."""
+    """Draw the rows of `sweeps.table`, and write the picture in the format of its ending."""
     save(_beside(rows) if any(row.published for row in rows) else _against(rows), path)
 
 

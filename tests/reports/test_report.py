@@ -1,8 +1,6 @@
 """What a report holds is what lies in the work directories, and gathering it changes nothing."""
 
 import json
-import math
-import re
 import subprocess
 
 import pytest
@@ -18,9 +16,9 @@ from transformer_jax.config import EvaluationConfig
 from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
-from transformer_jax.experiments import history, runs, sweep_rows, where
-from transformer_jax.experiments.report import gather
 from transformer_jax.plots.page import render, unpack
+from transformer_jax.reports import breakdown, runs, sweep_rows
+from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir, append_row, read_rows
 
 REFERENCES = [*PLAIN, *HOSTILE]
@@ -163,19 +161,19 @@ def rows_of(hypotheses) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize("by", [where.by_length, where.by_rarest_word])
+@pytest.mark.parametrize("by", [breakdown.by_length, breakdown.by_rarest_word])
 def test_groups_are_scored_as_sacrebleu_scores_them(by):
     systems = [rows_of(ONE), rows_of(OTHER)]
     found = by(systems)
     for number in (0, 1):
         groups = [row for row in found if row["system"] == number]
-        known = [row for row in systems[0] if by is where.by_length or row["seen"]]
+        known = [row for row in systems[0] if by is breakdown.by_length or row["seen"]]
         assert sum(row["count"] for row in groups) == len(known)
     row = next(row for row in found if row["label"] == "6–10" or row["label"] == "2–10")
+    lengths = by is breakdown.by_length
     members = [
         r for r in systems[0]
-        if (6 <= len(r["seen"]) <= 10 if by is where.by_length else min(r["seen"], default=0) >= 2)
-        and (by is where.by_length or min(r["seen"]) <= 10)
+        if (6 <= len(r["seen"]) <= 10 if lengths else 2 <= min(r["seen"], default=0) <= 10)
     ]  # fmt: skip
     expected = sacrebleu.corpus_bleu([r["hypothesis"] for r in members],
                                      [[r["reference"] for r in members]])  # fmt: skip
@@ -186,7 +184,7 @@ def test_groups_are_scored_as_sacrebleu_scores_them(by):
 
 def test_words_found_by_hand():
     row = {"reference": "a b b c", "hypothesis": "b x a, b b", "seen": [0, 3, 3, 5000]}
-    assert [(r["label"], r["count"], r["found"]) for r in where.words_found([[row]])] == [
+    assert [(r["label"], r["count"], r["found"]) for r in breakdown.words_found([[row]])] == [
         ("0", 1, 100.0), ("2–10", 2, 100.0), (">1000", 1, 0.0)
     ]  # fmt: skip
 
@@ -195,7 +193,7 @@ def test_words_found_by_hand():
     st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.sampled_from("abcd"), max_size=12)
 )
 def test_what_is_not_marked_is_in_both(one, other):
-    missing, extra = where.marks(" ".join(one), " ".join(other))
+    missing, extra = breakdown.marks(" ".join(one), " ".join(other))
     kept = [word for i, word in enumerate(one) if i not in missing]
     assert kept == [word for i, word in enumerate(other) if i not in extra]
     if one == other:
@@ -282,33 +280,6 @@ def test_what_has_no_report(argv, told, run, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=told):
         command.main(argv)
     assert not list(tmp_path.rglob("*.html"))
-
-
-# --- what a start is noted with -------------------------------------------------------------------
-
-
-def test_versions_commit_and_machine():
-    versions = history.versions()
-    assert {"python", "jax", "transformer-jax"} <= versions.keys()
-    commit = history.commit()
-    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-    if head.returncode == 0:
-        assert commit is not None
-        assert commit.removesuffix("-dirty") == head.stdout.strip()
-    machine = history.machine()
-    assert machine["memory"] > 2**28
-    assert re.match(r"\d+ \w+", machine["devices"])
-    assert math.isfinite(machine["cores"])
-
-
-def test_what_the_disk_does_not_take_stops_no_training(tmp_path, caplog):
-    place = WorkDir(tmp_path / "gone")
-    history.note(place, {"step": 1})
-    assert "history.jsonl: not written (No such file or directory)" in caplog.text
-    place.path.mkdir()
-    place.history.write_text('{"step": 1}\n{"st')  # by a start that was killed
-    history.note(place, {"step": 2})
-    assert [row["step"] for row in read_rows(place.history)] == [1, 2]
 
 
 def test_config_json_of_the_fixture_is_whole(run):

@@ -10,9 +10,10 @@ from typing import Any
 from transformer_jax.config import Experiment
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import runs, table
-from transformer_jax.experiments.points import Point, shown, value_at
-from transformer_jax.experiments.runs import Run
+from transformer_jax.reports import runs
+from transformer_jax.reports.runs import Run
+from transformer_jax.sweeps import table
+from transformer_jax.sweeps.points import Point, shown, value_at
 from transformer_jax.workdir import WorkDir
 
 _SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")

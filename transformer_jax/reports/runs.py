@@ -15,8 +15,8 @@ import numpy as np
 from transformer_jax.config import Experiment
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import table
-from transformer_jax.experiments.points import Point, shown
+from transformer_jax.sweeps import table
+from transformer_jax.sweeps.points import Point, shown
 from transformer_jax.workdir import WorkDir, read_rows
 
 Rows = list[dict[str, Any]]

@@ -14,8 +14,8 @@ import pytest
 
 from transformer_jax.config import Experiment
 from transformer_jax.door import to_json
-from transformer_jax.experiments.points import Point
-from transformer_jax.experiments.sweep import Record, _environment, run
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.sweep import Record, _environment, run
 from transformer_jax.workdir import WorkDir, read_rows
 
 # Stands in for the training program: writes config.json, then does what it is told.

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_jax.config import Experiment
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.grid import Settings
+from transformer_jax.sweeps.grid import Settings
 from transformer_jax.workdir import WorkDir, read_rows
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from transformer_jax.data.tokenizer import TokenizerPair
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.points import Point, shown
-from transformer_jax.experiments.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
 from transformer_jax.models.build import formula
+from transformer_jax.sweeps.points import Point, shown
+from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
 from transformer_jax.workdir import read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}

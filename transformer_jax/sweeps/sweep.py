@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from transformer_jax.disk import write_bytes
-from transformer_jax.experiments.points import Point
+from transformer_jax.sweeps.points import Point
 from transformer_jax.workdir import append_row, read_rows
 
 FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program

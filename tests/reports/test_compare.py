@@ -14,7 +14,7 @@ from transformer_jax.config import EvaluationConfig, Experiment
 from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
-from transformer_jax.experiments.compare import differences, paired_tests, read_system
+from transformer_jax.reports.compare import differences, paired_tests, read_system
 from transformer_jax.workdir import WorkDir
 
 WORDS = [

@@ -11,7 +11,7 @@ from transformer_jax.cli import train
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.door import parse, to_json
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.points import Point
+from transformer_jax.sweeps.points import Point
 
 ROOT = Path(__file__).parents[2]
 CONFIG = f"--config={ROOT}/configs/spelled_numbers.py"

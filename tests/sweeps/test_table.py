@@ -9,9 +9,10 @@ import pytest
 
 from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.door import to_json
-from transformer_jax.experiments.points import Point
-from transformer_jax.experiments.sweep import Record
-from transformer_jax.experiments.table import (
+from transformer_jax.models.build import formula
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.sweep import Record
+from transformer_jax.sweeps.table import (
     as_csv,
     as_markdown,
     as_text,
@@ -19,7 +20,6 @@ from transformer_jax.experiments.table import (
     training_minutes,
     write,
 )
-from transformer_jax.models.build import formula
 from transformer_jax.workdir import WorkDir, append_row
 
 

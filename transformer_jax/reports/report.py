@@ -10,9 +10,9 @@ from transformer_jax.config import EvaluationConfig
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked
-from transformer_jax.experiments import runs, sweep_rows, where
-from transformer_jax.experiments.compare import System, paired_tests
-from transformer_jax.experiments.runs import Run
+from transformer_jax.reports import breakdown, runs, sweep_rows
+from transformer_jax.reports.compare import System, paired_tests
+from transformer_jax.reports.runs import Run
 from transformer_jax.workdir import WorkDir, read_rows
 
 _MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
@@ -121,9 +121,9 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
     return {
         "systems": [{"run": system.number, "name": system.name} for system in found],
         "tests": _tests(found, config),
-        "groups": {"length": where.by_length(systems),
-                   "rarest": where.by_rarest_word(systems),
-                   "words": where.words_found(systems)},
+        "groups": {"length": breakdown.by_length(systems),
+                   "rarest": breakdown.by_rarest_word(systems),
+                   "words": breakdown.words_found(systems)},
         "sentences": [_sentence(rows) for rows in zip(*systems, strict=True)],
         "picked": picked(systems[0]),
     }  # fmt: skip
@@ -155,7 +155,7 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a sentence and what each system made of it."""
     told: list[dict[str, Any]] = []
     for row in rows:
-        missing, extra = where.marks(row["reference"], row["hypothesis"])
+        missing, extra = breakdown.marks(row["reference"], row["hypothesis"])
         kept = {key: row[key] for key in _SHOWN if key in row}
         told.append({**kept, "missing": missing, "extra": extra})
     first = rows[0]
