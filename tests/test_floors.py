@@ -17,6 +17,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # The floor of each room; imports go down only, and rooms of one floor do not see each other.
 FLOORS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
+    "directions": 0,
     "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
     "models": 2, "checkpoint": 2,
@@ -29,8 +30,7 @@ FLOORS = {
 # training validates, sweeps are read by reports, and reports group sentences as they were scored.
 NEIGHBOURS = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
               ("experiments", "evaluation"),
-              ("reports", "sweeps"), ("reports", "evaluation"),
-              ("sweeps", "evaluation")}  # fmt: skip
+              ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (
     "data",
     "errors",
@@ -41,6 +41,7 @@ NO_JAX = (
     "workdir",
     "disk",
     "retention",
+    "directions",
 )
 
 

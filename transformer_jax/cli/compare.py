@@ -18,6 +18,7 @@ from transformer_jax.reports.compare import (
     paired_tests,
     read_system,
 )
+from transformer_jax.reports.evaluations import decoding_differences
 from transformer_jax.workdir import WorkDir
 
 
@@ -48,9 +49,18 @@ def main(argv: Sequence[str]) -> int:
     metrics = arguments.metric.split(",")
     tests = (arguments.test,) if arguments.test else tuple(TESTS)
     results = paired_tests(systems, references, metrics, tests, arguments.samples)
+    differing = decoding_differences([system.decoding for system in systems])
     if arguments.json:
-        print(json.dumps([result._asdict() for result in results], indent=2))
+        search = {
+            system.name: {path: values[i] for path, values in differing.items()}
+            for i, system in enumerate(systems)
+        }
+        rows = [{**result._asdict(), "differs_in": search[result.system]} for result in results]
+        print(json.dumps(rows, indent=2))
         return 0
+    if differing:
+        told = "; ".join(f"{path} {', '.join(values)}" for path, values in differing.items())
+        print(f"What differs between them: {told}")
     for result in results:
         _print_result(result)
     for other in systems[1:]:

@@ -9,17 +9,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sacrebleu.significance import PairedTest
 
 from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig, average_count
 from transformer_jax.data import sources
+from transformer_jax.directions import TRANSLATION
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
 from transformer_jax.evaluation.run import digest
+from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}  # sacrebleu's names
@@ -33,6 +35,7 @@ class System:
     hypotheses: list[str]
     references: str  # their digest
     evaluation: EvaluationConfig
+    decoding: dict[str, Any] | None = None  # the search settings; None if they were not recorded
 
 
 class Result(NamedTuple):
@@ -84,7 +87,7 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
         raise UserError(f"{files[1]}: incomplete or older than this version; run again: {command}")
     evaluation = parse(told["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
     label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
-    return System(label, hypotheses, told["references"], evaluation)
+    return System(label, hypotheses, told["references"], evaluation, decoding_of(told))
 
 
 def check(systems: Sequence[System], references: Sequence[str]) -> None:
@@ -147,14 +150,14 @@ def differences(
     """Return every sentence with the gain of `other` over `one`, the greatest gain first."""
     pick(METRICS, name, "--metric")
     metric = sentence_metric(name, one.evaluation)
-    sign = -1 if name == "TER" else 1  # an error rate
+    gain = TRANSLATION[name].gain
 
     def score(line: str, reference: str) -> float:
         return metric.sentence_score(line, [reference]).score
 
     rows = zip(references, one.hypotheses, other.hypotheses, strict=True)
     found = [
-        Difference(i, sign * (score(b, reference) - score(a, reference)), reference, a, b)
+        Difference(i, gain(score(b, reference) - score(a, reference)), reference, a, b)
         for i, (reference, a, b) in enumerate(rows, 1)
     ]
     return sorted(found, key=lambda row: -row.gain)

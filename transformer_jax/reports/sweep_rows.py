@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
+from transformer_jax.directions import VALIDATION
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.reports import runs
 from transformer_jax.reports.runs import Run
+from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, shown, value_at
+from transformer_jax.sweeps.state import unscored
+from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir
 
 _SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
@@ -84,24 +88,23 @@ def rows(
     """
     figures = published(directory)
     differing = _differing([point.experiment for point in found])
-    told = []
+    told, record = [], Record(directory)
     for point in found:
         checkpoint = point.experiment.evaluation.checkpoint
         run = Run(point.name, point.workdir, point.experiment, checkpoint)
-        row = _row(point, run, differing, split)
+        row = _row(point, run, record, differing, split)
         known = figures.get(point.variant, {})
         told.append((run, row | {"published": {f"published {k}": v for k, v in known.items()}}))
     columns = {
         kind: list(dict.fromkeys(key for _, row in told for key in row[kind]))
         for kind in ("settings", "measured", "published")
     }
-    perplexity = "validation perplexity"
-    by = next((key for key in columns["measured"] if key.startswith("validation BLEU")), perplexity)
-    sign = 1 if by == perplexity else -1
+    best_by = VALIDATION[found[0].experiment.checkpoint.best_by]
+    by = f"validation {best_by.title}"
 
     def rank(item: tuple[Run, dict[str, Any]]) -> float:
         score = item[1]["measured"].get(by)
-        return math.inf if score is None else sign * score
+        return math.inf if score is None else -best_by.gain(score)
 
     told.sort(key=rank)
     seen = [run for run, _ in told if run.metrics]
@@ -109,16 +112,23 @@ def rows(
         raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")
     sweep = {"directory": str(directory), "fields": columns["settings"],
              "scores": columns["measured"], "published": columns["published"], "by": by,
+             "greater_is_better": best_by.greater_is_better,
+             "verdict": verdict([row for _, row in told], by, best_by),
              "rows": [row for _, row in told]}  # fmt: skip
     return sweep, seen
 
 
-def _row(point: Point, run: Run, differing: Sequence[str], split: str | None) -> dict[str, Any]:
+def _row(
+    point: Point, run: Run, record: Record, differing: Sequence[str], split: str | None
+) -> dict[str, Any]:
     settings = {"variant": point.variant} if point.variant else {}
     settings |= {path: _plain(value_at(point.experiment, path)) for path in differing}
     measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
+    state = runs.state(run)
+    if state == "finished":
+        state = unscored(point, record, split) or state
     return {"name": point.name, "settings": settings, "measured": measured,
-            "state": runs.state(run), "command": runs.facts(run)["command"]}  # fmt: skip
+            "state": state, "command": runs.facts(run)["command"]}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

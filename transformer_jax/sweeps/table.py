@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_jax.data.tokenizer import TokenizerPair
+from transformer_jax.directions import VALIDATION
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import formula
 from transformer_jax.sweeps.points import Point, shown
-from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
+from transformer_jax.sweeps.scores import is_scored, read_scores
+from transformer_jax.sweeps.state import state_of
+from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
@@ -64,12 +66,11 @@ def tabulate(
             row.states.append(state)
     if any(point.variant for point in points):
         return list(rows.values())
-    by = points[0].experiment.checkpoint.best_by
-    column, sign = ("validation BLEU", -1) if by == "bleu" else ("validation perplexity", 1)
+    by = VALIDATION[points[0].experiment.checkpoint.best_by]
 
     def rank(row: Row) -> float:
-        score = row.mean(column)
-        return sign * score if math.isfinite(score) else math.inf
+        score = row.mean(f"validation {by.title}")
+        return -by.gain(score) if math.isfinite(score) else math.inf
 
     return sorted(rows.values(), key=rank)
 
@@ -81,13 +82,14 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
         return found
     found["minutes"] = training_minutes(point)
     best = best_validation(point)
-    if "bleu" in best:
-        found["validation BLEU"] = best["bleu"]
-    if "loss" in best:
-        found["validation perplexity"] = math.exp(min(best["loss"], 700.0))  # loss: nats a piece
+    for name, metric in VALIDATION.items():
+        if name in best:
+            found[f"validation {metric.title}"] = metric.shown(best[name])
     if split is not None and is_scored(point, split):
-        scores = json.loads(score_file(point, split).read_text(encoding="utf-8"))["scores"]
-        found |= {f"{split} {metric}, beam": score["value"] for metric, score in scores.items()}
+        written = read_scores(point, split)
+        searched = ", beam" if written.get("decoding", True) else ""
+        for title, score in written["scores"].items():
+            found[f"{split} {title}{searched}"] = score["value"]
     return found
 
 
@@ -105,13 +107,14 @@ def parameters(point: Point) -> int:
 def best_validation(point: Point) -> dict[str, float]:
     """Return the scores of the best validation so far; {} before the first."""
     by = point.experiment.checkpoint.best_by
-    sign, prefix = 1 if by == "bleu" else -1, "validation_"
+    prefix = "validation_"
     scores = [
-        {key.removeprefix(prefix): value for key, value in row.items() if key.startswith(prefix)}
+        {key.removeprefix(prefix): value for key, value in row.items()
+         if key.startswith(prefix) and value is not None}
         for row in read_rows(point.workdir.metrics)
-    ]
-    known = [row for row in scores if row.get(by) is not None]
-    return max(known, key=lambda row: sign * row[by], default={})
+    ]  # fmt: skip
+    known = [row for row in scores if by in row]
+    return max(known, key=lambda row: VALIDATION[by].gain(row[by]), default={})
 
 
 def training_minutes(point: Point) -> float:
@@ -121,17 +124,6 @@ def training_minutes(point: Point) -> float:
         seconds += (row["step"] - before) / max(row["steps_per_s"], 1e-4)
         before = row["step"]
     return seconds / 60
-
-
-def state_of(point: Point, record: Record, split: str | None) -> str:
-    """Return "" for a finished point, else how far it is or how it failed."""
-    code = record.code(point)
-    if code == DIVERGED:
-        return "diverged"
-    if not record.due(point, split):
-        return ""
-    step = f"step {point.step()} of {point.experiment.training.steps}"
-    return f"{step}, exit code {code}" if code not in (None, FINISHED) else step
 
 
 # --- three forms ----------------------------------------------------------------------------------

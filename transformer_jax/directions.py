@@ -1,0 +1,39 @@
+"""Which way each score is better: whatever chooses, ranks or compares by a score asks here.
+
+A new score is a line in one of the tables; the value of `checkpoint.best_by` is a key of the first.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """What a score is called and which way it is better."""
+
+    title: str
+    greater_is_better: bool
+    shown: Callable[[float], float] = float  # the value as a table has it, under the title
+
+    def gain(self, value: float) -> float:
+        """Return a value, or the difference of two, such that greater is better."""
+        return value if self.greater_is_better else -value
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))  # loss: nats a piece
+
+
+# What each validation measures while training, under the names that its rows and checkpoints have.
+VALIDATION = {
+    "bleu": Metric("BLEU", greater_is_better=True),
+    "loss": Metric("perplexity", greater_is_better=False, shown=_perplexity),
+}
+
+# What eval.py and compare measure, under the names that their files have.
+TRANSLATION = {
+    "BLEU": Metric("BLEU", greater_is_better=True),
+    "chrF": Metric("chrF", greater_is_better=True),
+    "TER": Metric("TER", greater_is_better=False),
+    "exact_match": Metric("exact match, %", greater_is_better=True),
+}
