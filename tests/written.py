@@ -118,7 +118,8 @@ def scored(
         "split": split, "checkpoint": checkpoint, "steps": [200], "sentences": len(rows),
         "scores": {s.name: {"value": s.value, "signature": s.signature, "interval": s.interval}
                    for s in found},
-        "details": [s.details for s in found], "exact_match": 12.5, "decoding": {"beam_size": beam_size},
+        "details": [s.details for s in found], "exact_match": 12.5,
+        "decoding": {"beam_size": beam_size},
         "evaluation": dataclasses.asdict(config), "references": digest(references),
     }  # fmt: skip
     place.eval.mkdir(exist_ok=True)

@@ -135,6 +135,7 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
         # Those of an older version have none, those of very many sentences neither.
         and (rows := read_rows(Path(evaluation["sentences_file"]), "line"))
         and len(rows) == evaluation["sentences"]
+        and {"chrF", "counts"} <= rows[0].keys()  # translations
     ]
     found = [system for system in found if _alike(system, found[0])]
     if not found:

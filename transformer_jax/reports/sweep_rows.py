@@ -123,7 +123,11 @@ def _row(
 ) -> dict[str, Any]:
     settings = {"variant": point.variant} if point.variant else {}
     settings |= {path: _plain(value_at(point.experiment, path)) for path in differing}
-    measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
+    measured: dict[str, float | None] = {}
+    for column, value in table.measure(point, split).items():
+        measured[column] = _finite(value)
+        if column == "minutes" and (seconds := runs.seconds(run)):
+            measured["minutes in all"] = sum(seconds.values()) / 60
     state = runs.state(run)
     if state == "finished":
         state = unscored(point, record, split) or state
