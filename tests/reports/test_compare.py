@@ -84,7 +84,7 @@ def run(tmp_path):
             "split": "test",
             "checkpoint": checkpoint,
             "steps": [1],
-            "scores": {},
+            "scores": {"chrF": {"value": 50.0}, "BLEU": {"value": 40.0}},
             "details": [],
             "exact_match": 0.0,
             "decoding": {"beam_size": beam_size},
@@ -181,6 +181,23 @@ def test_two_checkpoints_of_one_run(run, capsys):
     run("one", spoiled(0.2, 2), checkpoint="average:5")
     assert command.main([str(place.path), f"{place.path}@average:5", "--samples=10"]) == 0
     assert f"{place.path}@average:5  paired" in capsys.readouterr().out
+
+
+def test_the_metrics_are_those_that_were_scored(run, capsys):
+    """Of which some have no paired test."""
+    places = [run(name, spoiled(0.3, seed)) for name, seed in (("one", 1), ("two", 2))]
+    argv = [*(str(place.path) for place in places), "--samples=10", "--test=bs", "--json"]
+    for scores, metrics in ((("TER", "accuracy"), {"TER"}), (("accuracy",), None)):
+        for place in places:
+            file = place.eval / "test.best.json"
+            told = json.loads(file.read_text()) | {"scores": {name: {} for name in scores}}
+            file.write_text(json.dumps(told))
+        if metrics is None:
+            with pytest.raises(UserError, match="has no score that can be tested; give --metric"):
+                command.main(argv)
+        else:
+            assert command.main(argv) == 0
+            assert {row["metric"] for row in json.loads(capsys.readouterr().out)} == metrics
 
 
 def test_other_search_settings_are_named(run, capsys):

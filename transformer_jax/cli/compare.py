@@ -9,6 +9,7 @@ from typing import cast
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.data import sources
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.reports.compare import (
     TESTS,
     Result,
@@ -17,6 +18,7 @@ from transformer_jax.reports.compare import (
     differences,
     paired_tests,
     read_system,
+    testable,
 )
 from transformer_jax.reports.evaluations import decoding_differences
 from transformer_jax.workdir import WorkDir
@@ -34,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         "default: the config's; with settings of eval.py, best,decoding.alpha=0.6")  # fmt: skip
     add("--split", default="test", help="train, validation, test (default), or a file's name")
     add("--reference", type=Path, help="the references; default: the split's own")
-    add("--metric", default="BLEU,chrF", metavar="A,B", help="of BLEU, chrF, TER")
+    add("--metric", metavar="A,B", help=f"of {', '.join(METRICS)}; default: those of eval.py")
     add("--test", choices=tuple(TESTS), help="bs or ar alone; default: both")
     add("--samples", type=int, default=0, metavar="N", help="default: bs 1000, ar 10000")
     add("--show", type=int, default=3, metavar="N", help="largest gains and losses shown")
@@ -46,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     systems = [read_system(*place, arguments.split) for place in places]
     references = _references(places[0][0], arguments.split, arguments.reference)
     check(systems, references)
-    metrics = arguments.metric.split(",")
+    metrics = arguments.metric.split(",") if arguments.metric else testable(systems[0])
     tests = (arguments.test,) if arguments.test else tuple(TESTS)
     results = paired_tests(systems, references, metrics, tests, arguments.samples)
     differing = decoding_differences([system.decoding for system in systems])

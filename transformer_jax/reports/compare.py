@@ -36,6 +36,7 @@ class System:
     references: str  # their digest
     evaluation: EvaluationConfig
     decoding: dict[str, Any] | None = None  # the search settings; None if they were not recorded
+    scores: tuple[str, ...] = ()  # the names of those that eval.py wrote
 
 
 class Result(NamedTuple):
@@ -87,7 +88,23 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
         raise UserError(f"{files[1]}: incomplete or older than this version; run again: {command}")
     evaluation = parse(told["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
     label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
-    return System(label, hypotheses, told["references"], evaluation, decoding_of(told))
+    scores = tuple(told.get("scores", ()))
+    return System(label, hypotheses, told["references"], evaluation, decoding_of(told), scores)
+
+
+def testable(system: System) -> list[str]:
+    """Return the scores that eval.py wrote and for which there is a paired test.
+
+    Raises:
+      UserError: if there are none.
+    """
+    found = [name for name in system.scores if name in METRICS]
+    if not found:
+        raise UserError(
+            f"{system.name}: has no score that can be tested; give --metric, one of "
+            f"{', '.join(METRICS)}"
+        )
+    return found
 
 
 def check(systems: Sequence[System], references: Sequence[str]) -> None:

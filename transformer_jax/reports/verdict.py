@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.directions import Metric
+from transformer_jax.directions import TRANSLATION, Metric
 
+_PER_CENT = {metric.title for metric in TRANSLATION.values() if metric.greater_is_better}
 _NEAR_ZERO = 1.0  # of a score out of 100: below, hardly a word is right
 _SEEDS = 0.5  # points of a score out of 100 by which runs that differ in the seed alone may differ
-_SEEDS_RATIO = 0.01  # of a perplexity, likewise
+_SEEDS_RATIO = 0.01  # of any other score, likewise
 
 
 def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str
     if not ranked:
         return {"best": None, "why": f"No point has a {by} yet."}
     first = statistics.fmean(ranked[0])
-    if metric.greater_is_better and first < _NEAR_ZERO:
+    if metric.title in _PER_CENT and first < _NEAR_ZERO:
         why = f"No best point is named: no {by} is above {max(map(max, ranked)):.2g}, near zero."
         return {"best": None, "why": why}
     if len(ranked) > 1:
@@ -49,4 +50,4 @@ def _noise(one: Sequence[float], other: Sequence[float], metric: Metric) -> floa
     """
     if min(len(one), len(other)) > 1:
         return 2 * math.sqrt(sum(statistics.variance(x) / len(x) for x in (one, other)))
-    return _SEEDS if metric.greater_is_better else _SEEDS_RATIO * statistics.fmean(one)
+    return _SEEDS if metric.title in _PER_CENT else _SEEDS_RATIO * abs(statistics.fmean(one))
