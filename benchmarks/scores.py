@@ -18,7 +18,7 @@ from typing import Any
 
 from transformer_jax.disk import write_text
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import runs
+from transformer_jax.reports import runs
 from transformer_jax.workdir import WorkDir
 
 
@@ -41,10 +41,7 @@ def reached(validation: dict[str, list], bleu: float) -> dict[str, float] | None
 def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
     """Return what one run scored, and what it took."""
     run = runs.read(WorkDir(path), checkpoint)
-    told = next(
-        (found for found in runs.evaluations(run.workdir)
-         if (found["split"], found["checkpoint"]) == (split, run.checkpoint)), None,
-    )  # fmt: skip
+    told = run.evaluation(split)
     if told is None:
         raise UserError(f"{path}: no scores of {split} by {run.checkpoint}; run eval.py first")
     hypotheses = Path(told["sentences_file"]).with_suffix(".hyp")

@@ -7,9 +7,9 @@ import pytest
 from transformer_jax.config import CheckpointConfig, Experiment
 from transformer_jax.directions import VALIDATION, Metric
 from transformer_jax.door import to_json
-from transformer_jax.experiments.points import Point
-from transformer_jax.experiments.table import tabulate
 from transformer_jax.retention import Record, best
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.table import tabulate
 from transformer_jax.workdir import WorkDir
 
 

@@ -1,6 +1,7 @@
 """The architecture, read off the source: floors, sizes, names of choices."""
 
 import ast
+import graphlib
 import importlib
 import typing
 from pathlib import Path
@@ -22,13 +23,14 @@ FLOORS = {
     "models": 2, "checkpoint": 2,
     "training": 3, "decoding": 3,
     "api": 3.5,
-    "evaluation": 4, "export": 4, "plots": 4, "experiments": 4,
+    "evaluation": 4, "export": 4, "plots": 4, "experiments": 4, "sweeps": 4, "reports": 4,
     "cli": 5,
 }  # fmt: skip
-# On the ground floor a file may use those named before it; experiments use evaluation.
-NEIGHBOURS = {("config", "errors"), ("choices", "errors"),
-              ("disk", "errors"),
-              ("experiments", "evaluation")}  # fmt: skip
+# Who may use whom on the same floor. On the ground floor all may raise a UserError; on the fourth
+# training validates, sweeps are read by reports, and reports group sentences as they were scored.
+NEIGHBOURS = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
+              ("experiments", "evaluation"),
+              ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (
     "data",
     "errors",
@@ -86,6 +88,14 @@ def test_imports_go_down(path):
         if FLOORS[other] >= FLOORS[room] and (room, other) not in NEIGHBOURS
     }
     assert not wrong, f"{path} must not import from {sorted(wrong)}"
+
+
+def test_neighbours_stand_on_one_floor_and_go_in_no_circle():
+    """What `test_imports_go_down` allows beside going down cannot lead back to where it began."""
+    assert all(FLOORS[one] == FLOORS[other] for one, other in NEIGHBOURS)
+    tuple(graphlib.TopologicalSorter(
+        {room: {other for one, other in NEIGHBOURS if one == room} for room in FLOORS}
+    ).static_order())  # fmt: skip
 
 
 @pytest.mark.parametrize("room", NO_JAX)

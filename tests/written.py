@@ -97,6 +97,7 @@ def scored(
     hypotheses: Sequence[str],
     split: str = "test",
     checkpoint: str = "best",
+    beam_size: int = 4,
 ) -> None:
     """Write what eval.py leaves, with attention of the picked sentences."""
     config = place.experiment().evaluation
@@ -117,7 +118,8 @@ def scored(
         "split": split, "checkpoint": checkpoint, "steps": [200], "sentences": len(rows),
         "scores": {s.name: {"value": s.value, "signature": s.signature, "interval": s.interval}
                    for s in found},
-        "details": [s.details for s in found], "exact_match": 12.5, "decoding": {"beam_size": 4},
+        "details": [s.details for s in found], "exact_match": 12.5,
+        "decoding": {"beam_size": beam_size},
         "evaluation": dataclasses.asdict(config), "references": digest(references),
     }  # fmt: skip
     place.eval.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from transformer_jax.cli.main import dispatch
 from transformer_jax.config import DataConfig, Experiment, ModelConfig, TrainingConfig
 from transformer_jax.data.batching import Shape
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.chips import gpu_memory
+from transformer_jax.experiments.accelerators import gpu_memory
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, longest_shape, report
 from transformer_jax.models.build import abstract_params, build, formula, operations
 from transformer_jax.training.step import batch_sums
@@ -85,7 +85,7 @@ def test_command(tmp_path, capsys):
     """It tells counts, what this machine's compiler says, a GPU, and how to get a TPU's answer."""
     config = tmp_path / "small.py"
     config.write_text(
-        "from transformer_jax.config import Experiment, door\n"
+        "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n"
         "def get_config():\n    return door(Experiment())\n"
     )
     fields = {

@@ -7,9 +7,9 @@ from written import EXPERIMENT, trained, with_field
 
 from transformer_jax.cli.main import dispatch
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import runs
 from transformer_jax.plots.curves import ACROSS, TITLES, draw
 from transformer_jax.plots.picture import SUFFIXES
+from transformer_jax.reports import runs
 
 
 @pytest.fixture
@@ -55,7 +55,9 @@ def test_what_cannot_be_drawn(places, tmp_path):
     rows = [line for line in places[0].metrics.read_text().splitlines() if "validation" not in line]
     places[0].metrics.write_text("\n".join(rows) + "\n")
     with pytest.raises(UserError, match="--measures=validation_loss: no run has any yet; leave"):
-        dispatch(["plot", "curves", str(places[0].path), output])
+        dispatch(["plot", "curves", str(places[0].path), "--measures=validation_loss", output])
+    assert dispatch(["plot", "curves", str(places[0].path), output]) == 0  # what there is
+    assert "validation" not in (tmp_path / "x.svg").read_text()
 
 
 def test_sweeps(places, tmp_path):

@@ -10,8 +10,8 @@ import shutil
 import pytest
 from written import EXPERIMENT, HOSTILE, PLAIN, scored, trained, with_field
 
-from transformer_jax.experiments.report import gather
 from transformer_jax.plots.page import render
+from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir, read_rows
 
 playwright = pytest.importorskip(
@@ -101,6 +101,35 @@ def test_nothing_is_wider_than_the_window(browser, report, sweep, width, scheme)
             assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 22, 26)"}[scheme]
             ink = page.locator("#curve-loss svg text").first.get_attribute("fill")
             assert ink == {"light": "#16181d", "dark": "#eceef2"}[scheme]
+
+
+def test_scores_come_first_and_provenance_is_folded_away(browser, report):
+    with opened(browser, report) as page:
+        order = page.evaluate("[...document.querySelectorAll('main > section')].map(s => s.id)")
+        assert order.index("scores") < order.index("abstract")
+        assert page.evaluate("document.querySelectorAll('.card > details:not([open])').length") == 2
+        assert not page.locator(".card dl").first.is_visible()
+
+
+def test_a_narrow_window_cuts_nothing_without_a_cue(browser, report, sweep):
+    """The head leaves the scores on the first screen; a row of scores is a block; what is wider
+    than its place says so, and only that.
+    """
+    cut = "e => e.scrollWidth > e.clientWidth + 1"
+    cues = f"""[...document.querySelectorAll('.scroll, .chart.wide')]
+        .filter(e => e.checkVisibility())
+        .map(e => [({cut})(e), !e.previousElementSibling.hidden])"""
+    for address in (report, sweep):
+        for width in (390, 1280):
+            with opened(browser, address, width) as page:
+                assert page.evaluate("document.querySelector('main section').offsetTop") < 844
+                page.wait_for_timeout(300)
+                found = page.evaluate(cues)
+                assert all(wide == told for wide, told in found)
+                if (address, width) == (sweep, 390):
+                    assert page.locator("#sweep-table").evaluate(cut)
+                if address == report:
+                    assert not page.locator("#scores-table .scroll").evaluate(cut)
 
 
 def test_curves_are_switched_and_tell_their_values(browser, report, runs):
@@ -208,18 +237,27 @@ def test_the_keyboard_reaches_everything(browser, report):
             reached.append(page.evaluate(f"{now}.id || {now}.textContent"))
         assert reached[0] == "Skip to the report"
         assert {"where-metric", "order", "search", "more", "across", "log-y"} <= set(reached)
-        assert "Copy" in reached
+        assert any(text.startswith("Model, machine, time") for text in reached)
 
 
 def test_a_command_is_copied(browser, report):
     with opened(browser, report) as page:
         with contextlib.suppress(Exception):  # without this right it is selected instead
             page.context.grant_permissions(["clipboard-write"])
+        page.locator(".card summary").first.click()
         page.get_by_role("button", name="Copy").first.click()
         status = page.locator(".card [role=status]").first
         status.filter(has_text="ed").wait_for()
         if "selected" in status.inner_text():
             assert page.evaluate("getSelection().toString()").startswith("python train.py")
+
+
+def test_every_point_of_a_sweep_tells_its_time(browser, sweep):
+    with opened(browser, sweep) as page:
+        page.wait_for_selector("#phases svg")
+        told = page.locator("#phases .mark-text.role-mark text").all_inner_texts()
+        assert told == ["109 s"] * 3  # 84 + 10.5 + 9 + 5.2
+        assert "in 1.81 minutes, of which its steps" in page.locator(".card p").first.inner_text()
 
 
 def test_a_sweep_is_sorted_and_shown(browser, sweep):

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.cli.arguments import load_variants
+from transformer_jax.directions import Metric
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.table import Row
 from transformer_jax.plots.picture import SUFFIXES
-from transformer_jax.plots.sweep import draw_rows
+from transformer_jax.plots.sweep import TITLES, draw_rows
+from transformer_jax.sweeps.table import Row
 
 ROOT = Path(__file__).parents[2]
 SWEPT = [
@@ -51,6 +52,27 @@ def test_each_swept_field_has_a_panel(tmp_path):
     text = (tmp_path / "x.svg").read_text()
     for told in ("optimizer.learning_rate", "model.residual", "pre_norm", "validation BLEU"):
         assert f">{told}</text>" in text
+
+
+def test_whole_numbers_have_whole_ticks(tmp_path):
+    """There are no 2.5 heads."""
+    rows = [Row({"model.num_heads": str(n)}, {"validation BLEU": [20.0 + n]}) for n in (2, 3)]
+    draw_rows(rows, tmp_path / "x.svg")
+    axis = (tmp_path / "x.svg").read_text().split('id="matplotlib.axis_1"')[1]
+    ticks = re.findall(r">([\d.]+)</text>", axis.split('id="matplotlib.axis_2"')[0])
+    assert {"2", "3"} <= set(ticks)
+    assert all(tick.isdigit() for tick in ticks)
+
+
+def test_a_score_of_which_less_is_better_says_so(tmp_path, monkeypatch):
+    """Whatever its name: a new score is a line in a table."""
+    monkeypatch.setitem(TITLES, "bits", Metric("bits", greater_is_better=False))
+    rows = [Row({"variant": v}, {"validation bits": [x]}, {"published bits": x})
+            for v, x in (("a", 1.5), ("b", 1.75))]  # fmt: skip
+    draw_rows(rows, tmp_path / "x.svg")
+    assert ">bits, difference from a (less is better)</text>" in (tmp_path / "x.svg").read_text()
+    draw_rows([Row({"seed": "1"}, {"validation bits": [1.5]})], tmp_path / "y.svg")
+    assert ">validation bits</text>" in (tmp_path / "y.svg").read_text()
 
 
 def test_nothing_to_draw(tmp_path):

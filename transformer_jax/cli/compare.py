@@ -9,7 +9,8 @@ from typing import cast
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.data import sources
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.compare import (
+from transformer_jax.evaluation.metrics import METRICS
+from transformer_jax.reports.compare import (
     TESTS,
     Result,
     System,
@@ -17,7 +18,9 @@ from transformer_jax.experiments.compare import (
     differences,
     paired_tests,
     read_system,
+    testable,
 )
+from transformer_jax.reports.evaluations import decoding_differences
 from transformer_jax.workdir import WorkDir
 
 
@@ -33,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         "default: the config's; with settings of eval.py, best,decoding.alpha=0.6")  # fmt: skip
     add("--split", default="test", help="train, validation, test (default), or a file's name")
     add("--reference", type=Path, help="the references; default: the split's own")
-    add("--metric", default="BLEU,chrF", metavar="A,B", help="of BLEU, chrF, TER")
+    add("--metric", metavar="A,B", help=f"of {', '.join(METRICS)}; default: those of eval.py")
     add("--test", choices=tuple(TESTS), help="bs or ar alone; default: both")
     add("--samples", type=int, default=0, metavar="N", help="default: bs 1000, ar 10000")
     add("--show", type=int, default=3, metavar="N", help="largest gains and losses shown")
@@ -45,12 +48,21 @@ def main(argv: Sequence[str]) -> int:
     systems = [read_system(*place, arguments.split) for place in places]
     references = _references(places[0][0], arguments.split, arguments.reference)
     check(systems, references)
-    metrics = arguments.metric.split(",")
+    metrics = arguments.metric.split(",") if arguments.metric else testable(systems[0])
     tests = (arguments.test,) if arguments.test else tuple(TESTS)
     results = paired_tests(systems, references, metrics, tests, arguments.samples)
+    differing = decoding_differences([system.decoding for system in systems])
     if arguments.json:
-        print(json.dumps([result._asdict() for result in results], indent=2))
+        search = {
+            system.name: {path: values[i] for path, values in differing.items()}
+            for i, system in enumerate(systems)
+        }
+        rows = [{**result._asdict(), "differs_in": search[result.system]} for result in results]
+        print(json.dumps(rows, indent=2))
         return 0
+    if differing:
+        told = "; ".join(f"{path} {', '.join(values)}" for path, values in differing.items())
+        print(f"What differs between them: {told}")
     for result in results:
         _print_result(result)
     for other in systems[1:]:

@@ -6,15 +6,10 @@ from pathlib import Path
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
-from transformer_jax.door import differences, door, override, parse
+from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.points import name_of
+from transformer_jax.sweeps.scores import scores_name
 from transformer_jax.workdir import WorkDir
-
-# Settings under which the translations and their scores are the same.
-_SAME_SCORES = (
-    "data.directory", "data.how_to_get", "decoding.tokens_per_batch", "evaluation.checkpoint",
-)  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -84,10 +79,7 @@ def label(workdirs: Sequence[str], checkpoint: str, trained: Experiment, scored:
     if len(workdirs) > 1:
         names = "+".join(Path(workdir).absolute().name for workdir in workdirs)
         checkpoint = f"{names}.{checkpoint}"
-    changed = {path: new for path, (_, new) in differences(trained, scored).items()}
-    for path in _SAME_SCORES:
-        changed.pop(path, None)
-    return f"{checkpoint},{name_of('', changed)}" if changed else checkpoint
+    return scores_name(checkpoint, trained, scored)
 
 
 def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Experiment:

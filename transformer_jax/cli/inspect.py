@@ -1,5 +1,6 @@
 """transformer-jax inspect --workdir=DIR: what is in a work directory."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 
@@ -23,8 +24,9 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load
     from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
-    from transformer_jax.experiments.runs import evaluations
+    from transformer_jax.reports.evaluations import decoding_differences, evaluations
     from transformer_jax.retention import Record, best
+    from transformer_jax.sweeps.scores import decoding_of
 
     checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
     print("checkpoints:")
@@ -46,9 +48,12 @@ def main(argv: Sequence[str]) -> int:
     rows = [row for row in read_rows(workdir.metrics) if "loss" in row]
     if rows:
         print(f"last row of metrics.jsonl: {json.dumps(rows[-1])}")
+    own = decoding_of({"decoding": dataclasses.asdict(experiment.decoding)})
     for scored in evaluations(workdir):
         told = "  ".join(f"{key} {value['value']:.2f}" for key, value in scored["scores"].items())
-        print(f"{scored['split']}.{scored['checkpoint']}: {told}")
+        changed = decoding_differences([scored["decoding"], own]) if scored["decoding"] else {}
+        other = ", ".join(f"{path}={was}, not {now}" for path, (was, now) in changed.items())
+        print(f"{scored['split']}.{scored['checkpoint']}: {told}{f'  with {other}' * bool(other)}")
     if arguments.parameters and checkpoints.steps():
         import jax
 

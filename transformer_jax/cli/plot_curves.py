@@ -16,26 +16,32 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("Draw training curves of each --workdir, for print in black and white too.")
     add = parser.add_argument
     add("run", nargs="+", help="work directories")
-    add("--measures", default="loss,validation_loss,validation_bleu", metavar="A,B",
-        help=f"of {', '.join(TITLES)}; default: loss,validation_loss,validation_bleu")  # fmt: skip
+    add("--measures", metavar="A,B",
+        help=f"of {', '.join(TITLES)}; default: the loss and the validation scores")  # fmt: skip
     add("--across", choices=tuple(ACROSS), default="step", help="default: step")
     add("--log", action="store_true", help="logarithmic upwards")
     add("--output", required=True, type=Path, help="a .svg, .pdf or .png file")
     arguments = parser.parse_args(list(argv))
     check_suffix(arguments.output, "--output")
-    measures = arguments.measures.split(",")
-    for measure in measures:
+    measures = arguments.measures.split(",") if arguments.measures else None
+    for measure in measures or ():
         pick(TITLES, measure, "--measures")
 
-    from transformer_jax.experiments import report, runs
+    from transformer_jax.reports import report, runs
 
     found = report.named([runs.read(WorkDir(path)) for path in arguments.run])
     curves = {run.name: runs.curves(run) for run in found}
-    for measure in measures:
-        columns = [group[measure] for run in curves.values() for group in run.values()
-                   if measure in group]  # fmt: skip
-        if all(value is None for column in columns for value in column):
+    known = {
+        measure
+        for run in curves.values() for group in run.values() for measure, column in group.items()
+        if any(value is not None for value in column)
+    }  # fmt: skip
+    for measure in measures or ():
+        if measure not in known:
             raise UserError(f"--measures={measure}: no run has any yet; leave it out")
+    if measures is None:
+        shown = [name for name in TITLES if name == "loss" or name.startswith("validation_")]
+        measures = [name for name in shown if name in known]
     draw(curves, arguments.output, measures, arguments.across, arguments.log)
     print(f"written to {arguments.output.absolute()}")
     return 0

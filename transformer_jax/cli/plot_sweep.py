@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(list(argv))
     check_suffix(arguments.output, "--output")
 
-    from transformer_jax.experiments.sweep_rows import is_sweep, tabulated
+    from transformer_jax.reports.sweep_rows import is_sweep, tabulated
 
     if not is_sweep(arguments.workdir):
         raise UserError(f"--workdir={arguments.workdir}: holds no work directories of a sweep")

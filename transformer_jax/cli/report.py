@@ -27,8 +27,8 @@ def main(argv: Sequence[str]) -> int:
     if output.is_dir():
         raise UserError(f"--output={output}: is a directory; name a file")
 
-    from transformer_jax.experiments.report import gather
     from transformer_jax.plots.page import render
+    from transformer_jax.reports.report import gather
 
     page = render(gather([place_of(text) for text in arguments.run], arguments.split))
     with writing(f"--output={output}", output.absolute().parent):

@@ -1,17 +1,19 @@
 """transformer-jax sweep --config=configs/NAME.py --grid FIELD=VALUES ... --workdir=DIR"""
 
+import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.cli.arguments import Parser, load_config, load_variants
 from transformer_jax.config import Experiment
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.grid import draw, grid, read_axis
-from transformer_jax.experiments.points import Point, make_points
 from transformer_jax.plots.picture import check_suffix
 from transformer_jax.plots.sweep import draw_rows
+from transformer_jax.sweeps.grid import draw, grid, read_axis
+from transformer_jax.sweeps.points import Point, make_points
 
 _HELP = """\
 Train every combination of the values of some fields, each in a work directory of its own below
@@ -32,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     parser = _parser()
     arguments, overrides = parser.read(argv)
     directory = Path(arguments.workdir).absolute()
+    if arguments.config is None:
+        return _table_of(directory, arguments, overrides)
     published = load_variants(arguments.config)
     points = _points(arguments, overrides, directory, list(published))
     if arguments.print_commands:
@@ -45,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
         return _tell(points, directory)
 
     from transformer_jax.cli.sweep_progress import progress
-    from transformer_jax.experiments import sweep, table
+    from transformer_jax.sweeps import sweep, table
 
     _create(directory)
     code = 0
@@ -53,11 +57,35 @@ def main(argv: Sequence[str]) -> int:
         with progress(points, directory, arguments.evaluate) as watcher:
             code = sweep.run(points, directory, arguments.jobs, arguments.evaluate, watcher)
     rows = table.tabulate(points, directory, arguments.evaluate, published)
+    _show(rows, directory, arguments.plot if code != sweep.INTERRUPTED else None)
+    return code
+
+
+def _table_of(directory: Path, arguments: argparse.Namespace, overrides: Sequence) -> int:
+    """Table the points that are found in a sweep's directory."""
+    if not arguments.table or overrides or arguments.grid or arguments.variants:
+        raise UserError("--config: missing; only --table, by itself, does without; see --help")
+    if arguments.plot is not None:
+        check_suffix(arguments.plot, "--plot")
+
+    from transformer_jax.reports import sweep_rows
+    from transformer_jax.reports.evaluations import scored_split
+
+    if not sweep_rows.is_sweep(directory):
+        raise UserError(f"--workdir={directory}: holds no work directories of a sweep")
+    found = sweep_rows.points(directory)
+    split = arguments.evaluate or scored_split([point.workdir for point in found])
+    _show(sweep_rows.tabulated(directory, split), directory, arguments.plot)
+    return 0
+
+
+def _show(rows: Sequence[Any], directory: Path, plot: Path | None) -> None:
+    from transformer_jax.sweeps import table
+
     table.write(rows, directory)
     print(table.as_text(rows), end="")
-    if arguments.plot is not None and code != sweep.INTERRUPTED:
-        draw_rows(rows, arguments.plot)
-    return code
+    if plot is not None:
+        draw_rows(rows, plot)
 
 
 def _create(directory: Path) -> None:
@@ -70,7 +98,7 @@ def _create(directory: Path) -> None:
 def _parser() -> Parser:
     parser = Parser(_HELP)
     add = parser.add_argument
-    add("--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT")
+    add("--config", help="configs/NAME.py or configs/NAME.py:VARIANT; --table does without")
     add("--workdir", required=True, help="the sweep's directory; each point has one in it")
     add("--grid", action="append", default=[], metavar="FIELD=VALUES", help="one axis")
     add("--variants", metavar="A,B", help="variants of the config file, or all")
@@ -126,14 +154,15 @@ def _load(config: str, overrides: Sequence[tuple[str, str]]) -> Experiment:
 
 
 def _tell(points: Sequence[Point], directory: Path) -> int:
-    from transformer_jax.experiments import estimate, table
-    from transformer_jax.experiments.sweep import Record
+    from transformer_jax.sweeps import estimate, table
+    from transformer_jax.sweeps.state import state_of
+    from transformer_jax.sweeps.sweep import Record
 
     record = Record(directory)
     width = max(len(point.name) for point in points)
     estimates = estimate.minutes(points, directory)
     for point, minutes in zip(points, estimates, strict=True):
-        state = table.state_of(point, record, None) or "finished"
+        state = state_of(point, record, None) or "finished"
         cost = f"{table.parameters(point):>13,} parameters  about {minutes:7.1f} minutes"
         print(f"{point.name:<{width}}  {cost}  {state}")
     print(f"{len(points)} points, about {sum(estimates):.0f} minutes of training one after another")

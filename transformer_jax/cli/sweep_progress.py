@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from transformer_jax.experiments.points import Point
-from transformer_jax.experiments.sweep import DIVERGED, FINISHED, INTERRUPTED, Record
-from transformer_jax.experiments.table import best_validation
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, INTERRUPTED, Record
+from transformer_jax.sweeps.table import best_validation
 
 _ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be continued"}
 

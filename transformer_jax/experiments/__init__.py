@@ -1,1 +1,1 @@
-"""Whole runs: parts made from a config and put together."""
+"""Single runs: planned without training, prepared from a config, trained, and noted."""

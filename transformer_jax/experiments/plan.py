@@ -20,7 +20,7 @@ from transformer_jax.data.batching import Shape, rows_for
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.chips import GPUS, TPUS, Chip, gpu_memory
+from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip, gpu_memory
 from transformer_jax.models.build import abstract_params, build, build_for, count_params, operations
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.directions import VALIDATION
 from transformer_jax.plots.picture import save
 
-# By the names of the columns that experiments.runs.curves returns.
+# By the names of the columns that reports.runs.curves returns.
 TITLES = {
     "loss": "training loss, nats a token",
     "nll": "training loss without smoothing, nats a token",
@@ -14,9 +15,10 @@ TITLES = {
     "grad_norm": "gradient norm",
     "learning_rate": "learning rate",
     "validation_loss": "validation loss, nats a token",
-    "validation_bleu": "validation BLEU",
+    **{f"validation_{name}": f"validation {metric.title}"
+       for name, metric in VALIDATION.items() if name != "loss"},
     "target_tokens_per_s": "target tokens a second",
-}
+}  # fmt: skip
 ACROSS = {"step": "step", "tokens": "target tokens", "minutes": "minutes of training"}
 # As dark as print allows, then lighter; never the same dashes and shape as the neighbour's.
 _INKS = ("black", "0.45", "0.2", "0.6")

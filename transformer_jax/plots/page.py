@@ -23,7 +23,7 @@ MOST_BYTES = 2_000_000  # of a page
 
 
 def render(report: dict[str, Any]) -> str:
-    """Return the page of a report as `experiments.report.gather` returns it.
+    """Return the page of a report as `reports.report.gather` returns it.
 
     Of a report that is too large for MOST_BYTES, sentences beyond the picked ones are left out, the
     page saying so, and at last attention.

@@ -5,14 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.directions import TRANSLATION, VALIDATION, Metric
 from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 
+TITLES: dict[str, Metric] = {
+    metric.title: metric for metric in (*VALIDATION.values(), *TRANSLATION.values())
+}  # the first that has scores is drawn
 _OURS, _THEIRS, _GRID = "#0b5fa5", "#c8500a", "#d9d9d9"
 
 
 def draw_rows(rows: Sequence[Any], path: Path) -> None:
-    """Draw the rows of `experiments.table`, and write the picture in the format of its ending."""
+    """Draw the rows of `sweeps.table`, and write the picture in the format of its ending."""
     save(_beside(rows) if any(row.published for row in rows) else _against(rows), path)
 
 
@@ -46,10 +50,10 @@ def _beside(rows: Sequence[Any]):
                       label="published", zorder=2)  # fmt: skip
         panel.scatter(ours, heights, s=34, color=_OURS, label="measured", zorder=3)
         panel.axvline(0, color="0.4", linewidth=0.8, zorder=0)
-        relative = metric == "perplexity"
+        less = metric in TITLES and not TITLES[metric].greater_is_better
         panel.set_xlabel(
-            f"{metric}, {'% above' if relative else 'difference from'} {names[0]}"
-            + (" (less is better)" if relative else "")
+            f"{metric}, {'% above' if metric == 'perplexity' else 'difference from'} {names[0]}"
+            + (" (less is better)" if less else "")
         )
         panel.set_title(f"measured: {column}", fontsize="small", loc="left")
         _tidy(panel, "y")
@@ -71,8 +75,9 @@ def _differences(values: Sequence[float], metric: str) -> list[float]:
 def _against(rows: Sequence[Any]):
     """A panel for each swept field: the score of every row against its value."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
-    column = _score_column(rows, "BLEU") or _score_column(rows, "perplexity")
+    column = next((found for title in TITLES if (found := _score_column(rows, title))), None)
     if column is None:
         raise UserError("--plot: no point has a score yet")
     fields = list(rows[0].settings) or ["seed"]
@@ -88,6 +93,8 @@ def _against(rows: Sequence[Any]):
             positive = [number for number in numbers if number]
             if min(positive, default=0) > 0 and max(positive) / min(positive) > 20:
                 panel.set_xscale("log")
+            elif all(number.is_integer() for number in positive):
+                panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # no 2.5 heads
         else:
             names = list(dict.fromkeys(texts))
             places = [names.index(text) for text in texts]

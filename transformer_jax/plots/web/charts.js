@@ -85,7 +85,7 @@ function curveSpec({ series, x, y, xTitle, logX, logY, points, height }) {
     return { type: log ? "log" : "linear", nice: !log && !zero, domain: [zero && !log ? 0 : log ? low / (1 + space) : low - space, high + space] };
   };
   const { shape, ...look } = bySeries("run", numbers);
-  const xChannel = { field: "x", type: "quantitative", scale: scale(logX, "x", true), title: xTitle, axis: { labelExpr: "format(datum.value, '~s')", tickCount: 5, grid: false } };
+  const xChannel = { field: "x", type: "quantitative", scale: scale(logX, "x", true), title: xTitle, axis: { labelExpr: "format(datum.value, '~s')", tickCount: 5, ...(xTitle === "minutes" ? {} : { tickMinStep: 1 }), grid: false } };
   const yChannel = { field: "y", type: "quantitative", scale: scale(logY, "y", false), title: null, axis: { tickCount: 5, format: y } };
   return {
     width: "container", height,
@@ -166,6 +166,8 @@ function phaseSpec(rows) {
         encoding: {
           color: { field: "activity", type: "nominal", sort: order, scale: { domain: order, range: greys }, title: null, legend: { orient: "top" } },
           tooltip: [{ field: "run" }, { field: "activity" }, { field: "seconds", format: ",.1f" }, { field: "share", format: ".1%" }] } },
+      { transform: [{ filter: "datum.place === 0" }], mark: { type: "text", align: "left", dx: 5 },
+        encoding: { x: { field: "total", type: "quantitative" }, text: { field: "all" } } },
     ],
   };
 }
@@ -194,7 +196,7 @@ function attentionSpec({ source, target, weights }, layer, head) {
 }
 
 // A line for each point of a sweep across its fields and its score.
-function parallelSpec(rows, axes, by, width) {
+function parallelSpec(rows, axes, by, greater, width) {
   const lines = [], ticks = [];
   axes.forEach((axis, place) => {
     const known = rows.map((row) => row.values[axis]).filter((v) => v !== null && v !== undefined);
@@ -221,7 +223,7 @@ function parallelSpec(rows, axes, by, width) {
   const y = { field: "height", type: "quantitative", axis: null, scale: { domain: [-0.04, 1.04], nice: false } };
   const picked = { test: "picked === datum.id", value: 1 };
   const strong = [picked, { param: "over", empty: false, value: 1 }];
-  const shade = { field: "score", type: "quantitative", title: by, scale: { reverse: !by.includes("BLEU"), range: dark.matches ? ["#4b6a94", "#ffffff"] : ["#a9c4e6", "#08254d"] }, legend: { orient: "bottom", gradientLength: 160 } };
+  const shade = { field: "score", type: "quantitative", title: by, scale: { reverse: !greater, range: dark.matches ? ["#4b6a94", "#ffffff"] : ["#a9c4e6", "#08254d"] }, legend: { orient: "bottom", gradientLength: 160 } };
   return {
     width: Math.max(width - 60, 130 * axes.length), height: 300,
     params: [{ name: "names", value: axes.map((a) => a.split(".").at(-1)) }, { name: "picked", value: null }],

@@ -50,11 +50,26 @@ function swatch(series) {
 }
 
 function table(head, rows, attributes = {}) {
-  const cells = (row) => row.map((cell) => (cell instanceof Node ? el("td", {}, cell)
-    : typeof cell === "number" ? el("td", { class: "number" }, number(cell)) : text("td", cell ?? "–")));
+  const label = (i) => ({ "data-label": head[i] });
+  const cells = (row) => row.map((cell, i) => (cell instanceof Node ? el("td", label(i), cell)
+    : typeof cell === "number" ? el("td", { class: "number", ...label(i) }, number(cell)) : el("td", label(i), text("span", cell ?? "–"))));
   return el("table", attributes,
     el("thead", {}, el("tr", {}, ...head.map((name, i) => el("th", { scope: "col", ...(typeof rows[0]?.[i] === "number" ? { class: "number" } : {}) }, name)))),
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...cells(row)))));
+}
+
+// Says above what is wider than its place that there is more of it.
+function cued(element) {
+  const cue = el("p", { class: "cue" }, "There is more to the right: scroll sideways.");
+  element.before(cue);
+  const update = () => { cue.hidden = element.scrollWidth <= element.clientWidth + 1; };
+  const watcher = new ResizeObserver(update);
+  new MutationObserver(() => {
+    for (const child of element.children) watcher.observe(child);
+    update();
+  }).observe(element, { childList: true });
+  for (const child of [element, ...element.children]) watcher.observe(child);
+  update();
 }
 
 // --- the abstract --------------------------------------------------------------------------------
@@ -77,17 +92,24 @@ function sentences(run, split) {
   const told = [`A Transformer with ${million(f.parameters)} parameters that translates ${language(f.source_language)} into ${language(f.target_language)}.`];
   if (f.steps) {
     const pairs = f.pairs ? `${f.pairs.toLocaleString("en")} pairs of sentences of ${f.corpus}` : `${f.corpus}`;
-    told.push(`It was trained on ${pairs} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${duration(f.minutes)}.`);
+    const total = spent(run);
+    const time = total ? `${duration(total / 60)}, of which its steps, once compiled, took ${duration(f.minutes)}` : `${duration(f.minutes)} of steps`;
+    told.push(`It was trained on ${pairs} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${time}.`);
   }
-  const best = run.evaluations.find((e) => e.split === split && e.checkpoint === run.checkpoint);
+  const best = run.evaluation;
   if (best) {
-    const score = (name) => `${name} ${number(best.scores[name].value, 3)}${interval(best.scores[name], " (95 % interval ", ")")}`;
-    told.push(`Of the ${best.sentences.toLocaleString("en")} sentences of ${f.splits[split] ?? split} its translations score ${score("BLEU")} and ${score("chrF")}, out of 100.`);
+    const found = Object.entries(best.scores).map(([name, s]) => `${name} ${number(s.value, 3)}${interval(s, " (95 % interval ", ")")}`);
+    told.push(`On the ${best.sentences.toLocaleString("en")} sentences of ${f.splits[split] ?? split} it scores ${found.join(" and ")}.`);
   } else if (Object.keys(f.validation).length) {
-    const { bleu, loss } = f.validation;
-    told.push(`Its best validation so far: ${bleu === undefined ? "" : `BLEU ${number(bleu, 3)}, `}perplexity ${number(Math.exp(loss), 3)}. It has not been scored on ${split}.`);
+    const found = Object.entries(f.validation).map(([name, value]) => `${name} ${number(value, 3)}`);
+    told.push(`Its best validation so far: ${found.join(", ")}. It has not been scored on ${split}.`);
   }
   return told.join(" ");
+}
+
+// The seconds of a run, of starting, compiling, validating and saving too; 0 where not recorded.
+function spent(run) {
+  return Object.values(run.seconds).reduce((a, b) => a + b, 0);
 }
 
 function interval(score, before = "", after = "") {
@@ -113,27 +135,28 @@ function copied(command) {
 
 function card(run, number_, many, split) {
   const f = run.facts;
-  const total = Object.values(run.seconds).reduce((a, b) => a + b, 0);
-  const spent = Object.entries(run.seconds).map(([name, s]) => `${name} ${number(100 * s / total, 3)} %`).join(", ");
+  const total = spent(run);
+  const shares = Object.entries(run.seconds).map(([name, s]) => `${name} ${number(100 * s / total, 3)} %`).join(", ");
   const left = f.steps !== null && f.steps < f.steps_planned ? `, ${f.steps.toLocaleString("en")} of ${f.steps_planned.toLocaleString("en")} steps` : "";
   const facts = [
     ["state", f.state + left], ["model", f.model], ["tokenizer", f.tokenizer], ["seed", String(f.seed)],
-    ["machine", f.machine], ["time", spent || null], ["code", f.commit ? `commit ${f.commit.replace(/-dirty$/, ", and changes that are not in it")}` : null],
+    ["machine", f.machine], ["time", total ? `${duration(total / 60)}: ${shares}` : null], ["code", f.commit ? `commit ${f.commit.replace(/-dirty$/, ", and changes that are not in it")}` : null],
     ["versions", f.versions], ["directory", f.workdir],
     ["not recorded", f.recorded ? null : "machine, code, versions: a run of an earlier version"],
   ].filter(([, value]) => value);
   return el("div", { class: "card" },
-    ...(many ? [el("h3", {}, swatch(number_), " ", el("bdi", {}, run.name))] : []),
+    ...(many ? [el("h3", {}, swatch(number_), " ", el("bdi", {}, run.training))] : []),
     text("p", sentences(run, split)),
-    el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), text("dd", value)])),
-    el("p", {}), el("span", {}, f.recorded ? "The command that repeats it " : "A command that repeats it, from its config.json "), ...copied(f.command));
+    el("details", {}, el("summary", {}, "Model, machine, time, code, and the command that repeats it"),
+      el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), text("dd", value)])),
+      el("p", {}), el("span", {}, f.recorded ? "The command that repeats it " : "A command that repeats it, from its config.json "), ...copied(f.command)));
 }
 
 function abstracts(report) {
   const whole = report.runs.filter((run) => run.whole);
   show("abstract");
-  if (report.sweep) byId("abstract-heading").textContent = "The best point of the sweep";
-  byId("cards").append(...whole.map((run) => card(run, report.runs.indexOf(run), report.runs.length > 1, report.split)));
+  if (report.sweep) byId("abstract-heading").textContent = report.sweep.verdict.best ? "The best point of the sweep" : "The first point of the table";
+  byId("cards").append(...whole.filter((run) => !run.again).map((run) => card(run, report.runs.indexOf(run), report.runs.length > 1, report.split)));
   const known = new Map(whole.flatMap((run) => run.settings.map(([path, , base]) => [path, base])));
   const settings = [...known].map(([path, base]) => [path, ...whole.map((run) => run.settings.find(([p]) => p === path)?.[1] ?? base), base]);
   if (whole.length > 1) {
@@ -150,19 +173,34 @@ function abstracts(report) {
 
 // --- scores --------------------------------------------------------------------------------------
 
+const ABOUT = {
+  BLEU: "BLEU counts the word sequences that a translation shares with its reference; 100 is the reference itself.",
+  chrF: "chrF counts the character sequences that it shares with its reference, up to 100.",
+  TER: "TER counts the edits that make a translation its reference, for each 100 words of it; less is better.",
+};
+
 function scores(report) {
   const whole = report.runs.filter((run) => run.whole);
-  const rows = whole.flatMap((run) => run.evaluations.map((e) => [run, e]));
+  const rows = report.scores;
   const missing = whole.filter((run) => !report.systems.some((s) => report.runs[s.run] === run));
   show("scores");
-  const score = (s) => el("span", {}, el("strong", {}, s.value.toFixed(1)), " ", el("small", { class: "quiet interval" }, interval(s)));
+  const score = (s) => (s ? el("span", {}, el("strong", {}, s.value >= 1 ? s.value.toFixed(1) : number(s.value, 2)), " ", el("small", { class: "quiet interval" }, interval(s))) : null);
+  const names = [...new Set(rows.flatMap((e) => Object.keys(e.scores)))];
+  const search = (e) => Object.entries(e.search).map(([name, value]) => `${name === "beam_size" ? "beam" : name} ${value}`).join(", ");
+  const columns = [
+    ["run", (e) => e.run], ["split", (e) => e.split], ["checkpoint", (e) => e.checkpoint],
+    ...names.map((name) => [name, (e) => score(e.scores[name])]),
+    ["length ratio", (e) => e.length_ratio], ["exact matches", (e) => (e.exact_match === null ? null : `${e.exact_match.toFixed(1)} %`)],
+    ["sentences", (e) => e.sentences], ["search", (e) => search(e) || null],
+  ].filter(([, value]) => rows.some((e) => value(e) !== null));
   if (rows.length) {
-    byId("scores-table").append(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores" },
-      table(["run", "split", "checkpoint", "BLEU", "chrF", "length ratio", "exact matches", "sentences", "beam"],
-        rows.map(([run, e]) => [run.name, e.split, e.checkpoint, score(e.scores.BLEU), score(e.scores.chrF), e.length_ratio,
-          `${e.exact_match.toFixed(1)} %`, e.sentences, e.beam_size]))),
-      el("p", { class: "quiet" }, "BLEU counts the word sequences, chrF the character sequences that a translation shares with its reference; 100 is the reference itself. The smaller figures: where 95 % of bootstrap resamples of the sentences lie. Checkpoint: the best by validation, the last, a step, or average:N, the mean of the last N. Length ratio: words of the translations for each word of the references. Signatures: ",
-        ...[...new Set(rows.flatMap(([, e]) => Object.entries(e.scores).map(([name, s]) => `${name} ${s.signature}`)))].flatMap((s) => [el("code", {}, s), " "])));
+    const signatures = new Set(rows.flatMap((e) => Object.entries(e.scores).map(([name, s]) => `${name} ${s.signature}`)));
+    byId("scores-table").append(
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores" },
+        table(columns.map(([name]) => name), rows.map((e) => columns.map(([, value]) => value(e))), { class: "stack" })),
+      el("details", {}, el("summary", {}, "What these figures are"),
+        el("p", { class: "quiet" }, names.map((name) => (ABOUT[name] ? `${ABOUT[name]} ` : "")).join(""), "The smaller figures: where 95 % of bootstrap resamples of the sentences lie. Checkpoint: the best by validation, the last, a step, or average:N, the mean of the last N. Search: the settings stored with the scores, those that differ between the rows and the beam. Length ratio: words of the translations for each word of the references. Signatures: ",
+          ...[...signatures].flatMap((s) => [el("code", {}, s), " "]))));
   }
   for (const { system, metric, p } of report.tests) {
     const [one, other] = [report.systems[0].name, report.systems[system].name];
@@ -170,8 +208,7 @@ function scores(report) {
     byId("tests").append(text("p", `${metric}: ${one} and ${other} ${verdict} on these sentences (paired bootstrap, p = ${p.toFixed(3)}).`));
   }
   for (const run of missing) {
-    const stored = run.evaluations.some((e) => e.split === report.split && e.checkpoint === run.checkpoint);
-    byId("tests").append(el("p", {}, el("bdi", {}, run.name), stored
+    byId("tests").append(el("p", {}, el("bdi", {}, run.name), run.evaluation
       ? ": its sentences cannot be shown here: scored on other references, by another protocol, or by an older version. To score it again: "
       : `: no translations of ${report.split} with checkpoint ${run.checkpoint}. To make them: `, ...copied(run.evaluate)));
   }
@@ -206,10 +243,10 @@ function where(report) {
 
 // --- curves --------------------------------------------------------------------------------------
 
-const CURVES = [
+const curvesOf = (validations) => [
   ["loss", "train", "Training loss", "with label smoothing, nats a token"],
   ["validation_loss", "validation", "Validation loss", "nats a token"],
-  ["validation_bleu", "validation", "Validation BLEU", "greedy search"],
+  ...Object.entries(validations).map(([name, title]) => [name, "validation", title, name === "validation_bleu" ? "greedy search" : ""]),
   ["learning_rate", "train", "Learning rate", ""],
   ["grad_norm", "train", "Gradient norm", "mean since the row before"],
   ["target_tokens_per_s", "rate", "Target tokens a second", "without validation and saving"],
@@ -217,18 +254,20 @@ const CURVES = [
 
 function curves(report) {
   const { runs } = report;
-  const charts = CURVES.filter(([name, table_]) => runs.some((run) => run.curves[table_][name].some((v) => v !== null)));
+  const trained = runs.filter((run) => !run.again);
+  const charts = curvesOf(report.validations).filter(([name, table_]) => trained.some((run) => run.curves[table_][name].some((v) => v !== null)));
   if (!charts.length) return;
   show("curves");
-  const on = new Set(runs.keys());
-  if (runs.length > 8) for (const i of runs.keys()) if (i > 5) on.delete(i);
-  byId("switches").append(...runs.map((run, i) => {
+  const on = new Set(trained.map((run) => runs.indexOf(run)));
+  if (trained.length > 8) for (const i of on) if (i > 5) on.delete(i);
+  byId("switches").append(...trained.map((run) => {
+    const i = runs.indexOf(run);
     const box = el("input", { type: "checkbox" });
     box.checked = on.has(i);
     box.addEventListener("change", () => { if (box.checked) on.add(i); else on.delete(i); update(); });
-    return el("label", {}, box, swatch(i), el("bdi", {}, run.name));
+    return el("label", {}, box, swatch(i), el("bdi", {}, run.training));
   }));
-  byId("switches").hidden = runs.length < 2;
+  byId("switches").hidden = trained.length < 2;
   const places = charts.map(([name, , title, about]) => {
     const place = el("div", { class: "chart", id: `curve-${name}` });
     byId("curve-charts").append(el("figure", {}, el("figcaption", {}, title, el("small", {}, about ? `, ${about}` : "")), place));
@@ -237,7 +276,7 @@ function curves(report) {
   function update() {
     const [across, logX, logY] = [byId("across").value, byId("log-x").checked, byId("log-y").checked];
     charts.forEach(([name, table_], i) => keep(places[i], () => {
-      const series = [...on].sort((a, b) => a - b).map((n) => ({ number: n, name: runs[n].name, rows: rowsOf(runs[n].curves[table_], across, name, logX, logY) })).filter((s) => s.rows.length);
+      const series = [...on].sort((a, b) => a - b).map((n) => ({ number: n, name: runs[n].training, rows: rowsOf(runs[n].curves[table_], across, name, logX, logY) })).filter((s) => s.rows.length);
       return curveSpec({ series, xTitle: { step: "step", tokens: "target tokens", minutes: "minutes" }[across], y: name === "learning_rate" ? ".1~e" : ",.4~g", logX, logY, points: table_ === "validation", height: 210 });
     }));
   }
@@ -252,11 +291,11 @@ function rowsOf(columns, across, name, logX, logY) {
 }
 
 function phases({ runs }) {
-  const rows = runs.flatMap((run) => Object.entries(run.seconds ?? {}).map(([activity, seconds], place, all) => ({
-    run: run.name, activity, seconds, place, share: seconds / all.reduce((sum, [, s]) => sum + s, 0) })));
+  const rows = runs.flatMap((run) => Object.entries(run.seconds).map(([activity, seconds], place) => ({
+    run: run.training, activity, seconds, place, total: spent(run), all: `${number(spent(run), 3)} s`, share: seconds / spent(run) })));
   if (!rows.length) return;
   const place = el("div", { class: "chart" });
-  byId("phases").append(el("figure", {}, el("figcaption", {}, "Where the time went", el("small", {}, ", starting and compiling in the first step")), place));
+  byId("phases").append(el("figure", {}, el("figcaption", {}, "Where the time went", el("small", {}, ", starting and compiling in the first step; minutes of steps, elsewhere, leave those out")), place));
   keep(place, () => phaseSpec(rows));
 }
 
@@ -265,18 +304,19 @@ function phases({ runs }) {
 function sweepSection({ sweep }) {
   if (!sweep) return;
   show("sweep");
-  const { fields, scores: measured, published, by } = sweep;
+  const { fields, scores: measured, published, by, greater_is_better: greater } = sweep;
   const rows = sweep.rows.map((row, id) => ({ id, ...row, values: { ...row.settings, ...row.measured, ...row.published } }));
   const unfinished = rows.filter((row) => row.state !== "finished").length;
-  byId("sweep-about").append(text("p", `${rows.length} points that differ in ${fields.join(", ")}${unfinished ? `; ${unfinished} not finished` : ""}. Best by ${by}: ${rows[0].name}. Each line below is a point across the fields to its score: the stronger its colour, the better. Point at one, or choose its row, to see it whole.`));
+  byId("sweep-about").append(text("p", `${rows.length} points that differ in ${fields.join(", ")}${unfinished ? `; ${unfinished} not finished` : ""}. ${sweep.verdict.why} Below the table, each line is a point across the fields to its score: the stronger its colour, the better. Point at one, or choose its row, to see it whole.`));
   const differing = fields.filter((f) => (f !== "variant" || fields.length === 1) && new Set(rows.map((row) => row.values[f])).size > 1);
   const lines = byId("sweep-lines");
-  keep(lines, () => parallelSpec(rows, [...differing, by], by, lines.clientWidth));
+  keep(lines, () => parallelSpec(rows, [...differing, by], by, greater, lines.clientWidth));
   const names = fields.includes("variant") ? ["variant"] : fields; // a variant's fields come last
-  const columns = [...names, ...measured, ...published, "state", ...fields.filter((f) => !names.includes(f))];
+  const cost = ["parameters", "minutes", "minutes in all"].filter((name) => measured.includes(name));
+  const columns = [...names, ...measured.filter((name) => name === by), ...measured.filter((name) => name !== by && !cost.includes(name)), ...published, ...cost, "state", ...fields.filter((f) => !names.includes(f))];
   const value = (row, column) => (column === "state" ? row.state : row.values[column]);
   const place = byId("sweep-table");
-  let sorted = [by, by.includes("BLEU") ? -1 : 1]; // column, direction
+  let sorted = [by, greater ? -1 : 1]; // column, direction
   function pick(row, line) {
     for (const other of place.querySelectorAll("tr.chosen")) other.classList.remove("chosen");
     line.classList.add("chosen");
@@ -292,7 +332,7 @@ function sweepSection({ sweep }) {
       return sign * (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y)));
     });
     const head = columns.map((name) => {
-      const button = el("button", { type: "button" }, name);
+      const button = el("button", { type: "button" }, name === "minutes" ? "minutes of steps" : name);
       button.addEventListener("click", () => { sorted = [name, sorted[0] === name ? -sorted[1] : 1]; update(); place.querySelectorAll("th button")[columns.indexOf(name)].focus(); });
       const th = el("th", { scope: "col", ...(typeof value(order[0], name) === "number" ? { class: "number" } : {}) }, button);
       if (name === column) th.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
@@ -334,4 +374,5 @@ curves(report);
 for (const section of document.querySelectorAll("main > section:not([hidden])")) {
   byId("sections").append(el("li", {}, el("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)));
 }
+document.querySelectorAll(".scroll, .chart.wide").forEach(cued);
 document.documentElement.dataset.ready = "yes";

@@ -8,9 +8,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.experiments.points import Point
-from transformer_jax.experiments.sweep import Record
-from transformer_jax.experiments.table import parameters, training_minutes
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.sweep import Record
+from transformer_jax.sweeps.table import parameters, training_minutes
 
 # Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
 # order of magnitude until a point of the sweep is finished and tells.

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,11 @@ from transformer_jax.data.codecs.pair import TokenizerPair, expected_sizes
 from transformer_jax.directions import VALIDATION
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.points import Point, shown
-from transformer_jax.experiments.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
 from transformer_jax.models.build import formula
+from transformer_jax.sweeps.points import Point, shown
+from transformer_jax.sweeps.scores import is_scored, read_scores
+from transformer_jax.sweeps.state import state_of
+from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
@@ -84,8 +85,10 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
         if name in best:
             found[f"validation {metric.title}"] = metric.shown(best[name])
     if split is not None and is_scored(point, split):
-        scores = json.loads(score_file(point, split).read_text(encoding="utf-8"))["scores"]
-        found |= {f"{split} {metric}, beam": score["value"] for metric, score in scores.items()}
+        written = read_scores(point, split)
+        searched = ", beam" if written.get("decoding", True) else ""
+        for title, score in written["scores"].items():
+            found[f"{split} {title}{searched}"] = score["value"]
     return found
 
 
@@ -106,10 +109,11 @@ def best_validation(point: Point) -> dict[str, float]:
     by = point.experiment.checkpoint.best_by
     prefix = "validation_"
     scores = [
-        {key.removeprefix(prefix): value for key, value in row.items() if key.startswith(prefix)}
+        {key.removeprefix(prefix): value for key, value in row.items()
+         if key.startswith(prefix) and value is not None}
         for row in read_rows(point.workdir.metrics)
-    ]
-    known = [row for row in scores if row.get(by) is not None]
+    ]  # fmt: skip
+    known = [row for row in scores if by in row]
     return max(known, key=lambda row: VALIDATION[by].gain(row[by]), default={})
 
 
@@ -120,17 +124,6 @@ def training_minutes(point: Point) -> float:
         seconds += (row["step"] - before) / max(row["steps_per_s"], 1e-4)
         before = row["step"]
     return seconds / 60
-
-
-def state_of(point: Point, record: Record, split: str | None) -> str:
-    """Return "" for a finished point, else how far it is or how it failed."""
-    code = record.code(point)
-    if code == DIVERGED:
-        return "diverged"
-    if not record.due(point, split):
-        return ""
-    step = f"step {point.step()} of {point.experiment.training.steps}"
-    return f"{step}, exit code {code}" if code not in (None, FINISHED) else step
 
 
 # --- three forms ----------------------------------------------------------------------------------

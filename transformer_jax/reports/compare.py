@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sacrebleu.significance import PairedTest
 
@@ -21,6 +21,7 @@ from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
 from transformer_jax.evaluation.run import digest
+from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}  # sacrebleu's names
@@ -34,6 +35,8 @@ class System:
     hypotheses: list[str]
     references: str  # their digest
     evaluation: EvaluationConfig
+    decoding: dict[str, Any] | None = None  # the search settings; None if they were not recorded
+    scores: tuple[str, ...] = ()  # the names of those that eval.py wrote
 
 
 class Result(NamedTuple):
@@ -85,7 +88,23 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
         raise UserError(f"{files[1]}: incomplete or older than this version; run again: {command}")
     evaluation = parse(told["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
     label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
-    return System(label, hypotheses, told["references"], evaluation)
+    scores = tuple(told.get("scores", ()))
+    return System(label, hypotheses, told["references"], evaluation, decoding_of(told), scores)
+
+
+def testable(system: System) -> list[str]:
+    """Return the scores that eval.py wrote and for which there is a paired test.
+
+    Raises:
+      UserError: if there are none.
+    """
+    found = [name for name in system.scores if name in METRICS]
+    if not found:
+        raise UserError(
+            f"{system.name}: has no score that can be tested; give --metric, one of "
+            f"{', '.join(METRICS)}"
+        )
+    return found
 
 
 def check(systems: Sequence[System], references: Sequence[str]) -> None:

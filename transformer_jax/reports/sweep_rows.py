@@ -11,9 +11,13 @@ from transformer_jax.config import Experiment
 from transformer_jax.directions import VALIDATION
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import runs, table
-from transformer_jax.experiments.points import Point, shown, value_at
-from transformer_jax.experiments.runs import Run
+from transformer_jax.reports import runs
+from transformer_jax.reports.runs import Run
+from transformer_jax.reports.verdict import verdict
+from transformer_jax.sweeps import table
+from transformer_jax.sweeps.points import Point, shown, value_at
+from transformer_jax.sweeps.state import unscored
+from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir
 
 _SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
@@ -84,11 +88,11 @@ def rows(
     """
     figures = published(directory)
     differing = _differing([point.experiment for point in found])
-    told = []
+    told, record = [], Record(directory)
     for point in found:
         checkpoint = point.experiment.evaluation.checkpoint
         run = Run(point.name, point.workdir, point.experiment, checkpoint)
-        row = _row(point, run, differing, split)
+        row = _row(point, run, record, differing, split)
         known = figures.get(point.variant, {})
         told.append((run, row | {"published": {f"published {k}": v for k, v in known.items()}}))
     columns = {
@@ -108,16 +112,27 @@ def rows(
         raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")
     sweep = {"directory": str(directory), "fields": columns["settings"],
              "scores": columns["measured"], "published": columns["published"], "by": by,
+             "greater_is_better": best_by.greater_is_better,
+             "verdict": verdict([row for _, row in told], by, best_by),
              "rows": [row for _, row in told]}  # fmt: skip
     return sweep, seen
 
 
-def _row(point: Point, run: Run, differing: Sequence[str], split: str | None) -> dict[str, Any]:
+def _row(
+    point: Point, run: Run, record: Record, differing: Sequence[str], split: str | None
+) -> dict[str, Any]:
     settings = {"variant": point.variant} if point.variant else {}
     settings |= {path: _plain(value_at(point.experiment, path)) for path in differing}
-    measured = {k: _finite(v) for k, v in table.measure(point, split).items()}
+    measured: dict[str, float | None] = {}
+    for column, value in table.measure(point, split).items():
+        measured[column] = _finite(value)
+        if column == "minutes" and (seconds := runs.seconds(run)):
+            measured["minutes in all"] = sum(seconds.values()) / 60
+    state = runs.state(run)
+    if state == "finished":
+        state = unscored(point, record, split) or state
     return {"name": point.name, "settings": settings, "measured": measured,
-            "state": runs.state(run), "command": runs.facts(run)["command"]}  # fmt: skip
+            "state": state, "command": runs.facts(run)["command"]}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

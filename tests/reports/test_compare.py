@@ -10,11 +10,12 @@ import sys
 import pytest
 
 from transformer_jax.cli import compare as command
+from transformer_jax.cli import inspect
 from transformer_jax.config import EvaluationConfig, Experiment
 from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
-from transformer_jax.experiments.compare import differences, paired_tests, read_system
+from transformer_jax.reports.compare import differences, paired_tests, read_system
 from transformer_jax.workdir import WorkDir
 
 WORDS = [
@@ -64,7 +65,9 @@ def run(tmp_path):
     for language in ("en", "de"):
         (data / f"test.{language}").write_text("".join(f"{line}\n" for line in REFERENCES))
 
-    def make(name, hypotheses, references=REFERENCES, checkpoint="best", **evaluation) -> WorkDir:
+    def make(
+        name, hypotheses, references=REFERENCES, checkpoint="best", beam_size=4, **evaluation
+    ) -> WorkDir:
         place = WorkDir(tmp_path / name)
         place.eval.mkdir(parents=True, exist_ok=True)
         experiment = Experiment()
@@ -74,8 +77,18 @@ def run(tmp_path):
         place.config.write_text(to_json(experiment))
         stem = place.eval / f"test.{checkpoint.replace(':', '-')}"
         stem.with_suffix(stem.suffix + ".hyp").write_text("".join(f"{h}\n" for h in hypotheses))
-        told = {"sentences": len(hypotheses), "references": digest(references),
-                "evaluation": dataclasses.asdict(EvaluationConfig(**evaluation))}  # fmt: skip
+        told = {
+            "sentences": len(hypotheses),
+            "references": digest(references),
+            "evaluation": dataclasses.asdict(EvaluationConfig(**evaluation)),
+            "split": "test",
+            "checkpoint": checkpoint,
+            "steps": [1],
+            "scores": {"chrF": {"value": 50.0}, "BLEU": {"value": 40.0}},
+            "details": [],
+            "exact_match": 0.0,
+            "decoding": {"beam_size": beam_size},
+        }
         stem.with_suffix(stem.suffix + ".json").write_text(json.dumps(told))
         return place
 
@@ -168,6 +181,44 @@ def test_two_checkpoints_of_one_run(run, capsys):
     run("one", spoiled(0.2, 2), checkpoint="average:5")
     assert command.main([str(place.path), f"{place.path}@average:5", "--samples=10"]) == 0
     assert f"{place.path}@average:5  paired" in capsys.readouterr().out
+
+
+def test_the_metrics_are_those_that_were_scored(run, capsys):
+    """Of which some have no paired test."""
+    places = [run(name, spoiled(0.3, seed)) for name, seed in (("one", 1), ("two", 2))]
+    argv = [*(str(place.path) for place in places), "--samples=10", "--test=bs", "--json"]
+    for scores, metrics in ((("TER", "accuracy"), {"TER"}), (("accuracy",), None)):
+        for place in places:
+            file = place.eval / "test.best.json"
+            told = json.loads(file.read_text()) | {"scores": {name: {} for name in scores}}
+            file.write_text(json.dumps(told))
+        if metrics is None:
+            with pytest.raises(UserError, match="has no score that can be tested; give --metric"):
+                command.main(argv)
+        else:
+            assert command.main(argv) == 0
+            assert {row["metric"] for row in json.loads(capsys.readouterr().out)} == metrics
+
+
+def test_other_search_settings_are_named(run, capsys):
+    """config.json has the same in all; what the translations were searched with differs."""
+    places = [run(f"beam{n}", spoiled(0.3, 1), beam_size=n) for n in (4, 4, 2)]
+    paths = [str(place.path) for place in places]
+    options = ["--samples=10", "--test=bs", "--metric=TER", "--show=0"]
+    assert command.main([*paths, *options]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "What differs between them: decoding.beam_size 4, 4, 2"
+    assert command.main([*paths, *options, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["differs_in"] for row in rows] == [{"decoding.beam_size": n} for n in "442"]
+    assert command.main([*paths[:2], *options]) == 0
+    assert "What differs" not in capsys.readouterr().out
+    for path in paths[1:]:
+        assert inspect.main([f"--workdir={path}"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("test.best: ") == 2
+    assert told.count("with decoding.") == 1
+    assert "with decoding.beam_size=2, not 4\n" in told
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from written import EXPERIMENT, trained, with_field
 
 from transformer_jax.cli import sweep as command
 from transformer_jax.cli import train
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.door import parse, to_json
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.points import Point
+from transformer_jax.sweeps.points import Point
 
 ROOT = Path(__file__).parents[2]
 CONFIG = f"--config={ROOT}/configs/spelled_numbers.py"
@@ -161,3 +162,20 @@ def test_what_is_told_and_written(place, capsys, monkeypatch):
     assert {path.name for path in place.iterdir()} >= {"table.csv", "table.md", "table.svg"}
     assert command.main([*argv, "--table"]) == 0
     assert capsys.readouterr().out == told.out
+
+
+def test_a_table_needs_no_config(tmp_path, capsys):
+    for d_ff, factor in ((32, 1.5), (64, 1.0)):
+        trained(tmp_path / f"s/model.d_ff={d_ff}", with_field(EXPERIMENT, "model.d_ff", d_ff),
+                factor=factor)  # fmt: skip
+    assert command.main([f"--workdir={tmp_path}/s", "--table"]) == 0
+    told = capsys.readouterr().out
+    assert [line.split()[0] for line in told.splitlines()] == ["model.d_ff", "64", "32"]
+    assert told == (tmp_path / "s/table.txt").read_text()
+    for argv, message in (
+        (["--table", "--grid=seed=1"], "--config: missing; only --table, by itself, does without"),
+        (["--dry-run"], "--config: missing; only --table"),
+        ([f"--workdir={tmp_path}/x", "--table"], "/x: holds no work directories of a sweep"),
+    ):
+        with pytest.raises(UserError, match=message):
+            command.main([f"--workdir={tmp_path}/s", *argv])

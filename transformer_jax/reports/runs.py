@@ -1,7 +1,6 @@
 """What a work directory tells of its run, read while the trainer may be writing there."""
 
-import json
-import re
+import dataclasses
 import shlex
 import time
 from collections.abc import Sequence
@@ -13,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import Experiment
+from transformer_jax.directions import VALIDATION
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
-from transformer_jax.experiments import table
-from transformer_jax.experiments.points import Point, shown
+from transformer_jax.reports.evaluations import evaluations
+from transformer_jax.sweeps import table
+from transformer_jax.sweeps.points import Point, as_text, shown
 from transformer_jax.workdir import WorkDir, read_rows
 
 Rows = list[dict[str, Any]]
@@ -46,6 +47,21 @@ class Run:
         return read_rows(self.workdir.history)
 
     @cached_property
+    def evaluations(self) -> Rows:
+        return evaluations(self.workdir)
+
+    def evaluation(self, split: str) -> dict[str, Any] | None:
+        """Return what eval.py wrote of this checkpoint on a split; None if it has not been run."""
+        wanted = (split, self.checkpoint)
+        scored = (row for row in self.evaluations if (row["split"], row["checkpoint"]) == wanted)
+        return next(scored, None)
+
+    @property
+    def training(self) -> str:
+        """The name of its work directory, whichever the checkpoint."""
+        return self.name.removesuffix(f"@{self.checkpoint}")
+
+    @cached_property
     def point(self) -> Point:
         """The run as a sweep sees it."""
         return Point("", {}, self.experiment, self.workdir, ())
@@ -62,7 +78,7 @@ def read(workdir: WorkDir, checkpoint: str | None = None, name: str | None = Non
         name or workdir.path.name + (f"@{checkpoint}" if checkpoint else ""),
         workdir, experiment, checkpoint or experiment.evaluation.checkpoint,
     )  # fmt: skip
-    if not run.metrics and not evaluations(workdir):
+    if not run.metrics and not run.evaluations:
         raise UserError(
             f"{workdir.path}: holds neither metrics nor scores yet; wait for the first row of "
             "metrics.jsonl, or check the path"
@@ -94,7 +110,10 @@ def facts(run: Run) -> dict[str, Any]:
         "steps_an_epoch": started.get("steps_an_epoch"),
         "minutes": table.training_minutes(run.point),
         "state": state(run),
-        "validation": table.best_validation(run.point),
+        "validation": {
+            VALIDATION[name].title: VALIDATION[name].shown(value)
+            for name, value in table.best_validation(run.point).items() if name in VALIDATION
+        },
         "seed": experiment.seed,
         "machine": _machine(started.get("machine")),
         "versions": ", ".join(f"{k} {v}" for k, v in started.get("versions", {}).items()) or None,
@@ -130,14 +149,21 @@ def command(run: Run) -> str:
     words = ["python", "train.py", "--config=configs/base.py", f"--workdir=runs/{run.name}"]
     changed.pop("data.how_to_get", None)  # told, not used
     for path, (_, value) in changed.items():
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        words.append(f"--config.{path}={text}")
+        words.append(f"--config.{path}={as_text(value)}")
     return shlex.join(words)
 
 
-def settings(run: Run) -> list[list[str]]:
-    """Return [path, value, default] of the fields that differ from the defaults."""
-    changed = differences(Experiment(), run.experiment)
+def settings(run: Run, split: str) -> list[list[str]]:
+    """Return [path, value, default] of the fields that differ from the defaults; those of decoding
+    as they were when `split` was scored, if it was.
+    """
+    experiment, scored = run.experiment, run.evaluation(split)
+    if scored is not None and scored["decoding"] is not None:
+        known = {item.name for item in dataclasses.fields(experiment.decoding)}
+        stored = {name: value for name, value in scored["decoding"].items() if name in known}
+        decoding = dataclasses.replace(experiment.decoding, **stored)
+        experiment = dataclasses.replace(experiment, decoding=decoding)
+    changed = differences(Experiment(), experiment)
     return [[path, shown(value), shown(default)] for path, (default, value) in changed.items()]
 
 
@@ -188,9 +214,12 @@ def curves(run: Run, most: int = 1000) -> dict[str, Any]:
 
     return {
         "train": columns(run.metrics, "loss", "nll", "accuracy", "grad_norm", "learning_rate"),
-        "validation": columns(run.metrics, "validation_loss", "validation_bleu"),
+        "validation": columns(
+            run.metrics, "validation_loss",
+            *(f"validation_{name}" for name in VALIDATION if name != "loss"),
+        ),
         "rate": columns(run.timings, "target_tokens_per_s"),
-    }
+    }  # fmt: skip
 
 
 def seconds(run: Run) -> dict[str, float]:
@@ -206,31 +235,3 @@ def _thinned(rows: Rows, most: int) -> Rows:
 
 def _rounded(values: Sequence[Any]) -> list[float | None]:
     return [None if value is None else float(f"{value:.6g}") for value in values]
-
-
-# --- scores ---------------------------------------------------------------------------------------
-
-
-def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
-    """Return what eval.py wrote of each split and checkpoint, without the sentences.
-
-    Raises:
-      UserError: if a file is damaged.
-    """
-    found = []
-    for path in sorted(workdir.eval.glob("*.json")):
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            lengths = re.search(r"ratio = ([\d.]+)", " ".join(told["details"]))
-            keys = ("split", "checkpoint", "steps", "sentences", "scores", "exact_match")
-            kept = {key: told[key] for key in keys}
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path}: damaged; run eval.py again, or delete it") from None
-        decoding = told.get("decoding", {})
-        found.append(
-            {**kept, "length_ratio": float(lengths[1]) if lengths else None,
-             "beam_size": decoding.get("beam_size"), "decoding": decoding,
-             "evaluation": told.get("evaluation"), "references": told.get("references"),
-             "sentences_file": str(path.with_suffix(".jsonl"))}
-        )  # fmt: skip
-    return found

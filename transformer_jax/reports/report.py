@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import EvaluationConfig
+from transformer_jax.directions import TRANSLATION, VALIDATION
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.evaluation.sentences import picked
-from transformer_jax.experiments import runs, sweep_rows, where
-from transformer_jax.experiments.compare import System, paired_tests
-from transformer_jax.experiments.runs import Run
+from transformer_jax.reports import breakdown, runs, sweep_rows
+from transformer_jax.reports.compare import System, paired_tests
+from transformer_jax.reports.evaluations import decoding_differences, scored_split
+from transformer_jax.reports.runs import Run
+from transformer_jax.sweeps.points import shown
 from transformer_jax.workdir import WorkDir, read_rows
 
 _MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
 _MOST_POINTS = 8000  # of the curves of all runs
-_SHOWN: tuple[str, ...] = ("hypothesis", "BLEU", "chrF", "attention")  # of a sentence's row
+_SHOWN = ("hypothesis", "attention")  # of a sentence's row, beside its scores
 
 
 def gather(
@@ -38,26 +42,28 @@ def gather(
     sweep = None
     if swept:
         points = sweep_rows.points(swept[0].path)
-        split = split or _scored_split([point.workdir for point in points])
+        split = split or scored_split([point.workdir for point in points])
         sweep, all_runs = sweep_rows.rows(points, swept[0].path, split)
         told = all_runs[:1]  # the best one
     else:
         told = all_runs = named([runs.read(*place) for place in places])
-        split = split or _scored_split([run.workdir for run in told])
+        split = split or scored_split([run.workdir for run in told])
     most = max(50, min(1000, _MOST_POINTS // len(all_runs)))
+    first = {run.workdir.path: run for run in reversed(all_runs)}  # of each training
     return {
         "title": f"Sweep {swept[0].path.name}" if swept else _title(all_runs),
         "made": time.strftime("%Y-%m-%d %H:%M %Z"),
         "split": split,
-        "runs": [_run(run, run in told, split, most) for run in all_runs],
+        "runs": [
+            _run(run, run in told, run is not first[run.workdir.path], split, most)
+            for run in all_runs
+        ],
         "sweep": sweep,
+        "validations": {f"validation_{name}": f"Validation {metric.title}"
+                        for name, metric in VALIDATION.items() if name != "loss"},
+        "scores": _scores([run for run in told if run is first[run.workdir.path]]),
         **_systems(told, split),
-    }
-
-
-def _scored_split(workdirs: Sequence[WorkDir]) -> str:
-    scored = [told["split"] for workdir in workdirs for told in runs.evaluations(workdir)]
-    return "test" if "test" in scored or not scored else scored[0]
+    }  # fmt: skip
 
 
 def _title(told: Sequence[Run]) -> str:
@@ -75,18 +81,36 @@ def named(found: list[Run]) -> list[Run]:
     ]  # fmt: skip
 
 
-def _run(run: Run, whole: bool, split: str, most: int) -> dict[str, Any]:
-    """Return what is shown of a run; of a sweep's points, but for the best, the curves alone."""
-    told: dict[str, Any] = {"name": run.name, "curves": runs.curves(run, most), "whole": whole}
+def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str, Any]:
+    """Return what is shown of a run; of a sweep's points, but for the best, curves and times alone.
+
+    `again` says that another checkpoint of the same training is shown before it.
+    """
+    told: dict[str, Any] = {
+        "name": run.name, "training": run.training, "whole": whole, "again": again,
+        "curves": {} if again else runs.curves(run, most),
+        "seconds": {} if again else runs.seconds(run),
+    }  # fmt: skip
     if whole:
         command = f"python eval.py --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
         command += f" --split={split}"
         told |= {
-            "facts": runs.facts(run), "settings": runs.settings(run), "seconds": runs.seconds(run),
-            "evaluations": runs.evaluations(run.workdir), "evaluate": command,
-            "checkpoint": run.checkpoint,
+            "facts": runs.facts(run), "settings": runs.settings(run, split),
+            "evaluation": run.evaluation(split), "evaluations": run.evaluations,
+            "evaluate": command, "checkpoint": run.checkpoint,
         }  # fmt: skip
     return told
+
+
+def _scores(told: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return every evaluation of these trainings, and the search settings in which they differ."""
+    rows = [{"run": run.training, **row} for run in told for row in run.evaluations]
+    differing = decoding_differences([row["decoding"] for row in rows])
+    for number, row in enumerate(rows):
+        row["search"] = {path.partition(".")[2]: of[number] for path, of in differing.items()}
+        if row["decoding"] is not None:
+            row["search"].setdefault("beam_size", shown(row["decoding"]["beam_size"]))
+    return rows
 
 
 # --- translations of one split --------------------------------------------------------------------
@@ -107,11 +131,11 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
     found = [
         _Scored(number, run.name, evaluation, rows)
         for number, run in enumerate(told)
-        for evaluation in runs.evaluations(run.workdir)
-        if (evaluation["split"], evaluation["checkpoint"]) == (split, run.checkpoint)
+        if (evaluation := run.evaluation(split))
         # Those of an older version have none, those of very many sentences neither.
         and (rows := read_rows(Path(evaluation["sentences_file"]), "line"))
         and len(rows) == evaluation["sentences"]
+        and {"chrF", "counts"} <= rows[0].keys()  # translations
     ]
     found = [system for system in found if _alike(system, found[0])]
     if not found:
@@ -121,9 +145,9 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
     return {
         "systems": [{"run": system.number, "name": system.name} for system in found],
         "tests": _tests(found, config),
-        "groups": {"length": where.by_length(systems),
-                   "rarest": where.by_rarest_word(systems),
-                   "words": where.words_found(systems)},
+        "groups": {"length": breakdown.by_length(systems),
+                   "rarest": breakdown.by_rarest_word(systems),
+                   "words": breakdown.words_found(systems)},
         "sentences": [_sentence(rows) for rows in zip(*systems, strict=True)],
         "picked": picked(systems[0]),
     }  # fmt: skip
@@ -143,7 +167,8 @@ def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str,
         for i, system in enumerate(found)
     ]
     references = [row["reference"] for row in found[0].rows]
-    results = paired_tests(systems, references, ("BLEU", "chrF"), ("bs",))
+    names = [name for name in found[0].told["scores"] if name in METRICS]
+    results = paired_tests(systems, references, names, ("bs",))
     return [
         {"system": int(result.system), "metric": result.metric, "p": result.p_values["bs"]}
         for result in results
@@ -155,8 +180,8 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a sentence and what each system made of it."""
     told: list[dict[str, Any]] = []
     for row in rows:
-        missing, extra = where.marks(row["reference"], row["hypothesis"])
-        kept = {key: row[key] for key in _SHOWN if key in row}
+        missing, extra = breakdown.marks(row["reference"], row["hypothesis"])
+        kept = {key: row[key] for key in (*_SHOWN, *TRANSLATION) if key in row}
         told.append({**kept, "missing": missing, "extra": extra})
     first = rows[0]
     return {"line": first["line"], "source": first["source"], "reference": first["reference"],

@@ -14,8 +14,8 @@ import pytest
 
 from transformer_jax.config import Experiment
 from transformer_jax.door import to_json
-from transformer_jax.experiments.points import Point
-from transformer_jax.experiments.sweep import Record, _environment, run
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.sweep import Record, _environment, run
 from transformer_jax.workdir import WorkDir, read_rows
 
 # Stands in for the training program: writes config.json, then does what it is told.
@@ -40,7 +40,8 @@ class Fake(Point):
 
     def evaluate_command(self, split):
         file = self.workdir.eval / f"{split}.best.json"
-        text = f"import pathlib; p = pathlib.Path({str(file)!r}); p.parent.mkdir(); p.touch()"
+        text = f"import pathlib; p = pathlib.Path({str(file)!r}); p.parent.mkdir();"
+        text += """p.write_text('{"scores": {}}')"""
         return [sys.executable, "-c", text]
 
     @property

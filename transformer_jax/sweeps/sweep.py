@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from transformer_jax.disk import write_bytes
-from transformer_jax.experiments.points import Point
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.scores import is_scored
 from transformer_jax.workdir import append_row, read_rows
 
 FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program
@@ -41,9 +42,12 @@ class Record:
         self._path = directory / "sweep.jsonl"
         self._logs = directory / "logs"
 
-    def code(self, point: Point) -> int | None:
-        """Return the exit code of the last program that ran for a point; None before the first."""
-        return self._rows(point)[-1]["code"] if self._rows(point) else None
+    def code(self, point: Point, program: str | None = None) -> int | None:
+        """Return the exit code of the last program that ran for a point, None before the first; of
+        another than the one named, None.
+        """
+        last = (self._rows(point) or [{}])[-1]
+        return last.get("code") if program in (None, last.get("program")) else None
 
     def add(self, point: Point, program: str, code: int, seconds: float) -> None:
         """Note that a program ended."""
@@ -76,18 +80,6 @@ def _noted(point: Point) -> list[int]:
     last = (read_rows(point.workdir.history) or [{}])[-1]
     codes = {"finished": FINISHED, "diverged": DIVERGED}
     return [codes[last["outcome"]]] if last.get("outcome") in codes else []
-
-
-def score_file(point: Point, split: str) -> Path:
-    """Return where the scores of the checkpoint that eval.py takes by default lie."""
-    checkpoint = point.experiment.evaluation.checkpoint.replace(":", "-")
-    return point.workdir.eval / f"{split}.{checkpoint}.json"
-
-
-def is_scored(point: Point, split: str) -> bool:
-    """Say whether the scores are there and no older than the training."""
-    file, metrics = score_file(point, split), point.workdir.metrics
-    return file.exists() and file.stat().st_mtime >= metrics.stat().st_mtime
 
 
 class _Job:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.grid import draw, grid, read_axis
+from transformer_jax.sweeps.grid import draw, grid, read_axis
 
 
 def values(text: str) -> tuple[str, ...]:

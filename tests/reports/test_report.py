@@ -1,8 +1,6 @@
 """What a report holds is what lies in the work directories, and gathering it changes nothing."""
 
 import json
-import math
-import re
 import subprocess
 
 import pytest
@@ -18,9 +16,10 @@ from transformer_jax.config import EvaluationConfig
 from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
-from transformer_jax.experiments import history, runs, sweep_rows, where
-from transformer_jax.experiments.report import gather
 from transformer_jax.plots.page import render, unpack
+from transformer_jax.reports import breakdown, runs, sweep_rows
+from transformer_jax.reports.report import gather
+from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir, append_row, read_rows
 
 REFERENCES = [*PLAIN, *HOSTILE]
@@ -90,7 +89,7 @@ def test_facts_are_those_of_the_last_start(run):
     assert facts["machine"] == "1 cpu; a processor, 2 cores, 8 GiB; Linux"
     assert (facts["steps"], facts["tokens"], facts["state"]) == (200, 22200, "finished")
     assert facts["minutes"] == pytest.approx(200 / 5 / 60)
-    assert facts["validation"]["bleu"] == 22.0
+    assert facts["validation"]["BLEU"] == 22.0
     append_row(run.history, {"step": 200, "event": "start", "time": 1.0, **START, "pairs": 1})
     assert runs.facts(runs.read(run))["pairs"] == 1
 
@@ -152,6 +151,42 @@ def test_another_checkpoint_and_split(run):
     assert len(gather([(run, None)], "validation")["sentences"]) == len(PLAIN)
 
 
+def test_search_settings_are_those_stored_with_the_scores(tmp_path):
+    """config.json is the same in both; what was searched with is not."""
+    places = [trained(tmp_path / name) for name in ("one", "two")]
+    for place, beam_size in zip(places, (4, 2), strict=True):
+        scored(place, PLAIN, PLAIN, ONE[: len(PLAIN)], beam_size=beam_size)
+    report = gather([(place, None) for place in places])
+    first, second = ({path: v for path, v, _ in run["settings"]} for run in report["runs"])
+    assert second.pop("decoding.beam_size") == "2"
+    assert first == second
+    assert [row["search"] for row in report["scores"]] == [{"beam_size": "4"}, {"beam_size": "2"}]
+
+
+def test_checkpoints_of_one_run_have_one_training(run):
+    """Each score stands once, and what they have in common is shown once."""
+    scored(run, PLAIN, PLAIN, PLAIN, checkpoint="average:5")
+    report = gather([(run, None), (run, "average:5"), (run, "best")])
+    rows = [(row["run"], row["split"], row["checkpoint"]) for row in report["scores"]]
+    assert rows == [("one", "test", "average:5"), ("one", "test", "best")]
+    assert [bool(r["curves"] and r["seconds"]) for r in report["runs"]] == [True, False, False]
+    assert [r["again"] for r in report["runs"]] == [False, True, True]
+
+
+def test_scores_of_any_name_have_a_report(run):
+    """Accuracy alone, without BLEU, chrF, counts or an exact match."""
+    file = run.eval / "test.best.json"
+    told = json.loads(file.read_text())
+    told |= {"scores": {"accuracy": {"value": 87.5, "signature": "top 1"}}, "details": []}
+    del told["exact_match"], told["decoding"]
+    file.write_text(json.dumps(told))
+    run.eval.joinpath("test.best.jsonl").unlink()
+    (row,) = gather([(run, None)])["scores"]
+    assert row["scores"] == {"accuracy": {"value": 87.5, "signature": "top 1"}}
+    assert row["length_ratio"] is row["exact_match"] is None
+    assert row["search"] == {}
+
+
 # --- where ----------------------------------------------------------------------------------------
 
 
@@ -163,19 +198,19 @@ def rows_of(hypotheses) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize("by", [where.by_length, where.by_rarest_word])
+@pytest.mark.parametrize("by", [breakdown.by_length, breakdown.by_rarest_word])
 def test_groups_are_scored_as_sacrebleu_scores_them(by):
     systems = [rows_of(ONE), rows_of(OTHER)]
     found = by(systems)
     for number in (0, 1):
         groups = [row for row in found if row["system"] == number]
-        known = [row for row in systems[0] if by is where.by_length or row["seen"]]
+        known = [row for row in systems[0] if by is breakdown.by_length or row["seen"]]
         assert sum(row["count"] for row in groups) == len(known)
     row = next(row for row in found if row["label"] == "6–10" or row["label"] == "2–10")
+    lengths = by is breakdown.by_length
     members = [
         r for r in systems[0]
-        if (6 <= len(r["seen"]) <= 10 if by is where.by_length else min(r["seen"], default=0) >= 2)
-        and (by is where.by_length or min(r["seen"]) <= 10)
+        if (6 <= len(r["seen"]) <= 10 if lengths else 2 <= min(r["seen"], default=0) <= 10)
     ]  # fmt: skip
     expected = sacrebleu.corpus_bleu([r["hypothesis"] for r in members],
                                      [[r["reference"] for r in members]])  # fmt: skip
@@ -186,7 +221,7 @@ def test_groups_are_scored_as_sacrebleu_scores_them(by):
 
 def test_words_found_by_hand():
     row = {"reference": "a b b c", "hypothesis": "b x a, b b", "seen": [0, 3, 3, 5000]}
-    assert [(r["label"], r["count"], r["found"]) for r in where.words_found([[row]])] == [
+    assert [(r["label"], r["count"], r["found"]) for r in breakdown.words_found([[row]])] == [
         ("0", 1, 100.0), ("2–10", 2, 100.0), (">1000", 1, 0.0)
     ]  # fmt: skip
 
@@ -195,7 +230,7 @@ def test_words_found_by_hand():
     st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.sampled_from("abcd"), max_size=12)
 )
 def test_what_is_not_marked_is_in_both(one, other):
-    missing, extra = where.marks(" ".join(one), " ".join(other))
+    missing, extra = breakdown.marks(" ".join(one), " ".join(other))
     kept = [word for i, word in enumerate(one) if i not in missing]
     assert kept == [word for i, word in enumerate(other) if i not in extra]
     if one == other:
@@ -231,6 +266,55 @@ def test_the_points_of_a_sweep_are_found_again(tmp_path):
     rows = sweep_rows.tabulated(tmp_path / "s", "test")
     assert [row.settings for row in rows] == [{"model.d_ff": "64"}, {"model.d_ff": "32"}]
     assert rows[0].measured["validation BLEU"] == [22.0, 22.0]
+
+
+def points_of(place, scores, seeds=(0,)) -> dict:
+    """Return the sweep of points with these validation BLEUs, one more with each seed."""
+    for d_ff, bleu in zip((32, 64, 128), scores, strict=False):
+        for seed in seeds:
+            experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
+            point = trained(place / f"model.d_ff={d_ff},seed={seed}", experiment)
+            point.metrics.write_text("")
+            append_row(point.metrics, {"step": 9, "validation_bleu": bleu + seed / 100})
+    return gather([(WorkDir(place), None)])["sweep"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "seeds", "best", "why"),
+    [
+        ((20.0, 25.0), (0,), "model.d_ff=64,seed=0", "Best by validation BLEU: model.d_ff=64"),
+        ((0.05, 0.08), (0,), None, "no validation BLEU is above 0.08, near zero"),
+        ((25.1, 25.0), (0,), None, "the first two settings differ by 0.1 validation BLEU, and"),
+        ((25.1, 25.0), (1, 2), "model.d_ff=32,seed=2", "Best by"),  # and seeds by 0.01
+        ((25.005, 25.0), (1, 2), None, "another seed alone may change it by 0.01"),
+    ],
+)
+def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_path):
+    verdict = points_of(tmp_path / "s", scores, seeds)["verdict"]
+    assert verdict["best"] == best
+    assert why in verdict["why"]
+
+
+def test_a_point_whose_evaluation_failed_is_not_finished(tmp_path):
+    place = tmp_path / "s"
+    for d_ff in (32, 64):
+        point = trained(place / f"model.d_ff={d_ff}", with_field(EXPERIMENT, "model.d_ff", d_ff))
+    scored(point, PLAIN, PLAIN, PLAIN)
+    for point in sweep_rows.points(place):
+        Record(place).add(point, "train", 0, 1.0)
+        Record(place).add(point, "evaluate", 0 if point.settings["model.d_ff"] == 64 else 1, 1.0)
+    rows = gather([(WorkDir(place), None)])["sweep"]["rows"]
+    states = {row["settings"]["model.d_ff"]: row["state"] for row in rows}
+    assert states == {32: "evaluation failed, exit code 1", 64: "finished"}
+    for split in ("test", None):
+        found = {r.settings["model.d_ff"]: r.states for r in sweep_rows.tabulated(place, split)}
+        assert found == {"32": ["evaluation failed, exit code 1"], "64": []}
+
+
+def test_every_point_tells_its_time(tmp_path):
+    points_of(tmp_path / "s", (20.0, 25.0))
+    report = gather([(WorkDir(tmp_path / "s"), None)])
+    assert [sum(run["seconds"].values()) > 0 for run in report["runs"]] == [True, True]
 
 
 def test_variants_have_their_published_figures(tmp_path):
@@ -282,33 +366,6 @@ def test_what_has_no_report(argv, told, run, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=told):
         command.main(argv)
     assert not list(tmp_path.rglob("*.html"))
-
-
-# --- what a start is noted with -------------------------------------------------------------------
-
-
-def test_versions_commit_and_machine():
-    versions = history.versions()
-    assert {"python", "jax", "transformer-jax"} <= versions.keys()
-    commit = history.commit()
-    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-    if head.returncode == 0:
-        assert commit is not None
-        assert commit.removesuffix("-dirty") == head.stdout.strip()
-    machine = history.machine()
-    assert machine["memory"] > 2**28
-    assert re.match(r"\d+ \w+", machine["devices"])
-    assert math.isfinite(machine["cores"])
-
-
-def test_what_the_disk_does_not_take_stops_no_training(tmp_path, caplog):
-    place = WorkDir(tmp_path / "gone")
-    history.note(place, {"step": 1})
-    assert "history.jsonl: not written (No such file or directory)" in caplog.text
-    place.path.mkdir()
-    place.history.write_text('{"step": 1}\n{"st')  # by a start that was killed
-    history.note(place, {"step": 2})
-    assert [row["step"] for row in read_rows(place.history)] == [1, 2]
 
 
 def test_config_json_of_the_fixture_is_whole(run):

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
+from transformer_jax.door import differences
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.grid import Settings
+from transformer_jax.sweeps.grid import Settings
 from transformer_jax.workdir import WorkDir, read_rows
+
+_NOT_TRAINED = ("decoding.", "evaluation.", "checkpoint.", "mesh.", "profile.", "data.test")
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,32 @@ class Point:
         return [sys.executable, "-m", "transformer_jax.cli.train", *self.arguments]
 
     def evaluate_command(self, split: str) -> list[str]:
-        """Return the command that scores it."""
+        """Return the command that scores it, by its own settings where config.json has others."""
         program = [sys.executable, "-m", "transformer_jax.cli.evaluate"]
-        return [*program, f"--workdir={self.workdir.path}", f"--split={split}"]
+        words = [*program, f"--workdir={self.workdir.path}", f"--split={split}"]
+        changed = {path: new for path, (_, new) in self._changed().items()}
+        if "evaluation.checkpoint" in changed:
+            words.append(f"--checkpoint={changed['evaluation.checkpoint']}")
+        decoding = {path: new for path, new in changed.items() if path.startswith("decoding.")}
+        return words + [f"--config.{path}={as_text(value)}" for path, value in decoding.items()]
+
+    def stored(self) -> Experiment:
+        """Return the experiment of its work directory's config.json; its own if there is none."""
+        return self.workdir.experiment() if self.workdir.config.exists() else self.experiment
+
+    def _changed(self) -> dict[str, tuple[Any, Any]]:
+        return differences(self.stored(), self.experiment)
 
     def step(self) -> int:
         """Return the last step that it is known to have done."""
         return max((row["step"] for row in read_rows(self.workdir.timings)[-1:]), default=0)
 
     def belongs(self) -> bool:
-        """Say whether its work directory holds exactly this experiment."""
-        return self.workdir.config.exists() and self.workdir.experiment() == self.experiment
+        """Say whether its work directory holds this experiment, but for what a finished training
+        need not go on for: config.json of such a one stays as it was.
+        """
+        exists = self.workdir.config.exists()
+        return exists and all(path.startswith(_NOT_TRAINED) for path in self._changed())
 
     def busy(self) -> bool:
         """Say whether a trainer is at work in its directory."""
@@ -108,6 +126,11 @@ def value_at(experiment: Experiment, path: str) -> Any:
 def shown(value: Any) -> str:
     """Return a value as a table shows it."""
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def as_text(value: Any) -> str:
+    """Return a value as a command line has it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def name_of(first: str, settings: dict[str, Any]) -> str:

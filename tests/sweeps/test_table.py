@@ -1,17 +1,21 @@
 """The table of a sweep, from directories as training leaves them."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
 
 import pytest
 
+from transformer_jax.cli.evaluate import adjusted, label
 from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.door import to_json
-from transformer_jax.experiments.points import Point
-from transformer_jax.experiments.sweep import Record
-from transformer_jax.experiments.table import (
+from transformer_jax.models.build import formula
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.scores import score_file
+from transformer_jax.sweeps.sweep import Record
+from transformer_jax.sweeps.table import (
     as_csv,
     as_markdown,
     as_text,
@@ -19,7 +23,6 @@ from transformer_jax.experiments.table import (
     training_minutes,
     write,
 )
-from transformer_jax.models.build import formula
 from transformer_jax.workdir import WorkDir, append_row
 
 
@@ -103,6 +106,36 @@ def test_scores_of_a_split_and_published_figures(point, tmp_path):
     assert [float(row["test BLEU, beam"]) for row in found] == [12.5, 25.0]
     assert [float(row["published BLEU"]) for row in found] == [24.0, 25.8]
     assert "published parameters (M)" not in found[0]
+
+
+def test_scores_by_other_search_settings_are_not_the_points(point, tmp_path):
+    """They stand in no column, the table says why, and the sweep makes them anew."""
+    found = point("a", validations=[(1.0, 10.0)], test_bleu=12.5)
+    file = found.workdir.eval / "test.best.json"
+    for beam_size, due in ((4, []), (2, ["evaluate"])):
+        written = {"scores": {"BLEU": {"value": 12.5}}, "decoding": {"beam_size": beam_size}}
+        file.write_text(json.dumps(written))
+        assert [name for name, _ in Record(tmp_path).due(found, "test")] == due
+    (row,) = tabulate([found], tmp_path, "test")
+    assert "test BLEU, beam" not in row.measured
+    assert row.states == ["test was scored with decoding.beam_size=2 instead of 4"]
+
+
+def test_a_finished_point_is_scored_by_the_settings_of_now(point, tmp_path):
+    """config.json of a finished training stays as it was; eval.py gets the difference, and gives
+    the scores the name under which the table looks for them.
+    """
+    stored = point("a", validations=[(1.0, 10.0)], test_bleu=12.5)
+    decoding = dataclasses.replace(stored.experiment.decoding, beam_size=2)
+    experiment = dataclasses.replace(stored.experiment, decoding=decoding)
+    found = dataclasses.replace(stored, experiment=experiment)
+    ((program, words),) = Record(tmp_path).due(found, "test")
+    assert (program, words[-1]) == ("evaluate", "--config.decoding.beam_size=2")
+    name = label(["a"], "best", stored.experiment, adjusted(stored.experiment, [
+        ("decoding.beam_size", "2")]))  # fmt: skip
+    assert score_file(found, "test") == stored.workdir.eval / f"test.{name}.json"
+    (row,) = tabulate([found], tmp_path, None)
+    assert row.measured["validation BLEU"] == [10.0]
 
 
 def test_three_forms_hold_the_same(point, tmp_path):

@@ -1,0 +1,1 @@
+"""What work directories hold, gathered, compared and told: no model, no drawing."""

@@ -1,0 +1,61 @@
+"""What eval.py wrote of a run: the scores, and the search settings that they are the scores of.
+
+The settings are those stored with an evaluation, never those of config.json, which may have been
+written before or since.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformer_jax.errors import UserError
+from transformer_jax.sweeps.points import shown
+from transformer_jax.sweeps.scores import decoding_of
+from transformer_jax.workdir import WorkDir
+
+
+def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
+    """Return what eval.py wrote of each split and checkpoint, without the sentences.
+
+    Raises:
+      UserError: if a file is damaged.
+    """
+    found = []
+    for path in sorted(workdir.eval.glob("*.json")):
+        try:
+            written = json.loads(path.read_text(encoding="utf-8"))
+            lengths = re.search(r"ratio = ([\d.]+)", " ".join(written["details"]))
+            keys = ("split", "checkpoint", "steps", "sentences", "scores")
+            kept = {key: written[key] for key in keys}
+            decoding = decoding_of(written)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(f"{path}: damaged; run eval.py again, or delete it") from None
+        found.append(
+            {**kept, "exact_match": written.get("exact_match"),
+             "length_ratio": float(lengths[1]) if lengths else None, "decoding": decoding,
+             "evaluation": written.get("evaluation"), "references": written.get("references"),
+             "sentences_file": str(path.with_suffix(".jsonl"))}
+        )  # fmt: skip
+    return found
+
+
+def scored_split(workdirs: Sequence[WorkDir]) -> str:
+    """Return test, if that was scored or nothing was, else a split that was."""
+    scored = [found["split"] for workdir in workdirs for found in evaluations(workdir)]
+    return "test" if "test" in scored or not scored else scored[0]
+
+
+def decoding_differences(
+    settings: Sequence[Mapping[str, Any] | None],
+) -> dict[str, list[str]]:
+    """Return {"decoding.FIELD": its value in each evaluation} of the fields that differ.
+
+    None are the settings of an evaluation that did not record them.
+    """
+    known = [one for one in settings if one is not None]
+    return {
+        f"decoding.{name}": ["not recorded" if s is None else shown(s[name]) for s in settings]
+        for name in (known[0] if known else {})
+        if len({one[name] for one in known}) > 1
+    }

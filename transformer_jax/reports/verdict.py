@@ -1,0 +1,53 @@
+"""Whether the best point of a sweep is better by more than another seed would make it."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from transformer_jax.directions import TRANSLATION, Metric
+
+_PER_CENT = {metric.title for metric in TRANSLATION.values() if metric.greater_is_better}
+_NEAR_ZERO = 1.0  # of a score out of 100: below, hardly a word is right
+_SEEDS = 0.5  # points of a score out of 100 by which runs that differ in the seed alone may differ
+_SEEDS_RATIO = 0.01  # of any other score, likewise
+
+
+def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str, Any]:
+    """Return {"best": the name of the best point, or None, "why": a sentence}.
+
+    `rows` are those of a sweep's table, the best first, and `by` the column that they are ranked
+    by. Points that differ in the seed alone count as one, whose spread is then the measure.
+    """
+    groups: dict[tuple, list[float]] = defaultdict(list)
+    for row in rows:
+        if row["measured"].get(by) is not None:
+            others = {path: value for path, value in row["settings"].items() if path != "seed"}
+            groups[tuple(others.items())].append(row["measured"][by])
+    ranked = sorted(groups.values(), key=lambda scores: -metric.gain(statistics.fmean(scores)))
+    if not ranked:
+        return {"best": None, "why": f"No point has a {by} yet."}
+    first = statistics.fmean(ranked[0])
+    if metric.title in _PER_CENT and first < _NEAR_ZERO:
+        why = f"No best point is named: no {by} is above {max(map(max, ranked)):.2g}, near zero."
+        return {"best": None, "why": why}
+    if len(ranked) > 1:
+        second, noise = statistics.fmean(ranked[1]), _noise(ranked[0], ranked[1], metric)
+        if abs(first - second) <= noise:
+            why = (
+                f"No best point is named: the first two settings differ by "
+                f"{abs(first - second):.2g} {by}, and another seed alone may change it by "
+                f"{noise:.2g}."
+            )
+            return {"best": None, "why": why}
+    return {"best": rows[0]["name"], "why": f"Best by {by}: {rows[0]['name']}."}
+
+
+def _noise(one: Sequence[float], other: Sequence[float], metric: Metric) -> float:
+    """Return the difference of two means that seeds explain: two standard errors, where there are
+    seeds to tell, else a rule of thumb.
+    """
+    if min(len(one), len(other)) > 1:
+        return 2 * math.sqrt(sum(statistics.variance(x) / len(x) for x in (one, other)))
+    return _SEEDS if metric.title in _PER_CENT else _SEEDS_RATIO * abs(statistics.fmean(one))

@@ -1,0 +1,80 @@
+"""The scores of a point: where they lie, and whether they are those that its settings ask for."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.door import differences
+from transformer_jax.sweeps.points import Point, name_of, shown
+
+# Settings under which the translations and their scores are the same.
+_SAME_SCORES = (
+    "data.directory", "data.how_to_get", "decoding.tokens_per_batch", "evaluation.checkpoint",
+)  # fmt: skip
+
+
+def scores_name(checkpoint: str, trained: Experiment, scored: Experiment) -> str:
+    """Return the name that eval.py gives to scores: the checkpoint's, and behind it what changes
+    the scores and was not so in config.json: "best,decoding.alpha=0.6".
+    """
+    changed = {path: new for path, (_, new) in differences(trained, scored).items()}
+    for path in _SAME_SCORES:
+        changed.pop(path, None)
+    return f"{checkpoint},{name_of('', changed)}" if changed else checkpoint
+
+
+def score_file(point: Point, split: str) -> Path:
+    """Return where the scores that `Point.evaluate_command` makes lie."""
+    stored = point.stored()
+    scored = dataclasses.replace(stored, decoding=point.experiment.decoding)
+    name = scores_name(point.experiment.evaluation.checkpoint.replace(":", "-"), stored, scored)
+    return point.workdir.eval / f"{split}.{name}.json"
+
+
+def read_scores(point: Point, split: str) -> dict[str, Any]:
+    """Return what eval.py wrote of a point since it was trained; {} if there is nothing whole."""
+    file, metrics = score_file(point, split), point.workdir.metrics
+    try:
+        if file.stat().st_mtime < metrics.stat().st_mtime:
+            return {}
+        written = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def is_scored(point: Point, split: str) -> bool:
+    """Say whether the scores are there, no older than the training, and made by the point's own
+    decoding settings.
+    """
+    return bool(read_scores(point, split)) and not disagreement(point, split)
+
+
+def disagreement(point: Point, split: str) -> str:
+    """Return how the decoding settings stored with the scores differ from the point's; "" if they
+    do not.
+    """
+    stored = decoding_of(read_scores(point, split))
+    own = decoding_of({"decoding": dataclasses.asdict(point.experiment.decoding)})
+    if stored is None or own is None:
+        return ""
+    found = [
+        f"decoding.{name}={shown(stored[name])} instead of {shown(own[name])}"
+        for name in own
+        if stored[name] != own[name]
+    ]
+    return f"{split} was scored with {', '.join(found)}" if found else ""
+
+
+def decoding_of(written: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the decoding settings that eval.py stored with scores, those that its version did not
+    have at their defaults; None if it stored none.
+    """
+    if not written.get("decoding"):
+        return None
+    settings = {**dataclasses.asdict(DecodingConfig()), **written["decoding"]}
+    del settings["tokens_per_batch"]  # under which the translations are the same
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}

@@ -1,0 +1,33 @@
+"""How far a point is, and what is wrong with it."""
+
+from typing import get_args
+
+from transformer_jax.data.sources import Split
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.scores import disagreement, is_scored
+from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, Record
+
+
+def state_of(point: Point, record: Record, split: str | None) -> str:
+    """Return "" for a finished point, else how far it is or how it failed."""
+    code = record.code(point)
+    if code == DIVERGED:
+        return "diverged"
+    due = [name for name, _ in record.due(point, split)]
+    if "train" not in due:
+        return unscored(point, record, split) or ("not scored" if due else "")
+    step = f"step {point.step()} of {point.experiment.training.steps}"
+    return f"{step}, exit code {code}" if code not in (None, FINISHED) else step
+
+
+def unscored(point: Point, record: Record, split: str | None) -> str:
+    """Return why a point has no scores of `split` though somebody asked for them, by whatever
+    split if it is None; "" if it has, or if nobody did.
+    """
+    splits = get_args(Split) if split is None else (split,)
+    if any(is_scored(point, name) for name in splits):
+        return ""
+    code = record.code(point, "evaluate")
+    if code not in (None, FINISHED):
+        return f"evaluation failed, exit code {code}"
+    return next(filter(None, (disagreement(point, name) for name in splits)), "")
