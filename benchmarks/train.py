@@ -40,12 +40,13 @@ from transformer_jax.config import (
 )
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Batch
-from transformer_jax.data.batching import BatchSource, BucketPlan
+from transformer_jax.data.batching import BatchSource, BucketPlan, Shape
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.data.tokenizer import train_pair
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build, operations
+from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh, place_batch
+from transformer_jax.training.cost import step_cost
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import init_state
@@ -209,11 +210,11 @@ def marian(config: ModelConfig, compiled: bool) -> Engine:
 
 
 def products(config: ModelConfig, batches: list[Batch]) -> int:
-    """Return the operations of matrix products, forward and backward, on all positions."""
-    return sum(
-        operations(config, VOCABULARY, len(b.src_ids), b.src_ids.shape[1], b.tgt_in.shape[1])
-        for b in batches
-    )
+    """Return the operations of matrix products of a step on each batch, padding included."""
+    shapes = [Shape(*b.src_ids.shape, b.tgt_in.shape[1]) for b in batches]
+    sizes = VOCABULARY, VOCABULARY
+    costs = [step_cost(Experiment(model=config), sizes, shape) for shape in shapes]
+    return sum(cost.operations.products for cost in costs)
 
 
 OURS = "transformer_jax"

@@ -5,6 +5,7 @@ import io
 import json
 import math
 
+import by_formula
 import pytest
 
 from transformer_jax.config import Experiment, ModelConfig
@@ -19,7 +20,6 @@ from transformer_jax.experiments.table import (
     training_minutes,
     write,
 )
-from transformer_jax.models.build import formula
 from transformer_jax.workdir import WorkDir, append_row
 
 
@@ -71,7 +71,7 @@ def test_rows_are_sorted_by_the_best_validation(point, tmp_path):
     assert float(found[1]["validation perplexity"]) == pytest.approx(math.exp(1.5))  # its own
     assert found[2]["validation BLEU"] == ""
     assert float(found[1]["minutes"]) == pytest.approx(1.0)
-    assert int(found[0]["parameters"]) == formula(ModelConfig(d_ff=32), 32000, 32000)
+    assert int(found[0]["parameters"]) == by_formula.parameters(ModelConfig(d_ff=32), 32000, 32000)
 
 
 def test_seeds_become_mean_and_spread(point, tmp_path):

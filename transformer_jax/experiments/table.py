@@ -15,7 +15,7 @@ from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.points import Point, shown
 from transformer_jax.experiments.sweep import DIVERGED, FINISHED, Record, is_scored, score_file
-from transformer_jax.models.build import formula
+from transformer_jax.training import cost
 from transformer_jax.workdir import read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
@@ -92,14 +92,17 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
 
 
 def parameters(point: Point) -> int:
-    """Return the number of parameters; before the tokenizer exists, with the vocabulary asked."""
-    experiment = point.experiment
-    sizes = (experiment.tokenizer.vocab_size,) * 2
-    joint = experiment.tokenizer.joint
+    """Return the number of parameters."""
+    return cost.parameters(point.experiment.model, sizes(point))
+
+
+def sizes(point: Point) -> cost.Sizes:
+    """Return those of the vocabularies: what was asked for, until the tokenizer exists."""
+    tokenizer = point.experiment.tokenizer
     with contextlib.suppress(UserError):  # there is none yet
-        tokenizers = TokenizerPair.load(point.workdir.path, joint)
-        sizes = tokenizers.src.size, tokenizers.tgt.size
-    return formula(experiment.model, *sizes)
+        tokenizers = TokenizerPair.load(point.workdir.path, tokenizer.joint)
+        return tokenizers.src.size, tokenizers.tgt.size
+    return tokenizer.vocab_size, tokenizer.vocab_size
 
 
 def best_validation(point: Point) -> dict[str, float]:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch
@@ -21,7 +22,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments import history, process
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
-from transformer_jax.models.build import build, count_params
+from transformer_jax.models.build import build
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import check_same, together
@@ -123,7 +124,7 @@ def _train(
 def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedule: Any) -> Outcome:
     """Train from the start on, and tell of it."""
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
-    history.note(workdir, history.started(done, prepared, count_params(start.state.params)))
+    history.note(workdir, history.started(done, prepared, counting.parameters(start.state.params)))
     shapes = shapes_from(plan, done, config.steps)
     run.times = Times()
     with (
@@ -188,7 +189,7 @@ def _parameters(params) -> list[str]:
         groups["/".join(names[: 2 if len(names) > 2 else 1])] += leaf.size
     width = max(map(len, groups))
     lines = [f"  {name:<{width}} {count:>12,}" for name, count in groups.items()]
-    return ["parameters:", *lines, f"  {'all':<{width}} {count_params(params):>12,}"]
+    return ["parameters:", *lines, f"  {'all':<{width}} {counting.parameters(params):>12,}"]
 
 
 def _devices(mesh) -> str:
