@@ -105,7 +105,7 @@ _PRODUCTS = {"dot_general": _dot_general, "conv_general_dilated": _convolution}
 _TIMES: dict[str, Callable[[dict[str, Any]], int]] = {
     "scan": lambda params: params["length"],
     "shard_map": lambda params: math.prod(
-        params["mesh"].shape[axis] for axis in params["manual_axes"]
+        params["mesh"].shape[axis] for axis in params["newly_manual_axes"]
     ),
 }
 _ONCE = {

@@ -113,11 +113,7 @@ class WorkDir:
             return []
         changed = differences(self.experiment(), experiment)
         lines = {path: f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items()}
-        refused = [
-            lines[path]
-            for path, values in changed.items()
-            if not all(allows(MAY_CHANGE.get(path, ()), value) for value in values)
-        ]
+        refused = [lines[path] for path, both in changed.items() if not may_change(path, *both)]
         if refused:
             raise UserError(
                 f"{self.path}: holds another experiment; use another --workdir, or undo: "
@@ -146,6 +142,11 @@ class WorkDir:
             with writing(str(self.config), self.path):
                 write_text(self.config, to_json(experiment))
             yield
+
+
+def may_change(path: str, old: Any, new: Any) -> bool:
+    """Say whether a continued run may have another value of a field."""
+    return all(allows(MAY_CHANGE.get(path, ()), value) for value in (old, new))
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:

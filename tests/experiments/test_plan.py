@@ -13,15 +13,15 @@ from transformer_jax.config import (
     Experiment,
     ModelConfig,
     OptimizerConfig,
+    TokenizerConfig,
     TrainingConfig,
 )
 from transformer_jax.data.batching import Shape
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.plan import Compiled, compile_for_tpu, longest_shape, report
+from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
 from transformer_jax.training.cost import step_cost
 
 BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
-PAPER = Experiment(model=BIG, data=DataConfig(tokens_per_batch=25_000))
 SHAPE = Shape(4, 6, 8)
 FORMS = {
     "plain": {},
@@ -31,10 +31,10 @@ FORMS = {
 }
 
 
-def cost_of(changes, vocabulary=VOCAB, shape=SHAPE, training=TrainingConfig(), **groups):
+def cost_of(changes, shape=SHAPE, **groups):
     config = dataclasses.replace(MODEL, **{"num_encoder_layers": 2, **changes})
-    experiment = Experiment(model=config, training=training, **groups)
-    return experiment, step_cost(experiment, (vocabulary, vocabulary), shape)
+    experiment = Experiment(model=config, tokenizer=TokenizerConfig(vocab_size=VOCAB), **groups)
+    return experiment, step_cost(experiment, (VOCAB, VOCAB), shape)
 
 
 def wrong(formula) -> list[str]:

@@ -1,14 +1,16 @@
 """The table of a sweep, from directories as training leaves them."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
 
 import by_formula
 import pytest
+from tiny import MODEL
 
-from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.config import Experiment
 from transformer_jax.door import to_json
 from transformer_jax.experiments.points import Point
 from transformer_jax.experiments.sweep import Record
@@ -28,7 +30,7 @@ def point(tmp_path):
     """Make a point as training would leave it: validations are (loss, BLEU) every 10 steps."""
 
     def make(variant="", code=0, validations=(), seconds=60.0, test_bleu=None, **settings) -> Point:
-        model = ModelConfig(d_ff=settings.get("model.d_ff", 2048))
+        model = dataclasses.replace(MODEL, d_ff=settings.get("model.d_ff", 24))
         experiment = Experiment(seed=settings.get("seed", 0), model=model)
         name = ",".join([variant, *(f"{k}={v}" for k, v in settings.items())])
         workdir = WorkDir(tmp_path / name)
@@ -71,7 +73,9 @@ def test_rows_are_sorted_by_the_best_validation(point, tmp_path):
     assert float(found[1]["validation perplexity"]) == pytest.approx(math.exp(1.5))  # its own
     assert found[2]["validation BLEU"] == ""
     assert float(found[1]["minutes"]) == pytest.approx(1.0)
-    assert int(found[0]["parameters"]) == by_formula.parameters(ModelConfig(d_ff=32), 32000, 32000)
+    assert int(found[0]["parameters"]) == by_formula.parameters(
+        dataclasses.replace(MODEL, d_ff=32), 32000, 32000
+    )
 
 
 def test_seeds_become_mean_and_spread(point, tmp_path):
