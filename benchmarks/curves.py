@@ -30,6 +30,7 @@ from transformer_jax.config import (
 from transformer_jax.data import sources
 from transformer_jax.data.batching import PLANS, BatchSource
 from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import TokenStore, open_store, select
 from transformer_jax.models.build import build
 from transformer_jax.plots.picture import check_suffix, save
@@ -57,10 +58,10 @@ CURVES: dict[str, dict[str, Any]] = {
 }
 
 
-def plain(hidden, table, targets, segments, epsilon: float, smoothing: str):
+def plain(hidden, head, targets, weight, epsilon: float, smoothing: str, r_drop: float = 0.0):
     """Return the loss of logits that exist all at once, differentiated by jax."""
-    logits = hidden.astype(table.dtype) @ table.T
-    return loss_sums(logits, targets, segments, epsilon, smoothing)
+    logits = hidden.astype(head.table.dtype) @ head.table.T
+    return loss_sums(logits, targets, weight, epsilon, smoothing)
 
 
 def losses(
@@ -69,7 +70,8 @@ def losses(
 ) -> list[float]:  # fmt: skip
     """Train, and return the loss of every step."""
     data = DataConfig(directory=directory, batching=batching, **DATA)  # type: ignore[arg-type]
-    source = BatchSource(store, PLANS[batching](store, select(store, data).pairs, data, seed))
+    plan = PLANS[batching](store, select(store, data).pairs, data, seed)
+    source = BatchSource(store, plan, Translate())
     config = ModelConfig(**MODEL, compute_dtype=compute_dtype)  # type: ignore[arg-type]
     model = build(config, VOCABULARY, VOCABULARY)
     tx = make_optimizer(OPTIMIZER, make_schedule(OPTIMIZER, config.d_model, steps))

@@ -271,13 +271,17 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     if kind == "matmul":
         work, operations = matmul(task)
     elif kind == "train":
-        from transformer_jax.models.build import operations as count
+        from transformer_jax.config import Experiment
+        from transformer_jax.data.batching import Shape
+        from transformer_jax.training.cost import step_cost
 
         ours, _, variant = engine.partition("-")
         work = train_ours(task, variant) if ours == "ours" else train_torch(task, bool(variant))
         tokens = task.rows * task.length
-        shape = (task.rows, task.length, task.length)
-        operations = count(model_config(task, "dense"), task.vocab, *shape)
+        shape = Shape(task.rows, task.length, task.length)
+        experiment = Experiment(model=model_config(task, "dense"))  # a kernel's are not counted
+        cost = step_cost(experiment, (task.vocab, task.vocab), shape)
+        operations = cost.operations.products
     else:
         who, _, search = engine.partition("-")
         decode = decode_ours if who == "ours" else decode_transformers

@@ -44,9 +44,11 @@ from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build, operations
+from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh, place_batch
+from transformer_jax.training.cost import step_cost
 from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.programs import shape_of
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import init_state
 from transformer_jax.training.step import jit_train_step, make_train_step
@@ -70,7 +72,7 @@ def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[lis
     with tempfile.TemporaryDirectory() as cache:
         store = open_store(corpus, tokenizers, Path(cache))
     plan = BucketPlan(store, select(store, data).pairs, data, seed=0)
-    source = BatchSource(store, plan, TRANSLATE)
+    source = BatchSource(store, plan, Translate())
     start = time.perf_counter()
     tokens = sum(target_tokens(source[i]) for i in range(len(plan)))
     return [source[i] for i in range(count)], tokens / (time.perf_counter() - start)
@@ -99,11 +101,10 @@ def ours(config: ModelConfig) -> Engine:
 def trimmed(batch: Batch) -> Batch:
     """Return the batch without rows and columns of padding alone."""
     rows = batch.src.seg.any(1)
-    src = batch.src.seg.any(0).sum()
-    tgt = batch.tgt.seg.any(0).sum()
-    longest = {"src": src, "tgt": tgt}
-    sides = [name.split("_")[0] for name in Batch._fields]
-    return Batch(*(x[rows, : longest[side]] for side, x in zip(sides, batch, strict=True)))
+    cut = {side: (rows, slice(getattr(batch, side).seg.any(0).sum())) for side in ("src", "tgt")}
+    src = jax.tree.map(lambda x: x[cut["src"]], batch.src)
+    tgt, targets = jax.tree.map(lambda x: x[cut["tgt"]], (batch.tgt, batch.targets))
+    return Batch(src, tgt, targets)
 
 
 def torch_engine(
@@ -119,17 +120,17 @@ def torch_engine(
     def loss_of(tensors: Batch) -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=config.compute_dtype == "bfloat16"):
             logits = forward(network, tensors)
+        labels = tensors.targets["tokens"].labels
         return torch.nn.functional.cross_entropy(
-            logits.float().flatten(0, 1), tensors.targets["tokens"].labels.flatten(), ignore_index=0,
-            label_smoothing=0.1,
-        )  # fmt: skip
+            logits.float().flatten(0, 1), labels.flatten(), ignore_index=0, label_smoothing=0.1
+        )
 
     if compiled:
         loss_of = torch.compile(loss_of, dynamic=True)
 
     def run(batches: list[Batch]) -> None:
         for batch in batches:
-            loss = loss_of(Batch(*(torch.from_numpy(x).long() for x in trimmed(batch))))
+            loss = loss_of(jax.tree.map(lambda x: torch.from_numpy(x).long(), trimmed(batch)))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -209,13 +210,10 @@ def marian(config: ModelConfig, compiled: bool) -> Engine:
 
 
 def products(config: ModelConfig, batches: list[Batch]) -> int:
-    """Return the operations of matrix products, forward and backward, on all positions."""
-    return sum(
-        operations(
-            config, VOCABULARY, len(b.src.inputs), b.src.inputs.shape[1], b.tgt.inputs.shape[1]
-        )
-        for b in batches
-    )
+    """Return the operations of matrix products of a step on each batch, padding included."""
+    sizes = VOCABULARY, VOCABULARY
+    costs = [step_cost(Experiment(model=config), sizes, shape_of(batch)) for batch in batches]
+    return sum(cost.operations.products for cost in costs)
 
 
 OURS = "transformer_jax"

@@ -11,6 +11,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -20,7 +21,7 @@ from transformer_jax.decoding.translate import Translator
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
-from transformer_jax.models.build import abstract_params, build_for, count_params
+from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import make_mesh, replicated
 from transformer_jax.workdir import WorkDir
@@ -48,7 +49,7 @@ class TrainedModel:
     def __repr__(self) -> str:
         data, steps = self.experiment.data, ", ".join(map(str, self.steps))
         steps = f"step {steps}" if len(self.steps) == 1 else f"mean of steps {steps}"
-        size = f"{count_params(self.params):,} parameters"
+        size = f"{counting.parameters(self.params):,} parameters"
         pair = f"{data.source_language}-{data.target_language}"
         return f"<TrainedModel {pair} from {self.path}, {steps}, {size}>"
 

@@ -13,24 +13,57 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.allowed import ANY, Allowed, allows
 from transformer_jax.config import Experiment
 from transformer_jax.disk import DiskError, append_text, write_text, writing
 from transformer_jax.door import differences, from_json, to_json
 from transformer_jax.errors import UserError
 
-# Fields that a continued run may change: they alter what is watched, not what is learned so far...
-_MAY_CHANGE = (
-    "training.steps", "training.max_minutes", "training.early_stopping", "training.log_every",
-    "training.max_bad_steps", "training.loss_spike",
-    "checkpoint.", "evaluation.", "decoding.", "mesh.", "profile.",
-    "model.layer_loop", "model.remat", "model.attention",  # the same mathematics
-    "data.directory", "data.how_to_get", "data.test",
-)  # fmt: skip
-# ... and of those the ones that may not: the best checkpoint is known by scores of one kind.
-_MUST_STAY = (
-    "checkpoint.best_by", "evaluation.bleu_sentences", "evaluation.bleu_tokenize",
-    "evaluation.lowercase",
-)  # fmt: skip
+# What a continued run may change, and among which values: it alters what is watched, where and how
+# fast it runs, and not what is learned. All other fields must stay; so must those that say by what
+# scores the best checkpoint is known.
+MAY_CHANGE: Allowed = {
+    "training.steps": ANY,
+    "training.max_minutes": ANY,
+    "training.early_stopping": ANY,
+    "training.log_every": ANY,
+    "training.max_bad_steps": ANY,
+    "training.loss_spike": ANY,
+    "checkpoint.every_steps": ANY,
+    "checkpoint.keep_last": ANY,
+    "checkpoint.on_failed_save": ("continue", "stop"),
+    "evaluation.every_steps": ANY,
+    "evaluation.checkpoint": ANY,
+    "decoding.search": ("beam", "sample"),
+    "decoding.beam_size": ANY,
+    "decoding.length_penalty": ("gnmt", "power"),
+    "decoding.alpha": ANY,
+    "decoding.coverage_penalty": ANY,
+    "decoding.stop": ("optimal", "width"),
+    "decoding.max_length_ratio": ANY,
+    "decoding.max_extra_length": ANY,
+    "decoding.min_length_ratio": ANY,
+    "decoding.no_repeat_ngram": ANY,
+    "decoding.forbidden": ANY,
+    "decoding.num_samples": ANY,
+    "decoding.temperature": ANY,
+    "decoding.top_k": ANY,
+    "decoding.top_p": ANY,
+    "decoding.seed": ANY,
+    "decoding.rerank": ("none", "chrf", "bleu"),
+    "decoding.ensemble": ("probabilities", "log_probabilities"),
+    "decoding.tokens_per_batch": ANY,
+    "mesh.data": ANY,
+    "mesh.fsdp": ANY,
+    "mesh.tensor": ANY,
+    "profile.steps": ANY,
+    "model.layer_loop": ("unrolled", "scan"),  # the same mathematics, as in the next two
+    "model.remat": ("none", "dots", "full"),
+    "model.attention": ("dense", "fused"),
+    "data.directory": ANY,  # the tokens themselves are compared
+    "data.how_to_get": ANY,
+    "data.test": ANY,
+}
 
 
 class WorkDirGone(UserError):
@@ -100,7 +133,7 @@ class WorkDir:
             return []
         changed = differences(self.experiment(), experiment)
         lines = {path: f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items()}
-        refused = [line for path, line in lines.items() if not _may_change(path)]
+        refused = [lines[path] for path, both in changed.items() if not may_change(path, *both)]
         if refused:
             raise UserError(
                 f"{self.path}: holds another experiment; use another --workdir, or undo: "
@@ -171,9 +204,9 @@ class WorkDir:
             )
 
 
-def _may_change(path: str) -> bool:
-    groups = tuple(field for field in _MAY_CHANGE if field[-1] == ".")
-    return path not in _MUST_STAY and (path in _MAY_CHANGE or path.startswith(groups))
+def may_change(path: str, old: Any, new: Any) -> bool:
+    """Say whether a continued run may have another value of a field."""
+    return all(allows(MAY_CHANGE.get(path, ()), value) for value in (old, new))
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
+from operator import attrgetter
 
 import jax
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from tiny import alone, random_store
+from tiny import SINGLE, alone, random_store
 
 from transformer_jax.config import (
     DataConfig,
@@ -15,10 +16,12 @@ from transformer_jax.config import (
     MeshConfig,
     ModelConfig,
     OptimizerConfig,
+    TokenizerConfig,
     TrainingConfig,
 )
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build
+from transformer_jax.sharding import rules
 from transformer_jax.sharding.mesh import (
     check_mesh,
     make_mesh,
@@ -229,6 +232,60 @@ def test_a_vocabulary_that_a_mesh_does_not_divide():
     """The tokenizer may find fewer pieces than asked for; the parameters themselves are checked."""
     with pytest.raises(UserError, match=r"tokenizer\.vocab_size: 33 .* 2 devices of .*tensor"):
         param_shardings(abstract_params(build(MODEL, 33, 33)), mesh_of(2, 2, 2))
+
+
+def wrong_axes() -> list[str]:
+    """Return logical axes of parameters that the mesh divides unchecked, in any form of the model.
+
+    Those without a rule, those that a rule divides and no field sizes, and those whose size is not
+    that of their field.
+    """
+    wrong = set()
+    for config in SINGLE.values():
+        pieces, data = TokenizerConfig(vocab_size=VOCAB), DataConfig(max_length=8)
+        experiment = Experiment(model=config, tokenizer=pieces, data=data)
+        sizes = {axis: attrgetter(path)(experiment) for axis, path in rules.SIZES.items()}
+        boxes = jax.tree.leaves(
+            abstract_params(build(config, VOCAB, VOCAB)), is_leaf=lambda x: hasattr(x, "names")
+        )
+        for name, size in {
+            pair for b in boxes for pair in zip(b.names, b.value.shape, strict=True)
+        }:
+            if not rules.is_known(name) or sizes.get(name, size) != size:
+                wrong.add(name)
+    return sorted(wrong)
+
+
+def test_every_axis_of_parameters_is_checked():
+    assert wrong_axes() == []
+
+
+@pytest.mark.parametrize(
+    ("axis", "table"),
+    [
+        ("mlp", {"RULES": [rule for rule in rules.RULES if rule[0] != "mlp"]}),
+        ("heads", {"SIZES": {"vocab": "tokenizer.vocab_size", "embed": "model.d_model",
+                             "mlp": "model.d_ff"}}),
+        ("mlp", {"SIZES": rules.SIZES | {"mlp": "model.num_heads"}}),
+    ],
+    ids=["no rule", "no field", "another field"],
+)  # fmt: skip
+def test_an_axis_that_nobody_checks_is_noticed(axis, table, monkeypatch):
+    """By the test above and, where nothing is known of it, by whoever lays parameters out."""
+    for name, value in table.items():
+        monkeypatch.setattr(rules, name, value)
+    assert wrong_axes() == [axis]
+    if not rules.is_known(axis):
+        with pytest.raises(AssertionError, match=axis):
+            param_shardings(abstract_params(parts()[0]), mesh_of(2, 2, 2))
+
+
+def test_a_size_that_is_none_is_anothers():
+    """As the number of heads of keys is that of queries unless it is said."""
+    experiment = Experiment(model=MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(rules.SIZES, "kv_heads", "model.v_head_dim")
+        check_mesh(mesh_of(1, 1, 8), experiment)
 
 
 @pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (2, 2, 1), (16, -1, 1)], ids=str)

@@ -6,12 +6,13 @@ import io
 import json
 import math
 
+import by_formula
 import pytest
+from tiny import MODEL
 
 from transformer_jax.cli.evaluate import adjusted, label
-from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.config import Experiment
 from transformer_jax.door import to_json
-from transformer_jax.models.build import formula
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.scores import score_file
 from transformer_jax.sweeps.sweep import Record
@@ -31,7 +32,7 @@ def point(tmp_path):
     """Make a point as training would leave it: validations are (loss, BLEU) every 10 steps."""
 
     def make(variant="", code=0, validations=(), seconds=60.0, test_bleu=None, **settings) -> Point:
-        model = ModelConfig(d_ff=settings.get("model.d_ff", 2048))
+        model = dataclasses.replace(MODEL, d_ff=settings.get("model.d_ff", 24))
         experiment = Experiment(seed=settings.get("seed", 0), model=model)
         name = ",".join([variant, *(f"{k}={v}" for k, v in settings.items())])
         workdir = WorkDir(tmp_path / name)
@@ -74,7 +75,9 @@ def test_rows_are_sorted_by_the_best_validation(point, tmp_path):
     assert float(found[1]["validation perplexity"]) == pytest.approx(math.exp(1.5))  # its own
     assert found[2]["validation BLEU"] == ""
     assert float(found[1]["minutes"]) == pytest.approx(1.0)
-    assert int(found[0]["parameters"]) == formula(ModelConfig(d_ff=32), 32000, 32000)
+    assert int(found[0]["parameters"]) == by_formula.parameters(
+        dataclasses.replace(MODEL, d_ff=32), 32000, 32000
+    )
 
 
 def test_seeds_become_mean_and_spread(point, tmp_path):

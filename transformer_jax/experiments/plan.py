@@ -1,4 +1,4 @@
-"""What a run would take, without training: counts, memory by a compiler or a formula, time, energy.
+"""What a run would take, without training: counts, memory, time, energy.
 
 As a program it compiles for a TPU slice: an experiment's JSON comes in, a line of JSON goes out.
 """
@@ -20,15 +20,12 @@ from transformer_jax.data.batching import Shape, rows_for
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
-from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip, gpu_memory
-from transformer_jax.models.build import abstract_params, build, build_for, count_params, operations
+from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
-from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.cost import Cost, parameters, step_cost, step_of
 from transformer_jax.training.programs import abstract_batch, peak_bytes
-from transformer_jax.training.schedule import make_schedule
-from transformer_jax.training.state import abstract_state
-from transformer_jax.training.step import jit_train_step, make_train_step
+from transformer_jax.training.step import jit_train_step
 
 
 class Compiled(NamedTuple):
@@ -54,11 +51,11 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
     """
     mesh = make_mesh(experiment.mesh, devices)
     check_mesh(mesh, experiment)
-    size, config = experiment.tokenizer.vocab_size, experiment.training
-    model = build_for(experiment, size, size)
-    schedule = make_schedule(experiment.optimizer, experiment.model.d_model, config.steps)
-    tx = make_optimizer(experiment.optimizer, schedule)
-    boxed = abstract_state(model, tx, config.ema_decay is not None)
+    sizes = (experiment.tokenizer.vocab_size,) * 2
+    step, boxed = step_of(
+        experiment.model, experiment.objective.name, experiment.optimizer, experiment.training,
+        experiment.seed, sizes,
+    )  # fmt: skip
     state = jax.tree.map(
         lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
         nn.unbox(boxed),
@@ -68,8 +65,7 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
     batch = abstract_batch(objective, longest_shape(experiment), mesh)
     began = time.monotonic()
     with jax.set_mesh(mesh):
-        step = jit_train_step(make_train_step(model, tx, config, experiment.seed), state, mesh)
-        program = step.lower(state, batch).compile()
+        program = jit_train_step(step, state, mesh).lower(state, batch).compile()
     cost, seconds = program.cost_analysis(), time.monotonic() - began
     return Compiled(peak_bytes(program), cost["flops"], cost["bytes accessed"], seconds)
 
@@ -102,10 +98,10 @@ def report(
 ) -> Iterator[str]:
     """Yield the lines of a plan; rate in operations a second and watts are those of one device."""
     size, shape = experiment.tokenizer.vocab_size, longest_shape(experiment)
-    per_step = experiment.training.passes * operations(experiment.model, size, *shape)
+    cost = step_cost(experiment, (size, size), shape)
+    per_step = cost.operations.products
     whole = per_step * experiment.training.steps
-    params = count_params(abstract_params(build(experiment.model, size, size)))
-    yield f"parameters: {params:,} with {size:,} pieces"
+    yield f"parameters: {parameters(experiment.model, (size, size)):,} with {size:,} pieces"
     yield (
         f"batch: {shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} "
         "target positions, the longest of its shapes"
@@ -114,6 +110,8 @@ def report(
         f"operations: {per_step:.3g} a step in matrix products, {whole:.3g} in "
         f"{experiment.training.steps:,} steps"
     )
+    for what in cost.operations.missing:
+        yield f"  not exact: {what}"
     mine = compile_step(experiment, jax.devices())
     kind = jax.devices()[0].device_kind
     yield f"this machine: {jax.device_count()} {kind}, {_told(mine)}"
@@ -121,7 +119,7 @@ def report(
         chip = Chip(0, rate, watts)
         yield f"  {_cost(whole, chip, jax.device_count(), 1.0)}"
     yield from _tpu_lines(experiment, libtpu, whole)
-    yield from _gpu_lines(experiment, whole)
+    yield from _gpu_lines(cost, whole)
 
 
 def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iterator[str]:
@@ -145,19 +143,17 @@ def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iter
         yield f"TPU: not on {topology}: {reason}"
 
 
-def _gpu_lines(experiment: Experiment, whole: float) -> Iterator[str]:
-    shape = longest_shape(experiment)
-    shape = shape._replace(rows=experiment.training.passes * shape.rows)
-    need = gpu_memory(experiment, shape)
+def _gpu_lines(cost: Cost, whole: float) -> Iterator[str]:
+    need = (
+        f"{_gb(cost.memory)} of arrays at once, counted and not compiled; kernels that only a GPU "
+        "has need less"
+    )
     for name, chip in GPUS.items():
-        if need <= 0.9 * chip.memory:  # the rest is the allocator's and the libraries'
-            yield (
-                f"GPU: fits on one {name} of {_gb(chip.memory)}, by formula and not compiled: "
-                f"{_gb(need)} of parameters, optimizer, gradients and activations"
-            )
+        if cost.memory <= 0.9 * chip.memory:  # the rest is the allocator's and the libraries'
+            yield f"GPU: fits on one {name} of {_gb(chip.memory)}: {need}"
             yield f"  {_cost(whole, chip, 1)}"
             return
-    yield f"GPU: on none of {', '.join(GPUS)}: {_gb(need)} by formula; try model.remat='full'"
+    yield f"GPU: on none of {', '.join(GPUS)}: {need}; try model.remat='full'"
 
 
 def _told(compiled: Compiled) -> str:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch
@@ -26,7 +27,7 @@ from transformer_jax.experiments import history, process
 from transformer_jax.experiments.endings import already_finished, say_goodbye
 from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
-from transformer_jax.models.build import build_for, count_params
+from transformer_jax.models.build import build_for
 from transformer_jax.models.model import Model
 from transformer_jax.retention import warn_of_unnamed
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
@@ -133,12 +134,12 @@ def _train(
     warn_of_unnamed(checkpoints.hosts())
     for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
         log.info(line)
-    for line in misfits(experiment, prepared, count_params(state.params)):
+    for line in misfits(experiment, prepared, counting.parameters(state.params)):
         log.warning(line)
     if start.record is not None:
         log.info(_position(int(state.step), prepared.plan))
         _tell_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
-    size = count_params(state.params)
+    size = counting.parameters(state.params)
     row = history.started(int(state.step), prepared, size, identity["run"], changed)
     history.note(workdir, row)
     return _follow(run, start, prepared, workdir, schedule)
@@ -217,7 +218,7 @@ def _parameters(params) -> list[str]:
         groups["/".join(names[: 2 if len(names) > 2 else 1])] += leaf.size
     width = max(map(len, groups))
     lines = [f"  {name:<{width}} {count:>12,}" for name, count in groups.items()]
-    return ["parameters:", *lines, f"  {'all':<{width}} {count_params(params):>12,}"]
+    return ["parameters:", *lines, f"  {'all':<{width}} {counting.parameters(params):>12,}"]
 
 
 def _devices(mesh) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from transformer_jax.allowed import ANY, Allowed, among, refused
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -15,6 +16,32 @@ from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.vocabulary import BOS, EOS, UNK
 
 _POSITIONS = 1024  # rows written of a sinusoidal table
+
+# The models that `export` writes as what they are. An entry is true when the test that reads an
+# exported model as CTranslate2 does (tests/export/test_models.py) says so.
+SUPPORTED: Allowed = {
+    "d_model": ANY,
+    "d_ff": ANY,
+    "num_heads": ANY,
+    "head_dim": ANY,  # within what `refuse` asks of their sizes
+    "v_head_dim": ANY,
+    "num_encoder_layers": ANY,
+    "num_decoder_layers": ANY,
+    "dropout_rate": ANY,  # of training alone, like the next two
+    "attention_dropout_rate": ANY,
+    "activation_dropout_rate": ANY,
+    "residual": ("post_norm", "pre_norm"),
+    "norm": ("layer_norm",),
+    "norm_epsilon": ANY,
+    "activation": ("relu",),
+    "attention": ("dense", "fused"),
+    "positions": ("sinusoidal", "sinusoidal_tensor2tensor", "learned"),
+    "max_positions": ANY,
+    "tied_embeddings": ("all", "decoder", "none"),
+    "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
+    "layer_loop": ("unrolled", "scan"),
+    "remat": ("none", "dots", "full"),
+}
 
 
 def export(
@@ -68,6 +95,11 @@ def export(
 
 def refuse(config: ModelConfig) -> None:
     """Raise a UserError that names the choice CTranslate2 cannot express, if there is one."""
+    for field, value in refused(config, SUPPORTED).items():
+        raise UserError(
+            f"config.model.{field}={value!r}: the export to CTranslate2 does not write such a "
+            f"model; it writes {field}={among(config, SUPPORTED, field)}"
+        )
     if config.key_size != config.value_size:
         raise UserError(
             f"config.model.v_head_dim={config.value_size}: CTranslate2 knows no value heads of "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import Experiment, MeshConfig
 from transformer_jax.errors import UserError
-from transformer_jax.sharding.rules import check_sizes
+from transformer_jax.sharding.rules import SIZES, check_sizes
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -51,11 +52,8 @@ def check_mesh(mesh: Mesh, experiment: Experiment) -> None:
             f"config.training.accumulation_steps={slices}; "
             f"set it to {-(-data.rows_divisible_by // parts) * parts}"
         )
-    model = experiment.model
-    check_sizes(mesh, {
-        "vocab": experiment.tokenizer.vocab_size, "embed": model.d_model,
-        "heads": model.num_heads, "mlp": model.d_ff,
-    })  # fmt: skip
+    sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
+    check_sizes(mesh, {axis: size for axis, size in sizes.items() if size is not None})
 
 
 def _row_parts(mesh: Mesh) -> int:

@@ -29,8 +29,9 @@ RULES = (
     ("act_vocab", "tensor"),
 )
 
-# The fields that give parameters their sizes.
-_FIELDS = {
+# The field that sizes each logical axis of parameters that a mesh may divide; None in one of them
+# stands for another's value.
+SIZES = {
     "vocab": "tokenizer.vocab_size",
     "embed": "model.d_model",
     "heads": "model.num_heads",
@@ -57,9 +58,15 @@ def check_sizes(mesh: Mesh, sizes: Mapping[str, int]) -> None:
         parts = mesh.shape[mesh_axis] if isinstance(mesh_axis, str) else 1
         if size % parts:
             raise UserError(
-                f"config.{_FIELDS[axis]}: {size} cannot be divided among the {parts} devices of "
+                f"config.{SIZES[axis]}: {size} cannot be divided among the {parts} devices of "
                 f"config.mesh.{mesh_axis}; choose a multiple of {parts}, or another mesh"
             )
+
+
+def is_known(axis: str) -> bool:
+    """Say whether an axis of parameters has a rule and, if that divides it, a field to check."""
+    rules = dict(RULES)
+    return axis in rules and (rules[axis] is None or axis in SIZES)
 
 
 def param_shardings(boxed: Any, mesh: Mesh) -> Any:
@@ -71,8 +78,12 @@ def param_shardings(boxed: Any, mesh: Mesh) -> Any:
     boxed = jax.tree.map(_without_empty, boxed, is_leaf=_is_box)
     for leaf in jax.tree.leaves(boxed, is_leaf=_is_box):
         if _is_box(leaf):
-            named = zip(leaf.names, leaf.value.shape, strict=True)
-            check_sizes(mesh, {name: size for name, size in named if name in _FIELDS})
+            named = dict(zip(leaf.names, leaf.value.shape, strict=True))
+            unknown = [name for name in named if not is_known(name)]
+            assert not unknown, (
+                f"logical axes {unknown}: need a rule in RULES, and SIZES if divided"
+            )
+            check_sizes(mesh, {name: size for name, size in named.items() if name in SIZES})
     return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, list(RULES))
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.experiments.plan import longest_shape
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import Record
-from transformer_jax.sweeps.table import parameters, training_minutes
+from transformer_jax.sweeps.table import sizes, training_minutes
+from transformer_jax.training.cost import step_cost
 
 # Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
 # order of magnitude until a point of the sweep is finished and tells.
@@ -31,16 +33,10 @@ def minutes(points: Sequence[Point], directory: Path) -> list[float]:
 
 
 def operations(point: Point) -> float:
-    """Return the floating-point operations of a run: 6 for each parameter and pair of positions.
-
-    A source position meets the encoder, a target position the decoder and the pre-softmax matrix:
-    together all parameters, once; 2 operations forwards, 4 backwards. Attention over positions is
-    left out.
-    """
+    """Return the floating-point operations of a run's matrix products, its batches the longest."""
     experiment = point.experiment
-    training = experiment.training
-    positions = training.steps * training.passes * experiment.data.tokens_per_batch
-    return 6.0 * parameters(point) * positions
+    step = step_cost(experiment, sizes(point), longest_shape(experiment))
+    return float(experiment.training.steps * step.operations.products)
 
 
 def matrix_speed() -> float:

@@ -12,11 +12,11 @@ from transformer_jax.data.codecs.pair import TokenizerPair, expected_sizes
 from transformer_jax.directions import VALIDATION
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
-from transformer_jax.models.build import formula
 from transformer_jax.sweeps.points import Point, shown
 from transformer_jax.sweeps.scores import is_scored, read_scores
 from transformer_jax.sweeps.state import state_of
 from transformer_jax.sweeps.sweep import Record
+from transformer_jax.training import cost
 from transformer_jax.workdir import read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
@@ -93,15 +93,19 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
 
 
 def parameters(point: Point) -> int:
-    """Return the number of parameters; before the tokenizer exists, with the vocabulary asked."""
+    """Return the number of parameters."""
+    return cost.parameters(point.experiment.model, sizes(point))
+
+
+def sizes(point: Point) -> cost.Sizes:
+    """Return those of the vocabularies: what is expected, until the tokenizer exists."""
     experiment = point.experiment
     joint, codecs = experiment.tokenizer.joint, experiment.codecs
     try:
         tokenizers = TokenizerPair.load(point.workdir.path, joint, codecs)
-        sizes = tokenizers.src.size, tokenizers.tgt.size
     except UserError:  # there is none yet
-        sizes = expected_sizes(experiment)
-    return formula(experiment.model, *sizes)
+        return expected_sizes(experiment)
+    return tokenizers.src.size, tokenizers.tgt.size
 
 
 def best_validation(point: Point) -> dict[str, float]:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax.counting import needed, operations
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import Shape, blank
 from transformer_jax.data.objectives import Objective
@@ -23,7 +24,7 @@ class StepPrograms:
     """A jitted step of (state, batch), compiled for one shape after another beside the training.
 
     One thread compiles, in the order of first use, which is the same in every process; a step waits
-    for its own program alone. The time and the memory of each are told.
+    for its own program alone. The operations, the time and the memory of each are told.
     """
 
     def __init__(
@@ -72,9 +73,11 @@ def peak_bytes(program: Any) -> int:
 def _compile(step: Any, state: Any, batch: Batch, mesh: Mesh) -> Callable:
     began, shape = time.monotonic(), shape_of(batch)
     with jax.set_mesh(mesh):
-        program = step.func.lower(state, batch, **step.keywords).compile()
+        traced = step.func.trace(state, batch, **step.keywords)
+        program = traced.lower().compile()
+    seconds = time.monotonic() - began
     log.info(
-        "batches of %d x %d and %d: compiled in %.1f s, %.1f MB a device",
-        *shape, time.monotonic() - began, peak_bytes(program) / 1e6,
+        "batches of %d x %d and %d: %.3g operations, compiled in %.1f s, %.1f MB a device",
+        *shape, operations(needed(traced.jaxpr)).products, seconds, peak_bytes(program) / 1e6,
     )  # fmt: skip
     return functools.partial(program, **step.keywords)

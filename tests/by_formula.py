@@ -1,0 +1,92 @@
+"""Sizes of the plain model by arithmetic: an independent check of what is counted in programs.
+
+They know the forms of the paper's model alone.
+"""
+
+from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.data.batching import Shape
+
+
+def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
+    """Return the number of parameters by arithmetic.
+
+    V d for each piece table, and per layer: attention 3 d inward maps and one outward with biases,
+    feed-forward 2 d d_ff + d_ff + d, and 2 d for each norm.
+    """
+    c = config
+    d, keys, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
+    attention = 2 * (d * keys + keys) + (d * values + values) + (values * d + d)
+    feed_forward = 2 * d * c.d_ff + c.d_ff + d
+    norm = 2 * d
+    pre = c.residual == "pre_norm"
+    encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
+    decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + pre * norm
+    tables = {
+        "all": tgt_vocab_size,
+        "decoder": src_vocab_size + tgt_vocab_size,
+        "none": src_vocab_size + 2 * tgt_vocab_size,
+    }[c.tied_embeddings]
+    learned = 2 * c.max_positions if c.positions == "learned" else 0
+    return (tables + learned) * d + encoder + decoder
+
+
+def operations(
+    config: ModelConfig, tgt_vocab_size: int, rows: int, src_length: int, tgt_length: int
+) -> int:
+    """Return the floating-point operations of the matrix products of one training step.
+
+    A multiplication and an addition each; the way back has twice those of the way forward, and what
+    `remat` computes again besides: the layers, or their products without parameters. On all
+    positions, padding included, and all pairs of positions, whether or not a mask hides them:
+    per layer, n d^2 and n^2 d as in the paper's Table 1. The fused loss has its three products of
+    the logits' size, one of them forward and two for the gradient, all on the way forward.
+    """
+    c = config
+    heads = c.num_heads * (c.key_size + c.value_size)
+    source, target = rows * src_length, rows * tgt_length
+    attention, feed_forward = 2 * c.d_model * heads, 2 * c.d_model * c.d_ff
+    encoder = source * (attention + feed_forward)
+    decoder = target * (attention + feed_forward) + (source + target) * c.d_model * heads
+    mixing = heads * (
+        c.num_encoder_layers * source * src_length
+        + c.num_decoder_layers * target * (tgt_length + src_length)
+    )
+    layers = c.num_encoder_layers * encoder + c.num_decoder_layers * decoder + mixing
+    again = {"none": 0, "dots": mixing, "full": layers}[c.remat]
+    return 6 * (layers + target * c.d_model * tgt_vocab_size) + 2 * again
+
+
+def memory(experiment: Experiment, shape: Shape) -> float:
+    """Return the bytes that one step takes, estimated.
+
+    Float32 parameters, their gradients, the two moments of Adam (Muon keeps one) and the running
+    mean, and what the way back reads of each layer: inputs and outputs of its products and norms in
+    the compute dtype, attention weights in float32 as well. With `remat`, the input of each layer
+    and one layer's share of the rest.
+    """
+    c, size = experiment.model, experiment.tokenizer.vocab_size
+    copies = 4 if experiment.training.ema_decay is None else 5
+    state = 4 * copies * parameters(c, size, size)
+    width = 2 if c.compute_dtype == "bfloat16" else 4
+    heads = c.num_heads * (c.key_size + c.value_size)
+    slices = experiment.training.accumulation_steps
+    source, target = shape.rows * shape.src_length, shape.rows * shape.tgt_length
+
+    def attention(queries: int, keys: int, length: int) -> float:
+        weights = 0 if c.attention == "fused" else queries * length * c.num_heads * (4 + width)
+        return width * (queries + keys) * heads + weights
+
+    # A sub-layer: its output, the sum with the stream, and the norm's output.
+    feed_forward = width * (2 * c.d_ff + 3 * c.d_model)
+    block = 3 * width * c.d_model
+    encoder = source * (feed_forward + block) + attention(source, source, shape.src_length)
+    decoder: float = target * (feed_forward + 2 * block)
+    decoder += attention(target, target, shape.tgt_length)
+    decoder += attention(target, source, shape.src_length)
+    inputs = width * c.d_model * (c.num_encoder_layers * source + c.num_decoder_layers * target)
+    kept = {
+        "none": c.num_encoder_layers * encoder + c.num_decoder_layers * decoder,
+        "dots": (c.num_encoder_layers * encoder + c.num_decoder_layers * decoder) / 2,
+        "full": inputs + max(encoder, decoder),
+    }[c.remat]
+    return state + kept / slices

@@ -1,0 +1,163 @@
+"""What a continued run may change, field by field, and that none of it changes what is learned."""
+
+import dataclasses
+import functools
+import typing
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from declared import choices, later, undeclared, with_value
+from tiny import MODEL, VOCAB, alone, random_params, random_store
+
+from transformer_jax import workdir
+from transformer_jax.allowed import ANY
+from transformer_jax.config import DataConfig, Experiment, OptimizerConfig, TrainingConfig
+from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.token_store import select
+from transformer_jax.models.build import build
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.state import abstract_state
+from transformer_jax.training.step import batch_sums, make_train_step
+
+# What a trained model was made by, and the scores by which its best checkpoint is known.
+MUST_STAY = (
+    "seed",
+    "model.d_model", "model.d_ff", "model.num_heads", "model.head_dim", "model.v_head_dim",
+    "model.num_encoder_layers", "model.num_decoder_layers", "model.dropout_rate",
+    "model.attention_dropout_rate", "model.activation_dropout_rate", "model.residual",
+    "model.norm", "model.norm_epsilon", "model.activation", "model.positions",
+    "model.max_positions", "model.tied_embeddings", "model.compute_dtype",
+    "tokenizer.algorithm", "tokenizer.vocab_size", "tokenizer.joint", "tokenizer.byte_fallback",
+    "tokenizer.character_coverage", "tokenizer.normalization", "tokenizer.max_lines",
+    "data.source", "data.name", "data.source_language", "data.target_language", "data.train",
+    "data.validation", "data.num_examples", "data.max_number", "data.subword_dropout",
+    "data.segmentations", "data.max_length", "data.max_length_ratio", "data.tokens_per_batch",
+    "data.batching", "data.num_buckets", "data.rows_divisible_by",
+    "optimizer.algorithm", "optimizer.momentum", "optimizer.update_rms", "optimizer.b1",
+    "optimizer.b2", "optimizer.epsilon", "optimizer.schedule", "optimizer.learning_rate",
+    "optimizer.warmup_steps", "optimizer.clip_norm", "optimizer.weight_decay",
+    "training.label_smoothing", "training.smoothing", "training.r_drop", "training.ema_decay",
+    "training.accumulation_steps",
+    "checkpoint.best_by",
+    "evaluation.bleu_sentences", "evaluation.bleu_tokenize", "evaluation.lowercase",
+)  # fmt: skip
+BATCH = alone(random_store([(5, 7)] * 2), 2, 6, 8)
+
+
+def test_every_field_is_declared():
+    """A new one must stay, until somebody says here or there which it is."""
+    assert undeclared(workdir.MAY_CHANGE, Experiment, MUST_STAY) == []
+    assert undeclared(workdir.MAY_CHANGE, later(Experiment, "new", int, 0), MUST_STAY) == ["new"]
+    assert not workdir.may_change("new", 0, 1)
+
+
+def test_every_word_is_declared():
+    """Of a field that may change, those words are listed between which it may."""
+    words = {path: set(found) for path, found in choices(Experiment).items()}
+    listed = {path: set(v) for path, v in workdir.MAY_CHANGE.items() if v is not ANY}
+    assert listed == {path: words[path] for path in listed}
+
+
+@pytest.mark.parametrize("path", MUST_STAY)
+def test_what_must_stay_is_refused(path):
+    assert not workdir.may_change(path, None, "another")
+    assert not workdir.may_change(path, "another", None)
+
+
+def test_another_word_of_a_field_that_may_change_is_refused():
+    assert workdir.may_change("model.attention", "dense", "fused")
+    assert not workdir.may_change("model.attention", "dense", "local")
+    assert not workdir.may_change("model.attention", "local", "dense")
+
+
+def changes_what_is_learned(allowed) -> list[str]:
+    """Return the fields of a list that the loss, the update or the order of the batches depends on.
+
+    Of the model's, that is whether another value gives another loss, dropout included; of the
+    others, whether anything there reads them. (The number of steps comes to the schedule from
+    outside, and a run says how the rates to come change with it.)
+    """
+    read = {f"training.{name}" for name in _read_by_the_step()[0]}
+    read |= {f"optimizer.{name}" for name in _read_by_the_step()[1]}
+    read |= {f"data.{name}" for name in _read_by_the_batches()}
+    model = {path for path in allowed if path.startswith("model.") and _other_losses(
+        path.removeprefix("model."), allowed[path])}  # fmt: skip
+    return sorted(model | (read & allowed.keys()))
+
+
+def _other_losses(field, values) -> bool:
+    if values is ANY:
+        return True  # whatever is to come
+    batch, losses = jax.tree.map(jnp.asarray, BATCH), []
+    for value in values:
+        config = with_value(dataclasses.replace(MODEL, dropout_rate=0.3), field, value)
+        model = build(config, VOCAB, VOCAB)
+        params, key = random_params(model), jax.random.key(0)
+        with jax.disable_jit():  # or every loop would be compiled
+            losses.append(float(batch_sums(model, TrainingConfig(), params, batch, key).loss))
+    return not np.allclose(losses, losses[0], rtol=1e-5)
+
+
+def _watched(kind, read: set[str]):
+    """Return a config of a kind that writes down which of its fields are read."""
+    names = {item.name for item in dataclasses.fields(kind)}
+
+    class Watched(kind):
+        def __getattribute__(self, name):
+            if name in names:
+                read.add(name)
+            return super().__getattribute__(name)
+
+    config = Watched()
+    read.clear()
+    return config
+
+
+@functools.cache
+def _read_by_the_step() -> tuple[set[str], set[str]]:
+    """Return the fields of training, and those of the optimizer."""
+    read: tuple[set[str], set[str]] = set(), set()
+    training, optimizer = _watched(TrainingConfig, read[0]), _watched(OptimizerConfig, read[1])
+    model = build(MODEL, VOCAB, VOCAB)
+    tx = make_optimizer(optimizer, make_schedule(optimizer, MODEL.d_model, 10))
+    state = nn.unbox(abstract_state(model, tx, training.ema_decay is not None))
+    jax.eval_shape(make_train_step(model, tx, training, 0), state, BATCH)
+    return read
+
+
+def _read_by_the_batches() -> set[str]:
+    read: set[str] = set()
+    data = _watched(DataConfig, read)
+    store = random_store([(5, 7)] * 9)
+    BucketPlan(store, select(store, data).pairs, data, seed=0)
+    return read
+
+
+def test_nothing_of_it_changes_what_is_learned():
+    assert changes_what_is_learned(workdir.MAY_CHANGE) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("model.residual", ("post_norm", "pre_norm")),
+        ("model.dropout_rate", (0.1, 0.3)),
+        ("model.norm_epsilon", ANY),
+        ("training.label_smoothing", ANY),
+        ("optimizer.b2", ANY),
+        ("data.tokens_per_batch", ANY),
+    ],
+)
+def test_a_field_that_changes_what_is_learned_is_noticed(path, values):
+    assert changes_what_is_learned({path: values}) == [path]
+
+
+def test_words_that_are_not_there_yet_are_not_taken_in():
+    assert undeclared({**workdir.MAY_CHANGE, "model.attention": ANY}, Experiment, MUST_STAY) == [
+        "model.attention=ANY"
+    ]
+    assert typing.get_origin(typing.get_type_hints(type(MODEL))["attention"]) is typing.Literal

@@ -1,0 +1,78 @@
+"""What a train step takes, counted from its own program; nothing is compiled."""
+
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
+
+from transformer_jax import counting
+from transformer_jax.config import (
+    Experiment,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TrainingConfig,
+)
+from transformer_jax.data.batching import Shape
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.models.build import abstract_params, build
+from transformer_jax.sharding.mesh import AXES, make_mesh
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.programs import abstract_batch
+from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.state import TrainState, abstract_state
+from transformer_jax.training.step import make_train_step
+
+Sizes = tuple[int, int]  # of the source and the target vocabulary
+
+
+class Cost(NamedTuple):
+    """Of one step on one GPU, which holds all of it."""
+
+    operations: counting.Operations
+    memory: int  # bytes
+
+
+@functools.cache
+def parameters(config: ModelConfig, sizes: Sizes) -> int:
+    """Return the number of parameters of a model."""
+    return counting.parameters(abstract_params(build(config, *sizes)))
+
+
+def step_of(
+    model: ModelConfig,
+    objective: str,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    seed: int,
+    sizes: Sizes,
+) -> tuple[Any, TrainState]:
+    """Return the train step, and the shapes and logical axes of its state."""
+    built = build(model, *sizes, order=OBJECTIVES[objective].order)
+    tx = make_optimizer(optimizer, make_schedule(optimizer, model.d_model, training.steps))
+    state = abstract_state(built, tx, training.ema_decay is not None)
+    return make_train_step(built, tx, training, seed), state
+
+
+def step_cost(experiment: Experiment, sizes: Sizes, shape: Shape) -> Cost:
+    """Return what a step on a batch of some shape takes; one that was asked for before is known."""
+    parts = experiment.model, experiment.objective.name, experiment.optimizer, experiment.training
+    return _cost(*parts, sizes, shape)
+
+
+@functools.cache
+def _cost(
+    model: ModelConfig, objective: str, optimizer: OptimizerConfig, training: TrainingConfig,
+    sizes: Sizes, shape: Shape,
+) -> Cost:  # fmt: skip
+    step, state = step_of(model, objective, optimizer, training, 0, sizes)
+    here = make_mesh(MeshConfig(), jax.devices()[:1])
+    batch = abstract_batch(OBJECTIVES[objective], shape, here)
+    # On the mesh of a GPU: a CPU has the loss in smaller chunks.
+    gpu = AbstractDevice("GPU", num_cores=None, platform="gpu")
+    mesh = AbstractMesh((1,) * 3, AXES, (AxisType.Auto,) * 3, abstract_device=gpu)
+    with use_abstract_mesh(mesh):
+        program = counting.program(step, nn.unbox(state), batch)
+    return Cost(counting.operations(program), counting.memory(program))
