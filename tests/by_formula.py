@@ -11,14 +11,21 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     """Return the number of parameters by arithmetic.
 
     V d for each piece table, and per layer: attention 3 d inward maps and one outward with biases,
-    feed-forward 2 d d_ff + d_ff + d, and 2 d for each norm.
+    feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
+    those without a bias).
     """
     c = config
-    d, keys, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
-    attention = 2 * (d * keys + keys) + (d * values + values) + (values * d + d)
-    feed_forward = 2 * d * c.d_ff + c.d_ff + d
-    norm = 2 * d
+    d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
+    shared = (c.num_kv_heads or c.num_heads) * (c.key_size + c.value_size)
+    attention = (d + 1) * (queries + shared) + values * d + d
+    inward = {"relu": 1, "gelu": 1, "swiglu": 2}[c.activation]
+    feed_forward = inward * (d + 1) * c.d_ff + (c.d_ff + 1) * d
+    norm = {"layer_norm": 2, "rms_norm": 1}[c.norm] * d
     pre = c.residual == "pre_norm"
+    if c.architecture == "decoder":
+        layers = c.num_decoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
+        tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
+        return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
     decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + pre * norm
     tables = {

@@ -50,6 +50,8 @@ def undeclared(allowed: Allowed, kind: type, stays: tuple[str, ...] = ()) -> lis
 
 def with_value(config: Any, field: str, value: Any) -> Any:
     """Return a copy that has a value whether or not other fields go with it."""
+    if isinstance(getattr(config, field), tuple) and not isinstance(value, tuple):
+        value = (value,)  # a word of a pattern
     changed = copy.copy(config)
     object.__setattr__(changed, field, value)
     return changed

@@ -12,7 +12,7 @@ import pytest
 from declared import choices, later, undeclared, with_value
 from tiny import MODEL, VOCAB, alone, random_params, random_store
 
-from transformer_jax import workdir
+from transformer_jax import resuming
 from transformer_jax.allowed import ANY
 from transformer_jax.config import DataConfig, Experiment, OptimizerConfig, TrainingConfig
 from transformer_jax.data.batching import BucketPlan
@@ -26,6 +26,9 @@ from transformer_jax.training.step import batch_sums, make_train_step
 # What a trained model was made by, and the scores by which its best checkpoint is known.
 MUST_STAY = (
     "seed",
+    "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
+    "model.window", "model.relative_positions", "model.rope_theta", "model.rope_fraction",
+    "src.codec", "tgt.codec", "objective.name", "objective.window", "objective.document",
     "model.d_model", "model.d_ff", "model.num_heads", "model.head_dim", "model.v_head_dim",
     "model.num_encoder_layers", "model.num_decoder_layers", "model.dropout_rate",
     "model.attention_dropout_rate", "model.activation_dropout_rate", "model.residual",
@@ -50,28 +53,28 @@ BATCH = alone(random_store([(5, 7)] * 2), 2, 6, 8)
 
 def test_every_field_is_declared():
     """A new one must stay, until somebody says here or there which it is."""
-    assert undeclared(workdir.MAY_CHANGE, Experiment, MUST_STAY) == []
-    assert undeclared(workdir.MAY_CHANGE, later(Experiment, "new", int, 0), MUST_STAY) == ["new"]
-    assert not workdir.may_change("new", 0, 1)
+    assert undeclared(resuming.MAY_CHANGE, Experiment, MUST_STAY) == []
+    assert undeclared(resuming.MAY_CHANGE, later(Experiment, "new", int, 0), MUST_STAY) == ["new"]
+    assert not resuming.may_change("new", 0, 1)
 
 
 def test_every_word_is_declared():
     """Of a field that may change, those words are listed between which it may."""
     words = {path: set(found) for path, found in choices(Experiment).items()}
-    listed = {path: set(v) for path, v in workdir.MAY_CHANGE.items() if v is not ANY}
+    listed = {path: set(v) for path, v in resuming.MAY_CHANGE.items() if v is not ANY}
     assert listed == {path: words[path] for path in listed}
 
 
 @pytest.mark.parametrize("path", MUST_STAY)
 def test_what_must_stay_is_refused(path):
-    assert not workdir.may_change(path, None, "another")
-    assert not workdir.may_change(path, "another", None)
+    assert not resuming.may_change(path, None, "another")
+    assert not resuming.may_change(path, "another", None)
 
 
 def test_another_word_of_a_field_that_may_change_is_refused():
-    assert workdir.may_change("model.attention", "dense", "fused")
-    assert not workdir.may_change("model.attention", "dense", "local")
-    assert not workdir.may_change("model.attention", "local", "dense")
+    assert resuming.may_change("model.attention", "dense", "fused")
+    assert not resuming.may_change("model.attention", "dense", "local")
+    assert not resuming.may_change("model.attention", "local", "dense")
 
 
 def changes_what_is_learned(allowed) -> list[str]:
@@ -138,7 +141,7 @@ def _read_by_the_batches() -> set[str]:
 
 
 def test_nothing_of_it_changes_what_is_learned():
-    assert changes_what_is_learned(workdir.MAY_CHANGE) == []
+    assert changes_what_is_learned(resuming.MAY_CHANGE) == []
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,7 @@ def test_a_field_that_changes_what_is_learned_is_noticed(path, values):
 
 
 def test_words_that_are_not_there_yet_are_not_taken_in():
-    assert undeclared({**workdir.MAY_CHANGE, "model.attention": ANY}, Experiment, MUST_STAY) == [
+    assert undeclared({**resuming.MAY_CHANGE, "model.attention": ANY}, Experiment, MUST_STAY) == [
         "model.attention=ANY"
     ]
     assert typing.get_origin(typing.get_type_hints(type(MODEL))["attention"]) is typing.Literal

@@ -13,57 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.allowed import ANY, Allowed, allows
 from transformer_jax.config import Experiment
 from transformer_jax.disk import DiskError, append_text, write_text, writing
 from transformer_jax.door import differences, from_json, to_json
 from transformer_jax.errors import UserError
-
-# What a continued run may change, and among which values: it alters what is watched, where and how
-# fast it runs, and not what is learned. All other fields must stay; so must those that say by what
-# scores the best checkpoint is known.
-MAY_CHANGE: Allowed = {
-    "training.steps": ANY,
-    "training.max_minutes": ANY,
-    "training.early_stopping": ANY,
-    "training.log_every": ANY,
-    "training.max_bad_steps": ANY,
-    "training.loss_spike": ANY,
-    "checkpoint.every_steps": ANY,
-    "checkpoint.keep_last": ANY,
-    "checkpoint.on_failed_save": ("continue", "stop"),
-    "evaluation.every_steps": ANY,
-    "evaluation.checkpoint": ANY,
-    "decoding.search": ("beam", "sample"),
-    "decoding.beam_size": ANY,
-    "decoding.length_penalty": ("gnmt", "power"),
-    "decoding.alpha": ANY,
-    "decoding.coverage_penalty": ANY,
-    "decoding.stop": ("optimal", "width"),
-    "decoding.max_length_ratio": ANY,
-    "decoding.max_extra_length": ANY,
-    "decoding.min_length_ratio": ANY,
-    "decoding.no_repeat_ngram": ANY,
-    "decoding.forbidden": ANY,
-    "decoding.num_samples": ANY,
-    "decoding.temperature": ANY,
-    "decoding.top_k": ANY,
-    "decoding.top_p": ANY,
-    "decoding.seed": ANY,
-    "decoding.rerank": ("none", "chrf", "bleu"),
-    "decoding.ensemble": ("probabilities", "log_probabilities"),
-    "decoding.tokens_per_batch": ANY,
-    "mesh.data": ANY,
-    "mesh.fsdp": ANY,
-    "mesh.tensor": ANY,
-    "profile.steps": ANY,
-    "model.layer_loop": ("unrolled", "scan"),  # the same mathematics, as in the next two
-    "model.remat": ("none", "dots", "full"),
-    "model.attention": ("dense", "fused"),
-    "data.directory": ANY,  # the tokens themselves are compared
-    "data.how_to_get": ANY,
-    "data.test": ANY,
-}
+from transformer_jax.resuming import may_change
 
 
 class WorkDirGone(UserError):
@@ -202,11 +156,6 @@ class WorkDir:
                 "stopped and nothing was written in its place. Put it back and run the same "
                 "command again to go on from its last checkpoint, or run it again to start afresh"
             )
-
-
-def may_change(path: str, old: Any, new: Any) -> bool:
-    """Say whether a continued run may have another value of a field."""
-    return all(allows(MAY_CHANGE.get(path, ()), value) for value in (old, new))
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:

@@ -20,7 +20,6 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 from transformer_jax.export import ctranslate2
 from transformer_jax.models.build import build
-from transformer_jax.nn.feedforward import ACTIVATIONS
 
 PLAIN = dataclasses.replace(MODEL, head_dim=8, dropout_rate=0.0)
 OTHER_NUMBERS = dataclasses.replace(
@@ -92,7 +91,7 @@ def _is_read_as_it_is(config, monkeypatch) -> bool:
     try:
         params = random_params(model)
         spec = _exported(config, params, monkeypatch)
-        found = engine.logits(spec, np.asarray(batch.src_ids), np.asarray(batch.tgt_in))
+        found = engine.logits(spec, batch.src.inputs, batch.tgt.inputs)
     except (KeyError, TypeError, ValueError):  # a parameter that only one of them knows
         return False
     with jax.disable_jit():  # or every loop would be compiled
@@ -117,6 +116,7 @@ def test_each_entry_is_written_as_what_it_is(monkeypatch):
 
 
 def test_an_entry_that_is_wrong_is_noticed(monkeypatch):
-    """An activation that nobody writes down."""
-    monkeypatch.setitem(ACTIVATIONS, "gelu", jax.nn.gelu)
-    assert written_otherwise({"activation": ("relu", "gelu")}, monkeypatch) == ["activation=gelu"]
+    """Words that the model knows and the exporter does not write."""
+    allowed = {"activation": ("relu", "gelu"), "norm": ("rms_norm",), "num_kv_heads": (None, 1)}
+    wrong = ["activation=gelu", "norm=rms_norm", "num_kv_heads=1"]
+    assert written_otherwise(allowed, monkeypatch) == wrong

@@ -16,14 +16,13 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.config import Experiment
-from transformer_jax.data.batching import Shape, rows_for
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
-from transformer_jax.training.cost import Cost, parameters, step_cost, step_of
+from transformer_jax.training.cost import Cost, longest_shape, parameters, step_cost, step_of
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
 
@@ -35,12 +34,6 @@ class Compiled(NamedTuple):
     operations: float  # the body of a loop counts once
     bytes_accessed: float
     seconds: float  # that compiling took
-
-
-def longest_shape(experiment: Experiment) -> Shape:
-    """Return the shape that takes the most memory: rows of max_length on both sides."""
-    length = experiment.data.max_length
-    return Shape(rows_for(experiment.data, length), length, length)
 
 
 def compile_step(experiment: Experiment, devices: Any) -> Compiled:

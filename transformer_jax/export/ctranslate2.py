@@ -20,13 +20,18 @@ _POSITIONS = 1024  # rows written of a sinusoidal table
 # The models that `export` writes as what they are. An entry is true when the test that reads an
 # exported model as CTranslate2 does (tests/export/test_models.py) says so.
 SUPPORTED: Allowed = {
+    "architecture": ("encoder_decoder",),
     "d_model": ANY,
     "d_ff": ANY,
     "num_heads": ANY,
     "head_dim": ANY,  # within what `refuse` asks of their sizes
     "v_head_dim": ANY,
+    "num_kv_heads": (None,),
     "num_encoder_layers": ANY,
     "num_decoder_layers": ANY,
+    "encoder_pattern": ("full",),
+    "decoder_pattern": ("full",),
+    "window": (None,),
     "dropout_rate": ANY,  # of training alone, like the next two
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,
@@ -37,6 +42,9 @@ SUPPORTED: Allowed = {
     "attention": ("dense", "fused"),
     "positions": ("sinusoidal", "sinusoidal_tensor2tensor", "learned"),
     "max_positions": ANY,
+    "relative_positions": ("none",),
+    "rope_theta": ANY,  # which mean nothing without rotary positions
+    "rope_fraction": ANY,
     "tied_embeddings": ("all", "decoder", "none"),
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
     "layer_loop": ("unrolled", "scan"),

@@ -35,6 +35,7 @@ SIZES = {
     "vocab": "tokenizer.vocab_size",
     "embed": "model.d_model",
     "heads": "model.num_heads",
+    "kv_heads": "model.num_kv_heads",
     "mlp": "model.d_ff",
 }
 

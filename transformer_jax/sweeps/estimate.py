@@ -8,11 +8,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.experiments.plan import longest_shape
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.sweeps.table import sizes, training_minutes
-from transformer_jax.training.cost import step_cost
+from transformer_jax.training.cost import longest_shape, step_cost
 
 # Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
 # order of magnitude until a point of the sweep is finished and tells.

@@ -15,7 +15,7 @@ from transformer_jax.config import (
     OptimizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batching import Shape
+from transformer_jax.data.batching import Shape, rows_for
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.sharding.mesh import AXES, make_mesh
@@ -54,6 +54,15 @@ def step_of(
     tx = make_optimizer(optimizer, make_schedule(optimizer, model.d_model, training.steps))
     state = abstract_state(built, tx, training.ema_decay is not None)
     return make_train_step(built, tx, training, seed), state
+
+
+def longest_shape(experiment: Experiment) -> Shape:
+    """Return the shape that takes the most memory: rows of the greatest length on each side."""
+    objective, length = experiment.objective, experiment.data.max_length
+    if objective.one_sided:
+        length = objective.window
+    two_sided = experiment.model.architecture == "encoder_decoder"
+    return Shape(rows_for(experiment.data, length), two_sided * length, length)
 
 
 def step_cost(experiment: Experiment, sizes: Sizes, shape: Shape) -> Cost:

@@ -1,0 +1,56 @@
+"""What of an experiment a continued run may change."""
+
+from typing import Any
+
+from transformer_jax.allowed import ANY, Allowed, allows
+
+# Fields and the values among which they may change: that alters what is watched, where and how
+# fast it runs, and not what is learned. All other fields must stay; so must those that say by what
+# scores the best checkpoint is known.
+MAY_CHANGE: Allowed = {
+    "training.steps": ANY,
+    "training.max_minutes": ANY,
+    "training.early_stopping": ANY,
+    "training.log_every": ANY,
+    "training.max_bad_steps": ANY,
+    "training.loss_spike": ANY,
+    "checkpoint.every_steps": ANY,
+    "checkpoint.keep_last": ANY,
+    "checkpoint.on_failed_save": ("continue", "stop"),
+    "evaluation.every_steps": ANY,
+    "evaluation.checkpoint": ANY,
+    "decoding.search": ("beam", "sample"),
+    "decoding.beam_size": ANY,
+    "decoding.length_penalty": ("gnmt", "power"),
+    "decoding.alpha": ANY,
+    "decoding.coverage_penalty": ANY,
+    "decoding.stop": ("optimal", "width"),
+    "decoding.max_length_ratio": ANY,
+    "decoding.max_extra_length": ANY,
+    "decoding.min_length_ratio": ANY,
+    "decoding.no_repeat_ngram": ANY,
+    "decoding.forbidden": ANY,
+    "decoding.num_samples": ANY,
+    "decoding.temperature": ANY,
+    "decoding.top_k": ANY,
+    "decoding.top_p": ANY,
+    "decoding.seed": ANY,
+    "decoding.rerank": ("none", "chrf", "bleu"),
+    "decoding.ensemble": ("probabilities", "log_probabilities"),
+    "decoding.tokens_per_batch": ANY,
+    "mesh.data": ANY,
+    "mesh.fsdp": ANY,
+    "mesh.tensor": ANY,
+    "profile.steps": ANY,
+    "model.layer_loop": ("unrolled", "scan"),  # the same mathematics, as in the next two
+    "model.remat": ("none", "dots", "full"),
+    "model.attention": ("dense", "fused"),
+    "data.directory": ANY,  # the tokens themselves are compared
+    "data.how_to_get": ANY,
+    "data.test": ANY,
+}
+
+
+def may_change(path: str, old: Any, new: Any) -> bool:
+    """Say whether a continued run may have another value of a field."""
+    return all(allows(MAY_CHANGE.get(path, ()), value) for value in (old, new))
