@@ -48,10 +48,8 @@ def load(
         if not src:
             raise UserError(f"{place}: holds no pairs")
         return Corpus(src, tgt, _fingerprint(src, tgt))
-    if objective.document == "file":
-        tgt = _files(config, split)
-    else:
-        _, tgt = source(replace(config, source_language=config.target_language), split)
+    config = replace(config, source_language=config.target_language)
+    tgt = _documents(config, split) if objective.document == "file" else source(config, split)[1]
     if not any(tgt):
         raise UserError(f"{place}: holds no text")
     return Corpus((), tgt, _fingerprint(tgt))
@@ -148,7 +146,7 @@ def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
     return src, tgt
 
 
-def _files(config: DataConfig, split: Split) -> list[str]:
+def _documents(config: DataConfig, split: Split) -> list[str]:
     directory = Path(config.directory or ".")
     names = [f"{part}.{config.target_language}" for part in getattr(config, split)]
     return [read_text(_find(directory, name, config)) for name in names]
