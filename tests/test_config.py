@@ -44,7 +44,8 @@ SPECIAL = {
     "profile.steps": (10, 15),
 }
 MODEL_OF_LINES = {
-    "objective.name": "language_model", "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss",
+    "objective.name": "language_model", "checkpoint.best_by": "loss",
+    "evaluation.bleu_sentences": 0,
 }  # fmt: skip
 NEEDS = {
     "tokenizer.joint": {"model.tied_embeddings": "decoder"},
