@@ -45,7 +45,7 @@ def get_config():
     c.data.num_buckets = 1  # the last window is shorter, and no batch of its own
 
     c.optimizer.schedule = "cosine"
-    c.optimizer.learning_rate = 1e-3
+    c.optimizer.learning_rate = 3e-3
     c.optimizer.warmup_steps = 100
     c.optimizer.b2 = 0.99
     c.optimizer.clip_norm = 1.0

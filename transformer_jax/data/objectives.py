@@ -30,7 +30,7 @@ class Objective(Protocol):
     """
 
     order: Order  # of the target side; the source side is read in order "all"
-    noun: str  # what items are called, in the plural
+    noun: str  # what an item is called
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """Return which special pieces stand around each encoded text."""
@@ -51,7 +51,7 @@ class Translate:
     """Read the source, write the target: teacher forcing (paper 3)."""
 
     order: Order = "causal"
-    noun = "pairs"
+    noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective."""
@@ -82,7 +82,7 @@ class LanguageModel:
     """
 
     order: Order = "causal"
-    noun = "windows"
+    noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective: a file has no end of its own, it is where the text was cut."""
@@ -131,7 +131,7 @@ class PrefixLM:
     """
 
     order: Order = "ranked"
-    noun = "pairs"
+    noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective."""

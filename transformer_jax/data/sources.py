@@ -57,10 +57,8 @@ def load(
         if split != "train":
             _mention_empty(place, src, tgt)
         return Corpus(src, tgt, _fingerprint(src, tgt))
-    if objective.document == "file":
-        tgt = _files(config, split)
-    else:
-        _, tgt = source(replace(config, source_language=config.target_language), split)
+    config = replace(config, source_language=config.target_language)
+    tgt = _documents(config, split) if objective.document == "file" else source(config, split)[1]
     if not any(tgt):
         raise UserError(f"{place}: holds no text")
     return Corpus((), tgt, _fingerprint(tgt))
@@ -166,7 +164,7 @@ def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
     return src, tgt
 
 
-def _files(config: DataConfig, split: Split) -> list[str]:
+def _documents(config: DataConfig, split: Split) -> list[str]:
     names = [f"{part}.{config.target_language}" for part in getattr(config, split)]
     return [read_text(_find(config, split, name)) for name in names]
 

@@ -163,7 +163,7 @@ def _read(directory: Path) -> TokenStore | None:
             ids = np.memmap(files[0], np.int32, "r") if offsets[-1] else np.zeros(0, np.int32)
             sides.append(Ragged.from_offsets(ids, offsets))
         return TokenStore(*sides)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 

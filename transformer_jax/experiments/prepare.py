@@ -62,7 +62,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     selection = objective.select(store, data)
     if not len(selection.pairs):
         raise UserError(
-            f"config.data: none of {len(store)} training {objective.noun} is left: "
+            f"config.data: no training {objective.noun} is left of {len(store)}: "
             f"{selection.dropped}"
         )
     plan = pick(PLANS, data.batching, "config.data.batching")(
@@ -88,7 +88,7 @@ def describe(prepared: Prepared) -> list[str]:
     repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s.tgt_length}" for s in plan.shapes)
     return [
-        f"data: {len(selection.pairs):,} training {noun} kept{repeated}; dropped {dropped}; "
+        f"data: {len(selection.pairs):,} training {noun}s kept{repeated}; dropped {dropped}; "
         f"{len(prepared.validation_store):,} for validation",
         f"vocabulary: {prepared.tokenizers.src.size:,} pieces"
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
