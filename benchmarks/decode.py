@@ -43,7 +43,6 @@ from transformer_jax.decoding.stream import Sentence, stream
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build, init_params
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 SIZES = {
@@ -86,13 +85,13 @@ def ours(task: Task, dtype: str = "float32") -> Engine:
         return run
 
     mesh = jax.sharding.Mesh(jax.devices(), "rows")
-    engine = Batches(BeamSearch(config), lambda p: EncoderDecoderStepper(model, p), mesh)
+    engine = Batches(model.stepper, mesh)
     params = jax.device_put(task.params, jax.sharding.NamedSharding(mesh, jax.P()))
 
     def run_forced() -> int:
         ids = task.tokenizers.src.encode(task.lines)
         sentences = [Sentence(source, task.forced, task.forced) for source in ids]
-        found = stream(engine, params, sentences, config.tokens_per_batch)
+        found = stream(engine, BeamSearch.of(config), params, sentences, config.tokens_per_batch)
         return sum(int((item.tokens[0] > 0).sum()) for item in found)
 
     return run_forced

@@ -210,7 +210,6 @@ def decode_ours(task: Task, beam: int) -> Work:
     from transformer_jax.decoding.engine import Engine
     from transformer_jax.decoding.stream import Sentence, stream
     from transformer_jax.models.build import build, init_params
-    from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 
     model = build(model_config(task, "dense"), task.vocab, task.vocab)
     mesh = jax.sharding.Mesh(jax.devices()[:1], "rows")
@@ -218,13 +217,13 @@ def decode_ours(task: Task, beam: int) -> Work:
     init = jax.jit(lambda key: nn.unbox(init_params(model, key)), out_shardings=everywhere)
     params = init(jax.random.key(0))
     config = DecodingConfig(beam_size=beam, length_penalty="power", alpha=1.0, stop="width")
-    engine = Engine(BeamSearch(config), lambda p: EncoderDecoderStepper(model, p), mesh)
+    engine = Engine(model.stepper, mesh)
     sources = ids(task, task.sources).tolist()
     sentences = [Sentence(source, task.length, task.length) for source in sources]
     room = task.sources * task.length * beam  # all at once, as the peer has them
 
     def work() -> None:
-        found = list(stream(engine, params, sentences, room))
+        found = list(stream(engine, BeamSearch.of(config), params, sentences, room))
         assert all((item.tokens[0] > 0).sum() == task.length for item in found)
 
     return work

@@ -119,7 +119,7 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
     return rows([s.ids for s in sentences], src_length), Demand(limits, least, prefixes, seeds)
 
 
-@functools.partial(jax.jit, static_argnames=("search", "toy", "room"))
+@functools.partial(jax.jit, static_argnames=("toy", "room"))
 def _complete(src_ids, demand, search, toy, room):
     return complete(search, toy, src_ids, demand, room)
 

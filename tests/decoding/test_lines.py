@@ -1,19 +1,23 @@
 """Each line gets what was asked for it, in its place. The model is a toy, which compiles fast."""
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 import pytest
 import sacrebleu
-from decoding import lines
+from decoding import lines, plainly
 from decoding.lines import BEAM, EXTRA, assert_same, parts
 from decoding.toy import Toy
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding import translate
+from transformer_jax.decoding.beam import BeamSearch
 from transformer_jax.decoding.risk import RISKS
+from transformer_jax.decoding.search import complete
+from transformer_jax.decoding.stream import Sentence
 from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.walk import Walk
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS
 
@@ -21,17 +25,37 @@ LINES = lines.LINES[:-1]  # short ones, so that all go through one batch
 SAMPLING = DecodingConfig(search="sample", num_samples=6, temperature=0.5, max_extra_length=EXTRA)
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch):
-    """Let a toy stand in for every model."""
-    size = parts()[2].tgt.size
-    monkeypatch.setattr(translate, "EncoderDecoderStepper", lambda *_: Toy(vocab=size))
+COMPILED: list[str] = []
+
+
+def _count(event: str, seconds: float, **_: object) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        COMPILED.append(event)
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@pytest.fixture
+def compiled() -> list[str]:
+    """A list with an entry for each program that is compiled, or read from the cache."""
+    COMPILED.clear()
+    return COMPILED
+
+
+@dataclass(frozen=True)
+class ToyModel:
+    """A toy in place of a model."""
+
+    position_limit = None
+
+    def stepper(self, params) -> Toy:
+        return Toy(vocab=parts()[2].tgt.size)
 
 
 @functools.cache
 def translator(config: DecodingConfig, n_best: int = 1) -> Translator:
-    model, _, tokenizers = parts()
-    return Translator(model, tokenizers, config, n_best)
+    return Translator(ToyModel(), parts()[2], config, n_best)
 
 
 def hypotheses(config, n_best, lines=LINES, **asked):
@@ -45,6 +69,54 @@ def test_order_and_crowding_do_not_matter():
     narrow = translator(replace(BEAM, tokens_per_batch=1))
     assert_same(together, narrow.translate((), LINES))
     assert len({item.text for item in together}) > 5  # or order would not be seen
+
+
+NUMBERS = {
+    "beam": (
+        replace(BEAM, coverage_penalty=0.1, max_extra_length=10),
+        {"alpha": 1.4, "coverage_penalty": 2.0, "min_length_ratio": 0.9, "max_extra_length": 8},
+    ),
+    "sample": (
+        replace(SAMPLING, top_k=5),
+        {"alpha": 1.4, "temperature": 2.5, "top_p": 0.4, "top_k": 2, "seed": 2**40 + 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_another_number_compiles_nothing(kind, compiled):
+    """Settings that differ in numbers alone share their programs, and each has its effect."""
+    config, numbers = NUMBERS[kind]
+    first = translator(config).translate((), LINES)
+    assert compiled  # or nothing would be counted
+    compiled.clear()
+    for name, number in numbers.items():
+        other = translator(replace(config, **{name: number})).translate((), LINES)
+        assert other != first, name
+    assert not compiled
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_may_be_constants(kind):
+    """A search finds the same whether its numbers are arguments of the program or part of it."""
+    config, numbers = NUMBERS[kind]
+    config = replace(config, **numbers)
+    search = BeamSearch.of(config, 2) if kind == "beam" else Walk.of(config)
+    some = [Sentence((5 + n, 3), limit=6, least=n % 4, seed=n) for n in range(9)]
+    inputs = plainly.arrays(some, 3)
+    constant = jax.jit(lambda src_ids, demand: complete(search, Toy(), src_ids, demand, 6))
+    found = plainly.run(search, some, room=6)
+    expected = [
+        plainly.scored(*row) for row in zip(*map(np.asarray, constant(*inputs)), strict=True)
+    ]
+    plainly.assert_same(found, expected)
+
+
+def test_three_lines_are_two_programs(compiled):
+    """One makes a batch and one searches, whatever the lengths: each costs seconds."""
+    searching = replace(BEAM, length_penalty="power", stop="width")  # as nobody else here does
+    translator(searching).translate((), ["a dog", "the men run two dogs walk " * 2, "two dogs"])
+    assert len(compiled) == 2
 
 
 def test_empty_lines_stay_empty():

@@ -70,7 +70,7 @@ def samples(case: str, width: int = WIDTH, seed: int = 0, first: int = 0):
     fields, sentence = CASES[case]
     config = DecodingConfig(search="sample", num_samples=width, seed=seed, **fields)
     sentences = [sentence._replace(seed=first + row) for row in range(ROWS)]
-    return run(Walk(config, width, random=True), sentences, TOY)
+    return run(Walk.of(config), sentences, TOY)
 
 
 def p_value(counts: Counter, expected: dict[tuple, float]) -> float:

@@ -22,10 +22,10 @@ from transformer_jax.vocabulary import UNK
 
 TOY, LONGEST, MOST = Toy(vocab=9), 6, 9
 SEARCHES = {
-    "beam": BeamSearch(
+    "beam": BeamSearch.of(
         DecodingConfig(beam_size=3, coverage_penalty=0.2, no_repeat_ngram=2, alpha=1.0), 2, (5,)
     ),
-    "sample": Walk(DecodingConfig(search="sample", num_samples=2, top_p=0.8), 2, random=True),
+    "sample": Walk.of(DecodingConfig(search="sample", num_samples=2, top_p=0.8)),
 }
 LADDERS = {
     "refilled one by one": [Rung(2, LONGEST, MOST)],
@@ -58,16 +58,16 @@ ALWAYS = [Sentence((3, 1), 5, 0, (4,), 7), Sentence((9,) * LONGEST, MOST, MOST, 
 
 
 @functools.cache
-def engine(name: str, devices: int) -> Engine:
+def engine(devices: int) -> Engine:
     mesh = Mesh(jax.devices()[:devices], "rows")
-    return Engine(SEARCHES[name], lambda params: TOY, mesh)
+    return Engine(lambda params: TOY, mesh)
 
 
 def streamed(name: str, devices: int, rungs, sentences):
     """Return what is found for each sentence, by way of the given rungs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "ladder", lambda *_: rungs)
-        found = list(stream(engine(name, devices), (), sentences, 1))
+        found = list(stream(engine(devices), SEARCHES[name], (), sentences, 1))
     assert sorted(item.number for item in found) == list(
         range(len(sentences))
     )  # none lost, none twice

@@ -87,9 +87,9 @@ def found_by_ours(seed: int, config: DecodingConfig, forbidden, least: int):
     with jax.enable_x64(True):
         model = build(MODEL, VOCAB, VOCAB, dtype="float64")
         stepper = EncoderDecoderStepper(model, as_tree(parts(seed)[1], "float64"))
-        search = Walk(config, forbidden=forbidden)
+        search = Walk.of(config, forbidden=forbidden)
         if config.beam_size > 1:
-            search = BeamSearch(config, config.beam_size, forbidden)
+            search = BeamSearch.of(config, config.beam_size, forbidden)
         several = jnp.full(ROWS, LIMIT), jnp.full(ROWS, least)
         demand = Demand(*several, jnp.zeros((ROWS, 0), jnp.int32), jnp.zeros(ROWS, jnp.int32))
         run = jax.jit(lambda ids, demand: complete(search, stepper, ids, demand, LIMIT))

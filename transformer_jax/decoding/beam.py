@@ -17,26 +17,28 @@ Two stopping rules, each sentence by itself:
 """
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.constraints import constrain
-from transformer_jax.decoding.penalty import PENALTIES
+from transformer_jax.decoding.penalty import LengthPenalty
 from transformer_jax.decoding.search import (
     NOTHING,
     Demand,
+    Number,
     Progress,
     banned_tokens,
     blank,
     forced_tokens,
     keep_idle,
     last_tokens,
+    static,
     write,
 )
 from transformer_jax.decoding.stepper import Stepper
@@ -44,23 +46,39 @@ from transformer_jax.decoding.top import top_k
 from transformer_jax.vocabulary import EOS
 
 
-@dataclass(frozen=True)
+@struct.dataclass
 class BeamSearch:
-    """The search of `config`, of which the `wanted` best hypotheses must be exact."""
+    """The search of which the `wanted` best hypotheses must be exact; see `Search`."""
 
-    config: DecodingConfig
-    wanted: int = 1
-    forbidden: tuple[int, ...] = ()
+    penalty: LengthPenalty
+    coverage_penalty: Number
+    width: int = static()
+    wanted: int = static()
+    stop: str = static()
+    covers: bool = static()  # whether coverage counts at all
+    no_repeat_ngram: int = static()
+    forbidden: tuple[int, ...] = static()
 
-    @property
-    def width(self) -> int:
-        """Hypotheses a sentence."""
-        return self.config.beam_size
+    @classmethod
+    def of(
+        cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = ()
+    ) -> "BeamSearch":
+        """Return the search with these settings."""
+        return cls(
+            penalty=LengthPenalty.of(config),
+            coverage_penalty=float(config.coverage_penalty),
+            width=config.beam_size,
+            wanted=wanted,
+            stop=config.stop,
+            covers=config.coverage_penalty > 0,
+            no_repeat_ngram=config.no_repeat_ngram,
+            forbidden=forbidden,
+        )
 
     def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
         """Return the beginning: all W hypotheses are alike, so only the first one counts."""
         progress = blank(demand, self.width, room, state)
-        if self.config.coverage_penalty:
+        if self.covers:
             covered = jnp.where(src_ids > 0, 0.0, 1.0)[:, None]
             covered = jnp.broadcast_to(covered, (len(covered), self.width, covered.shape[2]))
             progress = replace(progress, coverage=covered)
@@ -102,7 +120,7 @@ class BeamSearch:
     def _collect(self, progress: Progress, values, scores, history, ended, at_limit) -> Progress:
         """Let the hypotheses that finish at this step join the pool."""
         among_best = jnp.arange(values.shape[1])[None] < self.width
-        if self.config.stop == "width":
+        if self.stop == "width":
             ended = ended & among_best
         finishing = (ended | (at_limit[:, None] & among_best)) & (values > NOTHING / 2)
         scores = jnp.where(finishing, scores, NOTHING)
@@ -116,23 +134,19 @@ class BeamSearch:
         )
 
     def _settled(self, progress: Progress) -> Bool[Array, "B"]:
-        if self.config.stop == "width":
+        if self.stop == "width":
             return progress.count >= self.width
-        bound = progress.log_probs[:, 0] / self._penalty(jnp.asarray(progress.demand.limits))
+        bound = progress.log_probs[:, 0] / self.penalty(jnp.asarray(progress.demand.limits))
         return progress.scores[:, self.wanted - 1] >= bound
 
     def _scores(self, log_probs: Float[Array, "B C"], length: Int[Array, "B"], coverage):
         """Return log-probability / length penalty + coverage penalty, which is never above 0."""
-        scores = log_probs / self._penalty(length)[:, None]
+        scores = log_probs / self.penalty(length)[:, None]
         if coverage is not None:
             least = jnp.finfo(coverage.dtype).tiny  # a logarithm of 0 would hide all else
             covered = jnp.log(jnp.clip(coverage, least, 1)).sum(2)
-            scores = scores + self.config.coverage_penalty * covered
+            scores = scores + self.coverage_penalty * covered
         return scores
-
-    def _penalty(self, length: Int[Array, "B"]) -> Float[Array, "B"]:
-        penalty = pick(PENALTIES, self.config.length_penalty, "config.decoding.length_penalty")
-        return penalty(length, self.config.alpha)
 
     def _candidates(
         self, logits: Float[Array, "B W V"], progress: Progress
@@ -140,7 +154,7 @@ class BeamSearch:
         """Return log-probability, parent and token of the C = 2W best continuations, best first."""
         count = 2 * self.width
         offset = progress.log_probs - jax.nn.logsumexp(logits, axis=-1)
-        allowed = constrain(logits, progress, self.forbidden, self.config.no_repeat_ngram)
+        allowed = constrain(logits, progress, self.forbidden, self.no_repeat_ngram)
         values, parents, tokens = top_k(allowed, count, offset, banned_tokens(progress))
         values = jnp.maximum(values, 2 * NOTHING)
         if not progress.demand.prefix.shape[1]:

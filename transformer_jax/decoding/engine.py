@@ -14,19 +14,18 @@ from transformer_jax.decoding.stepper import Stepper
 
 
 class Engine:
-    """What is done to a batch, compiled once for each of its shapes.
+    """What is done to a batch, compiled once for each of its shapes and each kind of search.
 
     run    advance until no more than `wake` sentences of a device are active
     admit  let new sentences in, and run
     put    let sentences of another batch in
     take   copy sentences out
     empty  make a batch
+
+    Searches that differ in numbers alone share their programs: see `Search`.
     """
 
-    def __init__(self, search: Search, make_stepper: Callable[[Any], Stepper], mesh: Mesh) -> None:
-        self._search, self._make_stepper = search, make_stepper
-        self.width = search.width
-        self._shapes: dict[Any, Any] = {}  # of one sentence in progress, by length and room
+    def __init__(self, make_stepper: Callable[[Any], Stepper], mesh: Mesh) -> None:
         self.devices = mesh.size
         self.sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
         rows, whole = self.sharding.spec, PartitionSpec()
@@ -40,12 +39,12 @@ class Engine:
 
             return jax.jit(call, **options)
 
-        def go_on(params: Any, progress: Progress, wake) -> Progress:
+        def go_on(params: Any, search: Search, progress: Progress, wake) -> Progress:
             return run(search, make_stepper(params), progress, wake)
 
-        def admit(params: Any, progress: Progress, src_ids, demand, where, wake) -> Progress:
+        def admit(params: Any, search: Search, progress: Progress, src_ids, demand, where, wake):
             new = begin(search, make_stepper(params), src_ids, demand, progress.room)
-            return go_on(params, _put(progress, new, where), wake)
+            return go_on(params, search, _put(progress, new, where), wake)
 
         def put(params: Any, progress: Progress, new: Progress, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, progress.room)
@@ -54,38 +53,23 @@ class Engine:
         def take(progress: Progress, which) -> Progress:
             return jax.tree.map(lambda x: x[which], progress)
 
-        self.run = on_each_device(go_on, (whole, rows, whole), donate_argnums=1)
-        self.admit = on_each_device(admit, (whole, rows, rows, rows, rows, whole), donate_argnums=1)
+        def empty(params: Any, search: Search, rung: Rung, prefix: int) -> Progress:
+            rows, length, room = rung.rows * mesh.size, rung.src_length, rung.room
+            integers = functools.partial(jnp.zeros, dtype=jnp.int32)
+            demand = Demand(integers(1), integers(1), integers((1, prefix)), integers(1))
+            # For its shapes alone: the compiler drops what computes its values.
+            one = begin(search, make_stepper(params), integers((1, length)), demand, room)
+            progress = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
+            return progress.replace(done=jnp.ones(rows, bool))
+
+        self.run = on_each_device(go_on, (whole, whole, rows, whole), donate_argnums=2)
+        specs = whole, whole, rows, rows, rows, rows, whole
+        self.admit = on_each_device(admit, specs, donate_argnums=2)
         self.put = on_each_device(
             put, (whole, rows, rows, rows), static_argnames="src_length", donate_argnums=1
         )
         self.take = on_each_device(take, (rows, rows))
-
-    def empty(self, params: Any, rung: Rung, prefix: int) -> Progress:
-        """Return a batch of nothing but idle sentences with prefixes of that length."""
-        tree, shapes = self._shapes_of(params, rung.src_length, rung.room, prefix)
-        rows = rung.rows * self.devices
-        leaves = [jnp.zeros((rows, *x.shape[1:]), x.dtype, device=self.sharding) for x in shapes]
-        progress = jax.tree.unflatten(tree, leaves)
-        return progress.replace(done=~progress.done)
-
-    def _shapes_of(self, params: Any, src_length: int, room: int, prefix: int) -> tuple[Any, list]:
-        """Return structure and leaves of one sentence in progress; traced once for each shape."""
-        key = (src_length, room, prefix)
-        if key not in self._shapes:
-            integers = functools.partial(jnp.zeros, dtype=jnp.int32)
-            demand = Demand(integers(1), integers(1), integers((1, prefix)), integers(1))
-            src_ids = integers((1, src_length))
-            trees = []
-
-            def leaves(params: Any) -> list:
-                progress = begin(self._search, self._make_stepper(params), src_ids, demand, room)
-                trees.append(jax.tree.structure(progress))
-                return jax.tree.leaves(progress)
-
-            shapes = jax.eval_shape(leaves, params)
-            self._shapes[key] = trees[0], shapes
-        return self._shapes[key]
+        self.empty = jax.jit(empty, static_argnames=("rung", "prefix"), out_shardings=self.sharding)
 
 
 def _put(progress: Progress, new: Progress, where) -> Progress:

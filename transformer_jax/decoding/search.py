@@ -6,6 +6,7 @@ be taken out and others put in their place between any two steps (see `stream`),
 difference to any of them.
 """
 
+import functools
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +18,9 @@ from flax import struct
 from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.decoding.stepper import Stepper
 from transformer_jax.vocabulary import BOS, EOS, PAD
+
+Number = Float[Array, ""] | Int[Array, ""] | float | int
+static = functools.partial(struct.field, pytree_node=False)
 
 NEVER = (PAD, BOS)  # no text holds these, so no search writes them
 NOTHING = -1e9  # score of a hypothesis that is not there; finite, so differences stay numbers
@@ -66,7 +70,11 @@ class Progress:
 
 @runtime_checkable
 class Search(Protocol):
-    """A way to choose what is written next, `width` hypotheses a sentence."""
+    """A way to choose what is written next, `width` hypotheses a sentence.
+
+    A pytree. Numbers such as a length penalty's alpha are its leaves, so another number is the same
+    compiled program; whatever changes shapes or operations is static.
+    """
 
     @property
     def width(self) -> int:

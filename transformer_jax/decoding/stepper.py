@@ -36,6 +36,18 @@ class Stepper(Protocol):
         """Return the state with room for sources of `src_length` and `length` tokens in all."""
 
 
+@runtime_checkable
+class Model(Protocol):
+    """What a Translator needs of a model. Equal ones share compiled programs, so it is hashable."""
+
+    @property
+    def position_limit(self) -> int | None:
+        """Most positions of a side; None: any number."""
+
+    def stepper(self, params: Any) -> Stepper:
+        """Return what a search sees of the model."""
+
+
 def mean_of_probabilities(log_probs: Float[Array, "K B W T V"]) -> Float[Array, "B W T V"]:
     """Return the logarithm of the mean probability."""
     return jax.nn.logsumexp(log_probs, axis=0) - jnp.log(len(log_probs))

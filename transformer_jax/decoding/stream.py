@@ -17,7 +17,7 @@ import numpy as np
 
 from transformer_jax.decoding.engine import Engine
 from transformer_jax.decoding.ladder import Rung, ladder
-from transformer_jax.decoding.search import Demand, Progress, outcome
+from transformer_jax.decoding.search import Demand, Progress, Search
 
 
 class Sentence(NamedTuple):
@@ -60,6 +60,7 @@ class Found(NamedTuple):
 
 def stream(
     engine: Engine,
+    search: Search,
     params: Any,
     sentences: Sequence[Sentence],
     budget: int,
@@ -75,12 +76,12 @@ def stream(
     lengths = [len(sentence.ids) for sentence in sentences]
     limits = [sentence.limit for sentence in sentences]
     order = sorted(range(len(sentences)), key=lengths.__getitem__)
-    rungs = ladder(lengths, limits, engine.width, budget, engine.devices, positions)
+    rungs = ladder(lengths, limits, search.width, budget, engine.devices, positions)
     carried: list[Chunk] = []
     for rung, following in itertools.zip_longest(rungs, rungs[1:]):
         mine = [i for i in order if lengths[i] <= rung.src_length]
         order = order[len(mine) :]
-        batch = _Batch(engine, params, rung, following, _prefix_length(sentences))
+        batch = _Batch(engine, search, params, rung, following, _prefix_length(sentences))
         carried = yield from batch.drain(carried, _waiting_list(engine, rung, mine, sentences))
 
 
@@ -124,12 +125,18 @@ class _Batch:
     """The batch of one rung."""
 
     def __init__(
-        self, engine: Engine, params: Any, rung: Rung, following: Rung | None, prefix: int
+        self,
+        engine: Engine,
+        search: Search,
+        params: Any,
+        rung: Rung,
+        following: Rung | None,
+        prefix: int,
     ) -> None:
-        self._engine, self._params, self._rung = engine, params, rung
+        self._engine, self._search, self._params, self._rung = engine, search, params, rung
         self._next_rows = 0 if following is None else following.rows
         self._owners = np.full((engine.devices, rung.rows), -1)
-        self._progress = engine.empty(params, rung, prefix)
+        self._progress = engine.empty(params, search, rung, prefix)
 
     def drain(
         self, carried: list[Chunk], fresh: Iterator[Waiting]
@@ -159,11 +166,11 @@ class _Batch:
     def _run(self, entering: Waiting | None, wake: np.int32) -> None:
         engine = self._engine
         if entering is None:
-            self._progress = engine.run(self._params, self._progress, wake)
+            self._progress = engine.run(self._params, self._search, self._progress, wake)
             return
         where = self._claim(entering.owners)
         arrays = jax.device_put((*entering[:2], where), engine.sharding)
-        self._progress = engine.admit(self._params, self._progress, *arrays, wake)
+        self._progress = engine.admit(self._params, self._search, self._progress, *arrays, wake)
 
     def _claim(self, owners: np.ndarray) -> np.ndarray:
         """Give free rows to sentences, and return which: [devices rows] as one axis."""
@@ -186,11 +193,12 @@ class _Batch:
     def _harvest(self) -> Generator[Found, None, list[Chunk]]:
         """Yield what is done; take out and return what is paused."""
         p = self._progress
-        done, position, (tokens, scores) = jax.device_get((p.done, p.position, outcome(p)))
+        # Sliced here: a slice on the device would be a program of its own.
+        done, position, tokens, scores = jax.device_get((p.done, p.position, p.finished, p.scores))
         done = done.reshape(self._owners.shape)
         for device, row in zip(*np.nonzero(done & (self._owners >= 0)), strict=True):
             where = device * self._rung.rows + row
-            yield Found(int(self._owners[device, row]), tokens[where], scores[where])
+            yield Found(int(self._owners[device, row]), tokens[where, :, 1:], scores[where])
         self._owners[done] = -1
         full = position.reshape(self._owners.shape) >= self._rung.room
         return list(self._remove(full & (self._owners >= 0)))

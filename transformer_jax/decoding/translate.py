@@ -1,5 +1,6 @@
 """From lines of text to translations, in input order."""
 
+import functools
 import itertools
 import logging
 from collections import Counter
@@ -18,12 +19,11 @@ from transformer_jax.decoding.engine import Engine
 from transformer_jax.decoding.long_lines import alike, split
 from transformer_jax.decoding.risk import RISKS
 from transformer_jax.decoding.search import NOTHING, Search
-from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, Stepper
+from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, Model, Stepper
 from transformer_jax.decoding.stream import Found, Sentence, stream
 from transformer_jax.decoding.translation import Translation, join
 from transformer_jax.decoding.walk import Walk
 from transformer_jax.errors import UserError
-from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
 from transformer_jax.vocabulary import EOS
 
 log = logging.getLogger("transformer_jax")
@@ -53,7 +53,7 @@ class Translator:
 
     def __init__(
         self,
-        model: EncoderDecoder | Sequence[EncoderDecoder],
+        model: Model | Sequence[Model],
         tokenizers: TokenizerPair,
         config: DecodingConfig,
         n_best: int = 1,
@@ -65,28 +65,20 @@ class Translator:
             raise UserError(
                 f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
             )
-        self._models = [model] if isinstance(model, EncoderDecoder) else list(model)
+        self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest = longest
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
-        self._engine = Engine(self._make_search(), self._make_stepper, self._mesh)
+        self._search = self._make_search()
+        self._engine = _engine(tuple(self._models), config.ensemble, self._mesh)
 
     def _make_search(self) -> Search:
         config = self._config
         forbidden = tuple(self._tokenizers.tgt.piece_id(piece) for piece in config.forbidden)
-        if config.search == "sample":
-            return Walk(config, config.num_samples, random=True, forbidden=forbidden)
-        if config.beam_size == 1:
-            return Walk(config, forbidden=forbidden)
+        if config.search == "sample" or config.beam_size == 1:
+            return Walk.of(config, forbidden)
         wanted = self._n_best if config.rerank == "none" else config.beam_size
-        return BeamSearch(config, wanted, forbidden)
-
-    def _make_stepper(self, params: Any) -> Stepper:
-        steppers = list(map(EncoderDecoderStepper, self._models, params))
-        if len(steppers) == 1:
-            return steppers[0]
-        mean = pick(ENSEMBLES, self._config.ensemble, "config.decoding.ensemble")
-        return Ensemble(steppers, mean)
+        return BeamSearch.of(config, wanted, forbidden)
 
     @property
     def longest(self) -> int:
@@ -124,7 +116,7 @@ class Translator:
         parts = self._parts(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
         with jax.set_mesh(self._mesh):  # whatever mesh a training around it has
-            for _ in progress(self._search(params, parts, found)):
+            for _ in progress(self._each_line(params, parts, found)):
                 pass
         if align:
             self._align(params if len(self._models) == 1 else params[0], parts, found)
@@ -136,7 +128,8 @@ class Translator:
 
     def _stream(self, params: Any, sentences: Sequence[Sentence]) -> Iterator[Found]:
         known = min(_positions(model) for model in self._models)
-        return stream(self._engine, params, sentences, self._config.tokens_per_batch, known)
+        budget = self._config.tokens_per_batch
+        return stream(self._engine, self._search, params, sentences, budget, known)
 
     def _parts(
         self, lines: Sequence[str], prefixes: Sequence[str] | None, first: int
@@ -162,7 +155,7 @@ class Translator:
                 parts.append(_Part(line, part, self._sentence(part, prefix, seed)))
         return parts
 
-    def _search(
+    def _each_line(
         self, params: Any, parts: Sequence[_Part], found: list[list[Translation]]
     ) -> Iterator[int]:
         """Fill in what is found for each part; yield lines as they are finished."""
@@ -181,7 +174,8 @@ class Translator:
         """Add alignments to what was found."""
         sources = [part.ids for part, items in zip(parts, found, strict=True) for _ in items]
         targets = [item.ids for items in found for item in items]
-        aligned = iter(alignments(self._models[0], params, self._tokenizers, sources, targets))
+        model: Any = self._models[0]
+        aligned = iter(alignments(model, params, self._tokenizers, sources, targets))
         for items in found:
             items[:] = [item._replace(alignments=next(aligned)) for item in items]
 
@@ -226,10 +220,21 @@ class Translator:
         return Sentence(ids, limit, least, prefix[: limit - 1], seed)
 
 
-def _positions(model: EncoderDecoder) -> int:
+@functools.lru_cache(maxsize=8)
+def _engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
+    """Return the engine of these models, shared by all Translators: it holds compiled programs."""
+    mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
+
+    def make_stepper(params: Any) -> Stepper:
+        steppers = [model.stepper(mine) for model, mine in zip(models, params, strict=True)]
+        return steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
+
+    return Engine(make_stepper, mesh)
+
+
+def _positions(model: Model) -> int:
     """Return how many positions a model knows."""
-    learned = model.config.positions == "learned"
-    return model.config.max_positions if learned else 1 << 30
+    return model.position_limit or 1 << 30
 
 
 def _until_eos(tokens: list[int]) -> list[int]:

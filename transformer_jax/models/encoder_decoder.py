@@ -72,6 +72,16 @@ class EncoderDecoder(nn.Module):
             train,
         )
 
+    @property
+    def position_limit(self) -> int | None:
+        """Most positions of a side; None: any number."""
+        return self.config.max_positions if self.config.positions == "learned" else None
+
+    @nn.nowrap
+    def stepper(self, params: Any) -> "EncoderDecoderStepper":
+        """Return what a search sees of the model."""
+        return EncoderDecoderStepper(self, params)
+
     def hidden_and_table(self, *batch: Any, train: bool) -> tuple[Array, Array]:
         """Return `hidden` [B T D] and the pre-softmax matrix [V D], for a loss that fuses them."""
         hidden: Any = self.hidden
