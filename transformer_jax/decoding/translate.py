@@ -143,7 +143,7 @@ class Translator:
         for line, ids in enumerate(encode(lines)):
             sources = [ids]
             if len(ids) > self.longest:
-                texts = split(lines[line], lambda text: len(encode([text])[0]) <= self.longest)
+                texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
                 log.warning(
                     "line %d: %d pieces, of at most %d: translated in %d parts",
