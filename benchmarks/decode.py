@@ -37,10 +37,10 @@ from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.data.sources import read_lines
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.decoding.beam import BeamSearch
-from transformer_jax.decoding.engine import Engine as Batches
-from transformer_jax.decoding.stream import Sentence, stream
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.batching.engine import Engine as Batches
+from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build, init_params
 from transformer_jax.vocabulary import BOS, EOS, PAD
@@ -92,7 +92,7 @@ def ours(task: Task, dtype: str = "float32") -> Engine:
         ids = task.tokenizers.src.encode(task.lines)
         sentences = [Sentence(source, task.forced, task.forced) for source in ids]
         found = stream(engine, BeamSearch.of(config), params, sentences, config.tokens_per_batch)
-        return sum(int((item.tokens[0] > 0).sum()) for item in found)
+        return sum(int((tokens[0] > 0).sum()) for _, tokens, _ in found)
 
     return run_forced
 

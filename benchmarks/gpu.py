@@ -206,9 +206,9 @@ def decode_ours(task: Task, beam: int) -> Work:
     import jax
 
     from transformer_jax.config import DecodingConfig
-    from transformer_jax.decoding.beam import BeamSearch
-    from transformer_jax.decoding.engine import Engine
-    from transformer_jax.decoding.stream import Sentence, stream
+    from transformer_jax.decoding.batching.engine import Engine
+    from transformer_jax.decoding.batching.stream import Sentence, stream
+    from transformer_jax.decoding.search.beam import BeamSearch
     from transformer_jax.models.build import build, init_params
 
     model = build(model_config(task, "dense"), task.vocab, task.vocab)
@@ -224,7 +224,7 @@ def decode_ours(task: Task, beam: int) -> Work:
 
     def work() -> None:
         found = list(stream(engine, BeamSearch.of(config), params, sentences, room))
-        assert all((item.tokens[0] > 0).sum() == task.length for item in found)
+        assert all((tokens[0] > 0).sum() == task.length for _, tokens, _ in found)
 
     return work
 

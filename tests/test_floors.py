@@ -115,8 +115,8 @@ TABLES = {
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
-    (config.DecodingConfig, "length_penalty"): "decoding.penalty.PENALTIES",
-    (config.DecodingConfig, "rerank"): "decoding.risk.RISKS",
+    (config.DecodingConfig, "length_penalty"): "decoding.search.penalties.PENALTIES",
+    (config.DecodingConfig, "rerank"): "decoding.text.rerank.RERANKERS",
     (config.DecodingConfig, "ensemble"): "decoding.stepper.ENSEMBLES",
 }
 

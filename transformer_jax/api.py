@@ -12,8 +12,8 @@ import jax
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.decoding.attention import CrossAttention, cross_attention
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build

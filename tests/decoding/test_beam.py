@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.beam import BeamSearch
-from transformer_jax.decoding.penalty import PENALTIES
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.penalties import PENALTIES
+from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
-from transformer_jax.decoding.stream import Sentence
-from transformer_jax.decoding.walk import Walk
 from transformer_jax.vocabulary import EOS, UNK
 
 TOY, LARGER = Toy(), Toy(vocab=7)
@@ -145,7 +145,7 @@ def greedily(toy, sentences, config=GREEDY, forbidden=()):
 def test_greedy_takes_the_best_token(fields, forbidden):
     """Greedy search writes the most probable token that may follow; nothing if none may."""
     config = DecodingConfig(beam_size=1, **fields)
-    found = run(Walk.of(config, forbidden=forbidden), PLAIN + ASKING)
+    found = run(Sampling.of(config, forbidden=forbidden), PLAIN + ASKING)
     expected = greedily(TOY, PLAIN + ASKING, config, forbidden)
     assert_same(found, expected)
     assert sum(map(len, expected)) > ROWS

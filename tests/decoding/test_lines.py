@@ -12,12 +12,13 @@ from decoding.lines import BEAM, EXTRA, assert_same, parts
 from decoding.toy import Toy
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.beam import BeamSearch
-from transformer_jax.decoding.risk import RISKS
-from transformer_jax.decoding.search import complete
-from transformer_jax.decoding.stream import Sentence
-from transformer_jax.decoding.translate import Translator
-from transformer_jax.decoding.walk import Walk
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.state import complete
+from transformer_jax.decoding.text.attention import cross_attention
+from transformer_jax.decoding.text.rerank import RERANKERS
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS
 
@@ -51,6 +52,9 @@ class ToyModel:
 
     def stepper(self, params) -> Toy:
         return Toy(vocab=parts()[2].tgt.size)
+
+    def log_probs(self, params, batch):
+        raise NotImplementedError
 
 
 @functools.cache
@@ -101,14 +105,12 @@ def test_numbers_may_be_constants(kind):
     """A search finds the same whether its numbers are arguments of the program or part of it."""
     config, numbers = NUMBERS[kind]
     config = replace(config, **numbers)
-    search = BeamSearch.of(config, 2) if kind == "beam" else Walk.of(config)
+    search = BeamSearch.of(config, 2) if kind == "beam" else Sampling.of(config)
     some = [Sentence((5 + n, 3), limit=6, least=n % 4, seed=n) for n in range(9)]
-    inputs = plainly.arrays(some, 3)
-    constant = jax.jit(lambda src_ids, demand: complete(search, Toy(), src_ids, demand, 6))
+    constant = jax.jit(lambda request: complete(search, Toy(), request, 6))
+    arrays = map(np.asarray, constant(plainly.arrays(some, 3)))
     found = plainly.run(search, some, room=6)
-    expected = [
-        plainly.scored(*row) for row in zip(*map(np.asarray, constant(*inputs)), strict=True)
-    ]
+    expected = [plainly.scored(*row) for row in zip(*arrays, strict=True)]
     plainly.assert_same(found, expected)
 
 
@@ -117,6 +119,36 @@ def test_three_lines_are_two_programs(compiled):
     searching = replace(BEAM, length_penalty="power", stop="width")  # as nobody else here does
     translator(searching).translate((), ["a dog", "the men run two dogs walk " * 2, "two dogs"])
     assert len(compiled) == 2
+
+
+class Blind(Toy):
+    """A toy without attention."""
+
+    def step(self, *args):
+        logits, _, state = super().step(*args)
+        return logits, None, state
+
+
+@dataclass(frozen=True)
+class BlindModel(ToyModel):
+    def stepper(self, params) -> Blind:
+        return Blind(vocab=parts()[2].tgt.size)
+
+
+def test_models_without_attention(compiled):
+    """They translate; what needs attention is refused with a reason before anything is computed."""
+    _, _, tokenizers = parts()
+    model = BlindModel()
+    translate = Translator(model, tokenizers, BEAM).hypotheses
+    with pytest.raises(UserError, match=r"alignments: needs cross-attention, which this model"):
+        translate((), LINES, align=True)
+    covered = Translator(model, tokenizers, replace(BEAM, coverage_penalty=0.2))
+    with pytest.raises(UserError, match=r"decoding.coverage_penalty=0.2: needs cross-attention"):
+        covered.translate((), LINES)
+    with pytest.raises(UserError, match=r"attention: needs cross-attention"):
+        cross_attention(model, (), tokenizers, [5, EOS], [6, EOS])
+    assert not compiled
+    assert translate((), LINES) == hypotheses(BEAM, 1)  # attention itself changes nothing
 
 
 def test_empty_lines_stay_empty():
@@ -202,7 +234,7 @@ def test_least_risk_comes_first(name):
     """
     score = SCORES[name]
     for texts in TEXTS:
-        order = RISKS[name](texts)
+        order = RERANKERS[name](texts)
         assert sorted(order) == list(range(len(texts)))
         best = by_risk(score, texts)
         gains = {i: sum(score(texts[i], [other]).score for other in texts) for i in best}
@@ -210,7 +242,7 @@ def test_least_risk_comes_first(name):
         for text in texts:
             places = [i for i in order if texts[i] == text]
             assert places == sorted(places)
-    assert RISKS["none"](TEXTS[0]) == list(range(6))
+    assert RERANKERS["none"](TEXTS[0]) == list(range(6))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -219,6 +251,6 @@ def test_reranked_are_the_same_hypotheses(name):
     plain = hypotheses(SAMPLING, 6)
     found = hypotheses(replace(SAMPLING, rerank=name), 2)
     for before, after in zip(plain, found, strict=True):
-        order = RISKS[name]([item.text for item in before])
+        order = RERANKERS[name]([item.text for item in before])
         assert after == [before[i] for i in order[:2]]
     assert any(before[:2] != after for before, after in zip(plain, found, strict=True))

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import MODEL, random_params
 
-from transformer_jax.decoding import long_lines
-from transformer_jax.decoding.attention import count_words
-from transformer_jax.decoding.long_lines import alike, split
-from transformer_jax.decoding.translate import Translator
-from transformer_jax.decoding.translation import Translation, join
+from transformer_jax.decoding.text import long_lines
+from transformer_jax.decoding.text.attention import count_words
+from transformer_jax.decoding.text.long_lines import alike, split
+from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.decoding.text.translation import Translation, join
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS
 

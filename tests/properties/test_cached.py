@@ -1,14 +1,11 @@
 """Decoding step by step with a cache gives the logits of one pass over the whole target."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import COMBINED, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.data.batch import Batch
-from transformer_jax.models.encoder_decoder import EncoderDecoderStepper
 from transformer_jax.vocabulary import UNK
 
 # With ROWS x WIDTH = 6 all passes over whole texts have one shape, and with 3 x WIDTH = 6 queries a
@@ -31,7 +28,7 @@ class Decoding:
     """A Stepper's state beside what each hypothesis holds, and all that was computed so far."""
 
     def __init__(self, model, params) -> None:
-        self.stepper = EncoderDecoderStepper(model, params)
+        self.stepper = model.stepper(params)
         self.state = self.stepper.start(jnp.asarray(SOURCES.src_ids), WIDTH, ROOM)
         self.texts = [[[] for _ in range(WIDTH)] for _ in range(ROWS)]
         self.random = np.random.default_rng(0)
@@ -55,7 +52,10 @@ class Decoding:
         first = np.array([[len(row[0])] for row in self.texts])
         positions = first + np.arange(count)
         logits, _, self.state = self.stepper.step(
-            self.state, jnp.asarray(tokens, jnp.int32), jnp.asarray(positions, jnp.int32)
+            self.state,
+            jnp.asarray(tokens, jnp.int32),
+            jnp.asarray(positions, jnp.int32),
+            jnp.ones(ROWS, bool),
         )
         for row, lane in np.ndindex(ROWS, WIDTH):
             self.texts[row][lane] = self.texts[row][lane] + tokens[row, lane].tolist()
@@ -69,8 +69,7 @@ class Decoding:
 
     def rewind(self, back: list[int]) -> None:
         kept = [len(row[0]) - n for row, n in zip(self.texts, back, strict=True)]
-        lanes = self.state.lanes.rewind(jnp.asarray(kept, jnp.int32))
-        self.state = replace(self.state, lanes=lanes)
+        self.state = self.stepper.rewind(self.state, jnp.asarray(kept, jnp.int32))
         self.texts = [[t[:n] for t in row] for row, n in zip(self.texts, kept, strict=True)]
 
     def in_one_pass(self, model, params) -> np.ndarray:

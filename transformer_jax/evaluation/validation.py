@@ -14,7 +14,7 @@ from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole

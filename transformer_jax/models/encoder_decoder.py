@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.stack import Decoder, Encoder
@@ -82,6 +83,17 @@ class EncoderDecoder(nn.Module):
         """Return what a search sees of the model."""
         return EncoderDecoderStepper(self, params)
 
+    @nn.nowrap
+    def log_probs(self, params: Any, batch: Any) -> Float[Array, "B T V"]:
+        """Return the log-probability of every piece after each piece of a Batch's targets."""
+        apply: Any = self.apply
+        logits = apply(
+            {"params": params},
+            batch.src_ids, batch.src_pos, batch.src_seg, batch.tgt_in, batch.tgt_pos, batch.tgt_seg,
+            train=False,
+        )  # fmt: skip
+        return jax.nn.log_softmax(logits)
+
     def hidden_and_table(self, *batch: Any, train: bool) -> tuple[Array, Array]:
         """Return `hidden` [B T D] and the pre-softmax matrix [V D], for a loss that fuses them."""
         hidden: Any = self.hidden
@@ -146,6 +158,7 @@ class EncoderDecoderStepper:
     start(src)                     encode and return the state
     step(state, tokens, positions) logits of what follows, attention, the new state
     reorder(state, parents)        let hypothesis w continue hypothesis parents[w]
+    rewind(state, position)        forget the tokens from a position on
     grow(state, src_length, length)  make room for longer sources and more tokens
     """
 
@@ -170,14 +183,23 @@ class EncoderDecoderStepper:
         return DecodeState(memory, seg, caches, Lanes.empty(batch, width, length))
 
     def step(
-        self, state: DecodeState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"]
+        self,
+        state: DecodeState,
+        tokens: Int[Array, "B W T"],
+        positions: Int[Array, "B T"],
+        active: Bool[Array, "B"],
     ) -> tuple[Float[Array, "B W T V"], list[Array], DecodeState]:
         """Return the logits after each token, cross-attention by layer, and the new state."""
+        del active  # a search's idle sentences are done, or write beyond the room, which is lost
         return self._apply(self._variables, state, tokens, positions, method=EncoderDecoder.decode)
 
     def reorder(self, state: DecodeState, parents: Int[Array, "B W"]) -> DecodeState:
         """Let hypothesis w continue hypothesis parents[w]."""
         return replace(state, lanes=state.lanes.reorder(parents))
+
+    def rewind(self, state: DecodeState, position: Int[Array, "B"]) -> DecodeState:
+        """Forget the tokens from a position on."""
+        return replace(state, lanes=state.lanes.rewind(position))
 
     def grow(self, state: DecodeState, src_length: int, length: int) -> DecodeState:
         """Make room for sources of `src_length` and `length` tokens in all."""

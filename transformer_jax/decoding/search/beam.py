@@ -26,13 +26,13 @@ from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.constraints import constrain
-from transformer_jax.decoding.penalty import LengthPenalty
-from transformer_jax.decoding.search import (
+from transformer_jax.decoding.search.constraints import constrain
+from transformer_jax.decoding.search.penalties import LengthPenalty
+from transformer_jax.decoding.search.state import (
     NOTHING,
-    Demand,
     Number,
-    Progress,
+    SearchRequest,
+    SearchState,
     banned_tokens,
     blank,
     forced_tokens,
@@ -41,8 +41,8 @@ from transformer_jax.decoding.search import (
     static,
     write,
 )
+from transformer_jax.decoding.search.top_k import top_k
 from transformer_jax.decoding.stepper import Stepper
-from transformer_jax.decoding.top import top_k
 from transformer_jax.vocabulary import EOS
 
 
@@ -75,35 +75,39 @@ class BeamSearch:
             forbidden=forbidden,
         )
 
-    def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
+    def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning: all W hypotheses are alike, so only the first one counts."""
-        progress = blank(demand, self.width, room, state)
+        state = blank(request, self.width, room, model_state)
         if self.covers:
-            covered = jnp.where(src_ids > 0, 0.0, 1.0)[:, None]
+            covered = jnp.where(jnp.asarray(request.src_ids) > 0, 0.0, 1.0)[:, None]
             covered = jnp.broadcast_to(covered, (len(covered), self.width, covered.shape[2]))
-            progress = replace(progress, coverage=covered)
-        return replace(progress, log_probs=progress.log_probs.at[:, 1:].set(NOTHING))
+            state = replace(state, coverage=covered)
+        return replace(state, log_probs=state.log_probs.at[:, 1:].set(NOTHING))
 
-    def advance(self, stepper: Stepper, old: Progress) -> Progress:
+    def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
-        logits, attention, state = stepper.step(old.state, last_tokens(old), old.position[:, None])
+        active = old.active
+        logits, attention, model_state = stepper.step(
+            old.model_state, last_tokens(old), old.position[:, None], active
+        )
         values, parents, tokens = self._candidates(at_least_float32(logits[:, :, 0]), old)
         coverage = old.coverage
         if coverage is not None:
+            assert attention is not None  # a Translator refuses models without any
             seen = coverage + attention[-1].mean(1)  # of the last layer, all heads
             coverage = jnp.take_along_axis(seen, parents[:, :, None], axis=1)
         length = old.position + 1
         history = jnp.take_along_axis(old.tokens, parents[:, :, None], axis=1)
         history = write(history, length, tokens)
         ended = tokens == EOS
-        at_limit = length >= old.demand.limits
+        at_limit = length >= old.request.limits
         scores = self._scores(values, length, coverage)
         new = self._collect(old, values, scores, history, ended, at_limit)
 
         # The first W that do not end stay alive, in order.
         order = jnp.argsort(ended, axis=1, stable=True)[:, : self.width]
         keep = functools.partial(jnp.take_along_axis, indices=order, axis=1)
-        parents = jnp.where(old.active[:, None], keep(parents), jnp.arange(self.width)[None])
+        parents = jnp.where(active[:, None], keep(parents), jnp.arange(self.width)[None])
         new = replace(
             new,
             position=length,
@@ -112,32 +116,32 @@ class BeamSearch:
             coverage=None
             if coverage is None
             else jnp.take_along_axis(coverage, order[:, :, None], axis=1),
-            state=stepper.reorder(state, parents),
+            model_state=stepper.reorder(model_state, parents),
         )
         new = replace(new, done=old.done | at_limit | self._settled(new))
-        return keep_idle(old, new, old.active)
+        return keep_idle(old, new)
 
-    def _collect(self, progress: Progress, values, scores, history, ended, at_limit) -> Progress:
+    def _collect(self, state: SearchState, values, scores, history, ended, at_limit) -> SearchState:
         """Let the hypotheses that finish at this step join the pool."""
         among_best = jnp.arange(values.shape[1])[None] < self.width
         if self.stop == "width":
             ended = ended & among_best
         finishing = (ended | (at_limit[:, None] & among_best)) & (values > NOTHING / 2)
         scores = jnp.where(finishing, scores, NOTHING)
-        pool, order = jax.lax.top_k(jnp.concatenate([progress.scores, scores], axis=1), self.width)
-        texts = jnp.concatenate([progress.finished, history], axis=1)
+        pool, order = jax.lax.top_k(jnp.concatenate([state.scores, scores], axis=1), self.width)
+        texts = jnp.concatenate([state.finished, history], axis=1)
         return replace(
-            progress,
+            state,
             scores=pool,
             finished=jnp.take_along_axis(texts, order[:, :, None], axis=1),
-            count=progress.count + finishing.sum(1),
+            count=state.count + finishing.sum(1),
         )
 
-    def _settled(self, progress: Progress) -> Bool[Array, "B"]:
+    def _settled(self, state: SearchState) -> Bool[Array, "B"]:
         if self.stop == "width":
-            return progress.count >= self.width
-        bound = progress.log_probs[:, 0] / self.penalty(jnp.asarray(progress.demand.limits))
-        return progress.scores[:, self.wanted - 1] >= bound
+            return state.count >= self.width
+        bound = state.log_probs[:, 0] / self.penalty(jnp.asarray(state.request.limits))
+        return state.scores[:, self.wanted - 1] >= bound
 
     def _scores(self, log_probs: Float[Array, "B C"], length: Int[Array, "B"], coverage):
         """Return log-probability / length penalty + coverage penalty, which is never above 0."""
@@ -149,17 +153,17 @@ class BeamSearch:
         return scores
 
     def _candidates(
-        self, logits: Float[Array, "B W V"], progress: Progress
+        self, logits: Float[Array, "B W V"], state: SearchState
     ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
         """Return log-probability, parent and token of the C = 2W best continuations, best first."""
         count = 2 * self.width
-        offset = progress.log_probs - jax.nn.logsumexp(logits, axis=-1)
-        allowed = constrain(logits, progress, self.forbidden, self.no_repeat_ngram)
-        values, parents, tokens = top_k(allowed, count, offset, banned_tokens(progress))
+        offset = state.log_probs - jax.nn.logsumexp(logits, axis=-1)
+        allowed = constrain(logits, state, self.forbidden, self.no_repeat_ngram)
+        values, parents, tokens = top_k(allowed, count, offset, banned_tokens(state))
         values = jnp.maximum(values, 2 * NOTHING)
-        if not progress.demand.prefix.shape[1]:
+        if not state.request.prefix.shape[1]:
             return values, parents, tokens
-        forced = forced_tokens(progress)[:, None]
+        forced = forced_tokens(state)[:, None]
         only = jnp.take_along_axis(logits[:, 0], forced, axis=1) + offset[:, :1]
         only = jnp.where(jnp.arange(count)[None] == 0, only, 2 * NOTHING)
         fixed = forced > 0

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.tokenizer import TokenizerPair
-from transformer_jax.decoding.forced import each_pair
-from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.decoding.stepper import Model
+from transformer_jax.decoding.text.teacher_forced import each_pair
 
 
 class PairScore(NamedTuple):
@@ -27,7 +27,7 @@ class PairScore(NamedTuple):
 
 
 def score_pairs(
-    model: EncoderDecoder,
+    model: Model,
     params: Any,
     tokenizers: TokenizerPair,
     src: Sequence[str],
@@ -45,12 +45,6 @@ def score_pairs(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _log_probs(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B T"]:
-    apply: Any = model.apply
-    logits = apply(
-        {"params": params},
-        batch.src_ids, batch.src_pos, batch.src_seg, batch.tgt_in, batch.tgt_pos, batch.tgt_seg,
-        train=False,
-    )  # fmt: skip
-    log_probs = jax.nn.log_softmax(at_least_float32(logits))
+def _log_probs(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
+    log_probs = model.log_probs(params, batch)
     return jnp.take_along_axis(log_probs, jnp.asarray(batch.tgt_out)[..., None], axis=2)[..., 0]

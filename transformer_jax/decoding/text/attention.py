@@ -12,8 +12,9 @@ import numpy as np
 from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.tokenizer import Tokenizer, TokenizerPair
-from transformer_jax.decoding.forced import each_pair
-from transformer_jax.models.encoder_decoder import EncoderDecoder, EncoderDecoderStepper
+from transformer_jax.decoding.stepper import Model, has_attention
+from transformer_jax.decoding.text.teacher_forced import each_pair
+from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS
 
 Alignments = list[tuple[int, int]]  # (source word, target word), both counted from 0
@@ -29,13 +30,14 @@ class CrossAttention(NamedTuple):
 
 
 def cross_attention(
-    model: EncoderDecoder,
+    model: Model,
     params: Any,
     tokenizers: TokenizerPair,
     source: Sequence[int],
     target: Sequence[int],
 ) -> CrossAttention:
     """Return the cross-attention of a pair given as ids; the source ends in EOS."""
+    check_attention(model, params, "a picture of attention")
     ((_, weights),) = each_pair(_by_layer, model, params, [source], [target], tokens_per_batch=1)
     weights = weights[:, :, : len(target), : len(source)]
     return CrossAttention(
@@ -47,7 +49,7 @@ def cross_attention(
 
 
 def alignments(
-    model: EncoderDecoder,
+    model: Model,
     params: Any,
     tokenizers: TokenizerPair,
     sources: Sequence[Sequence[int]],
@@ -60,6 +62,16 @@ def alignments(
     for pair, weights in rows:
         found[pair] = align(weights, tokenizers, sources[pair], targets[pair])
     return found
+
+
+def check_attention(model: Model, params: Any, purpose: str) -> None:
+    """Check that the model has attention.
+
+    Raises:
+      UserError: if it has none.
+    """
+    if not has_attention(model, params):
+        raise UserError(f"{purpose}: needs cross-attention, which this model does not have")
 
 
 def align(
@@ -91,20 +103,21 @@ def count_words(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
     return max(words(tokenizer, ids), default=-1) + 1
 
 
-def _cross_attention(model: EncoderDecoder, params: Any, batch: Batch) -> list[Array]:
+def _cross_attention(model: Model, params: Any, batch: Batch) -> list[Array]:
     """Return the weights [B N T S] of each layer: all targets written in one step."""
-    stepper = EncoderDecoderStepper(model, params)
-    length = batch.tgt_in.shape[1]
+    stepper = model.stepper(params)
+    rows, length = batch.tgt_in.shape
     positions = jnp.broadcast_to(jnp.arange(length)[None], batch.tgt_in.shape)
     state = stepper.start(jnp.asarray(batch.src_ids), 1, length)
-    return stepper.step(state, jnp.asarray(batch.tgt_in)[:, None], positions)[1]
+    tokens = jnp.asarray(batch.tgt_in)[:, None]
+    return stepper.step(state, tokens, positions, jnp.ones(rows, bool))[1] or []
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _by_layer(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B L N T S"]:
+def _by_layer(model: Model, params: Any, batch: Batch) -> Float[Array, "B L N T S"]:
     return jnp.stack(_cross_attention(model, params, batch), axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _mean_of_last_layer(model: EncoderDecoder, params: Any, batch: Batch) -> Float[Array, "B T S"]:
+def _mean_of_last_layer(model: Model, params: Any, batch: Batch) -> Float[Array, "B T S"]:
     return _cross_attention(model, params, batch)[-1].mean(1)

@@ -6,7 +6,7 @@ from flax import struct
 from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.search import Number, static
+from transformer_jax.decoding.search.state import Number, static
 
 
 def gnmt(length: Int[Array, "..."], alpha: Number) -> Float[Array, "..."]:

@@ -9,13 +9,13 @@ import numpy as np
 from transformer_jax.data.batch import Batch, Ragged, collate
 from transformer_jax.data.batching import fixed_batches
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.stepper import Model
 from transformer_jax.errors import UserError
-from transformer_jax.models.encoder_decoder import EncoderDecoder
 
 
 def each_pair(
-    compute: Callable[[EncoderDecoder, Any, Batch], Any],
-    model: EncoderDecoder,
+    compute: Callable[[Model, Any, Batch], Any],
+    model: Model,
     params: Any,
     src: Sequence[Sequence[int]],
     tgt: Sequence[Sequence[int]],
@@ -33,8 +33,8 @@ def each_pair(
     lengths = [16]
     while lengths[-1] < longest:  # doubling: few shapes to compile
         lengths.append(2 * lengths[-1])
-    if model.config.positions == "learned":
-        most = model.config.max_positions
+    most = model.position_limit
+    if most is not None:
         if longest > most:
             raise UserError(
                 f"a line of {longest} pieces with EOS: config.model.max_positions={most} is the "

@@ -1,9 +1,9 @@
-"""What every search has in common: sentences that advance independently of one another.
+"""What all searches share: sentences that advance independently of one another.
 
 A search in progress is a pytree of arrays whose first axis counts sentences. A sentence is idle if
-it is done, or paused because its room for tokens is full; idle ones do not change. So sentences can
-be taken out and others put in their place between any two steps (see `stream`), and it makes no
-difference to any of them.
+it is done, or paused because its room for tokens is full; idle sentences do not change. So between
+any two steps sentences can be taken out and others put in their place (see `batching.stream`), and
+it makes no difference to any of them.
 """
 
 import functools
@@ -27,27 +27,33 @@ NOTHING = -1e9  # score of a hypothesis that is not there; finite, so difference
 
 
 @struct.dataclass
-class Demand:
-    """What is asked of the translation of each sentence. Held by numpy or by jax."""
+class SearchRequest:
+    """Sources, and what is asked of the translation of each. Arrays of numpy or of jax."""
 
+    src_ids: Int[Array | np.ndarray, "B S"]  # 0 is padding
     limits: Int[Array | np.ndarray, "B"]  # most tokens, EOS counted; 0 leaves the sentence out
     least: Int[Array | np.ndarray, "B"]  # fewest tokens, EOS counted, but for the limit
     prefix: Int[Array | np.ndarray, "B P"]  # tokens that it begins with; 0 is padding
     seeds: Int[Array | np.ndarray, "B"]  # of random numbers
 
     @classmethod
-    def plain(cls, limits: Int[Array | np.ndarray, "B"]) -> "Demand":
-        """Return the demand for translations that end within their limits."""
-        nothing = jnp.zeros_like(limits)
-        return cls(limits, nothing, jnp.zeros((len(limits), 0), jnp.int32), nothing)
+    def empty(cls, rows: int, src_length: int, prefix: int = 0) -> "SearchRequest":
+        """Return a request for nothing, in numpy's arrays, to be filled in."""
+        return cls(
+            np.zeros((rows, src_length), np.int32),
+            np.zeros(rows, np.int32),
+            np.zeros(rows, np.int32),
+            np.zeros((rows, prefix), np.int32),
+            np.zeros(rows, np.int32),
+        )
 
 
 @struct.dataclass
-class Progress:
+class SearchState:
     """A search in progress. Tokens start with BOS; L is the room for tokens and one more."""
 
     position: Int[Array, "B"]  # tokens written so far, BOS apart
-    demand: Demand
+    request: SearchRequest
     tokens: Int[Array, "B W L"]
     log_probs: Float[Array, "B W"]
     finished: Int[Array, "B W L"]
@@ -55,7 +61,7 @@ class Progress:
     count: Int[Array, "B"]  # hypotheses finished so far
     done: Bool[Array, "B"]
     coverage: Float[Array, "B W S"] | None  # attention each source position has had; padding 1
-    state: Any  # the Stepper's
+    model_state: Any  # the Stepper's
 
     @property
     def room(self) -> int:
@@ -80,78 +86,83 @@ class Search(Protocol):
     def width(self) -> int:
         """Hypotheses a sentence."""
 
-    def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
+    def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning of the search."""
 
-    def advance(self, stepper: Stepper, progress: Progress) -> Progress:
+    def advance(self, stepper: Stepper, state: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
 
 
-def begin(
-    search: Search, stepper: Stepper, src_ids: Int[Array, "B S"], demand: Demand, room: int
-) -> Progress:
+def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -> SearchState:
     """Start the model and the search."""
-    return search.start(src_ids, demand, room, stepper.start(src_ids, search.width, room))
+    model_state = stepper.start(model_input(request), search.width, room)
+    return search.start(request, room, model_state)
 
 
-def blank(demand: Demand, width: int, room: int, state: Any) -> Progress:
+def model_input(request: SearchRequest) -> Any:
+    """Return what a Stepper starts from."""
+    return jnp.asarray(request.src_ids)
+
+
+def blank(request: SearchRequest, width: int, room: int, model_state: Any) -> SearchState:
     """Return hypotheses that hold BOS alone."""
-    batch = demand.limits.shape[0]
+    batch = request.limits.shape[0]
     tokens = jnp.full((batch, width, room + 1), PAD).at[:, :, 0].set(BOS)
-    return Progress(
+    return SearchState(
         position=jnp.zeros(batch, jnp.int32),
-        demand=demand,
+        request=request,
         tokens=tokens,
         log_probs=jnp.zeros((batch, width)),
         finished=tokens,
         scores=jnp.full((batch, width), NOTHING),
         count=jnp.zeros(batch, jnp.int32),
-        done=jnp.asarray(demand.limits) <= 0,
+        done=jnp.asarray(request.limits) <= 0,
         coverage=None,
-        state=state,
+        model_state=model_state,
     )
 
 
-def run(search: Search, stepper: Stepper, progress: Progress, wake: Int[Array, ""]) -> Progress:
+def run(search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""]) -> SearchState:
     """Advance until no more than `wake` sentences are active."""
     return jax.lax.while_loop(
-        lambda p: p.active.sum() > wake, lambda p: search.advance(stepper, p), progress
+        lambda s: s.active.sum() > wake, lambda s: search.advance(stepper, s), state
     )
 
 
 def complete(
-    search: Search, stepper: Stepper, src_ids: Int[Array, "B S"], demand: Demand, room: int
+    search: Search, stepper: Stepper, request: SearchRequest, room: int
 ) -> tuple[Int[Array, "B W L"], Float[Array, "B W"]]:
-    """Search from start to end; `room` is at least max(limits). Return tokens and scores."""
-    progress = begin(search, stepper, src_ids, demand, room)
-    return outcome(run(search, stepper, progress, jnp.zeros((), jnp.int32)))
+    """Search from start to end; `room` is at least max(limits).
+
+    Returns the hypotheses, best first, PAD after EOS, and their scores in nats.
+    """
+    state = begin(search, stepper, request, room)
+    state = run(search, stepper, state, jnp.zeros((), jnp.int32))
+    return state.finished[:, :, 1:], state.scores
 
 
-def outcome(progress: Progress) -> tuple[Int[Array, "B W L"], Float[Array, "B W"]]:
-    """Return the hypotheses, PAD after EOS, and their scores in nats, best first."""
-    return progress.finished[:, :, 1:], progress.scores
-
-
-def grow(stepper: Stepper, progress: Progress, src_length: int, room: int) -> Progress:
+def grow(stepper: Stepper, state: SearchState, src_length: int, room: int) -> SearchState:
     """Return the same search with more room for sources and tokens."""
-    new = ((0, 0), (0, 0), (0, room - progress.room))
-    coverage = progress.coverage
+    src_ids = jnp.asarray(state.request.src_ids)
+    longer = src_length - src_ids.shape[1]
+    new = ((0, 0), (0, 0), (0, room - state.room))
+    coverage = state.coverage
     if coverage is not None:
-        more = ((0, 0), (0, 0), (0, src_length - coverage.shape[2]))
-        coverage = jnp.pad(coverage, more, constant_values=1)
+        coverage = jnp.pad(coverage, ((0, 0), (0, 0), (0, longer)), constant_values=1)
     return replace(
-        progress,
-        tokens=jnp.pad(progress.tokens, new, constant_values=PAD),
-        finished=jnp.pad(progress.finished, new, constant_values=PAD),
+        state,
+        request=replace(state.request, src_ids=jnp.pad(src_ids, ((0, 0), (0, longer)))),
+        tokens=jnp.pad(state.tokens, new, constant_values=PAD),
+        finished=jnp.pad(state.finished, new, constant_values=PAD),
         coverage=coverage,
-        state=stepper.grow(progress.state, src_length, room),
+        model_state=stepper.grow(state.model_state, src_length, room),
     )
 
 
-def last_tokens(progress: Progress) -> Int[Array, "B W 1"]:
+def last_tokens(state: SearchState) -> Int[Array, "B W 1"]:
     """Return the token that each hypothesis ends with."""
-    where = jnp.broadcast_to(progress.position[:, None, None], (*progress.log_probs.shape, 1))
-    return jnp.take_along_axis(progress.tokens, where, axis=2)
+    where = jnp.broadcast_to(state.position[:, None, None], (*state.log_probs.shape, 1))
+    return jnp.take_along_axis(state.tokens, where, axis=2)
 
 
 def write(
@@ -162,34 +173,34 @@ def write(
     return jnp.where(here, tokens[:, :, None], history)
 
 
-def keep_idle(old: Progress, new: Progress, active: Bool[Array, "B"]) -> Progress:
-    """Return `new` where sentences are active, and `old` elsewhere, the model's state apart.
+def keep_idle(old: SearchState, new: SearchState) -> SearchState:
+    """Return `new` where the old sentences are active and `old` elsewhere.
 
-    The model's state of an idle sentence needs no protection: nothing that is written beyond the
-    room stays, and nobody reads that of a sentence that is done.
+    The model's state is the Stepper's own affair: it knows which sentences were active.
     """
+    active = old.active
 
     def choose(before, after):
         chosen = jnp.where(active.reshape(-1, *[1] * (after.ndim - 1)), after, before)
         return chosen.astype(before.dtype)  # in 64 bits, sums of flags come out wider
 
-    chosen = jax.tree.map(choose, replace(old, state=None), replace(new, state=None))
-    return replace(chosen, state=new.state)
+    kept = jax.tree.map(choose, replace(old, model_state=None), replace(new, model_state=None))
+    return replace(kept, model_state=new.model_state)
 
 
-def banned_tokens(progress: Progress) -> Bool[Array, "B W b"]:
+def banned_tokens(state: SearchState) -> Bool[Array, "B W b"]:
     """Mark, of the columns up to EOS, the tokens that may not be written next."""
     never = jnp.array([token in NEVER for token in range(EOS + 1)])
-    early = progress.position + 1 < jnp.minimum(progress.demand.least, progress.demand.limits)
+    early = state.position + 1 < jnp.minimum(state.request.least, state.request.limits)
     banned = never[None] | (early[:, None] & (jnp.arange(EOS + 1) == EOS)[None])
-    shape = (*progress.log_probs.shape, EOS + 1)
+    shape = (*state.log_probs.shape, EOS + 1)
     return jnp.broadcast_to(banned[:, None], shape)
 
 
-def forced_tokens(progress: Progress) -> Int[Array, "B"]:
-    """Return the token of the prefix that comes next, or 0 where none does."""
-    prefix = jnp.asarray(progress.demand.prefix)
+def forced_tokens(state: SearchState) -> Int[Array, "B"]:
+    """Return the token of the prefix that comes next, or 0 where there is none."""
+    prefix = jnp.asarray(state.request.prefix)
     if not prefix.shape[1]:
-        return jnp.zeros_like(progress.position)
-    here = jnp.arange(prefix.shape[1])[None] == progress.position[:, None]
+        return jnp.zeros_like(state.position)
+    here = jnp.arange(prefix.shape[1])[None] == state.position[:, None]
     return jnp.where(here, prefix, 0).sum(1)

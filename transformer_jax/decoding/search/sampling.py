@@ -16,12 +16,12 @@ from flax import struct
 
 from transformer_jax.arrays import Array, Float, Int, UInt, at_least_float32
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.constraints import constrain
-from transformer_jax.decoding.penalty import LengthPenalty
-from transformer_jax.decoding.search import (
-    Demand,
+from transformer_jax.decoding.search.constraints import constrain
+from transformer_jax.decoding.search.penalties import LengthPenalty
+from transformer_jax.decoding.search.state import (
     Number,
-    Progress,
+    SearchRequest,
+    SearchState,
     banned_tokens,
     blank,
     forced_tokens,
@@ -30,13 +30,13 @@ from transformer_jax.decoding.search import (
     static,
     write,
 )
+from transformer_jax.decoding.search.top_k import argmax
 from transformer_jax.decoding.stepper import Stepper
-from transformer_jax.decoding.top import argmax
 from transformer_jax.vocabulary import EOS, PAD
 
 
 @struct.dataclass
-class Walk:
+class Sampling:
     """`width` hypotheses a sentence; see `Search`."""
 
     penalty: LengthPenalty
@@ -51,7 +51,7 @@ class Walk:
     forbidden: tuple[int, ...] = static()
 
     @classmethod
-    def of(cls, config: DecodingConfig, forbidden: tuple[int, ...] = ()) -> "Walk":
+    def of(cls, config: DecodingConfig, forbidden: tuple[int, ...] = ()) -> "Sampling":
         """Return the search with these settings: greedy unless they ask for samples."""
         random = config.search == "sample"
         return cls(
@@ -67,14 +67,16 @@ class Walk:
             forbidden=forbidden,
         )
 
-    def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
+    def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning."""
-        return blank(demand, self.width, room, state)
+        return blank(request, self.width, room, model_state)
 
-    def advance(self, stepper: Stepper, old: Progress) -> Progress:
+    def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
         last = last_tokens(old)
-        logits, _, state = stepper.step(old.state, last, old.position[:, None])
+        logits, _, model_state = stepper.step(
+            old.model_state, last, old.position[:, None], old.active
+        )
         logits = at_least_float32(logits[:, :, 0])
         ended = (last[:, :, 0] == EOS) | (last[:, :, 0] == PAD)
         forced = forced_tokens(old)[:, None]
@@ -84,7 +86,7 @@ class Walk:
         log_probs = jnp.where(ended, old.log_probs, old.log_probs + gain)
         tokens = jnp.where(ended, PAD, tokens)
         length = old.position + 1
-        at_limit = length >= old.demand.limits
+        at_limit = length >= old.request.limits
         scores = log_probs / self.penalty(length)[:, None]
         # PAD is chosen where nothing may be written: that is no end.
         ends = ~ended & ((tokens == EOS) | (at_limit[:, None] & (tokens != PAD)))
@@ -97,20 +99,20 @@ class Walk:
             finished=written,
             scores=jnp.where(ends, scores, old.scores),
             done=old.done | at_limit | (ended | ends).all(1),
-            state=state,
+            model_state=model_state,
         )
-        return keep_idle(old, new, old.active)
+        return keep_idle(old, new)
 
-    def _allowed(self, logits: Float[Array, "B W V"], progress: Progress) -> Float[Array, "B W V"]:
+    def _allowed(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
         """Return the logits with minus infinity for what may not be written."""
-        logits = constrain(logits, progress, self.forbidden, self.no_repeat_ngram)
-        banned = banned_tokens(progress)
+        logits = constrain(logits, state, self.forbidden, self.no_repeat_ngram)
+        banned = banned_tokens(state)
         index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
         for token in range(banned.shape[2]):
             logits = jnp.where((index == token) & banned[:, :, token, None], -jnp.inf, logits)
         return logits
 
-    def _choose(self, logits: Float[Array, "B W V"], progress: Progress) -> Int[Array, "B W"]:
+    def _choose(self, logits: Float[Array, "B W V"], state: SearchState) -> Int[Array, "B W"]:
         if not self.random:
             return argmax(logits)
         logits = logits / self.temperature
@@ -125,7 +127,7 @@ class Walk:
 
         lanes = jnp.arange(self.width)
         over_lanes = jax.vmap(noise, (None, None, 0))
-        gumbel = jax.vmap(over_lanes, (0, 0, None))(progress.demand.seeds, progress.position, lanes)
+        gumbel = jax.vmap(over_lanes, (0, 0, None))(state.request.seeds, state.position, lanes)
         return argmax(logits + gumbel)
 
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+_SHORT = 128  # positions up to which a few sentences may as well be padded
 _FEW = 8  # sentences on a device for which another shape is not worth its compilation
 
 
-class Rung(NamedTuple):
+class BatchShape(NamedTuple):
     """The shape of a batch."""
 
     rows: int  # on each device
@@ -20,45 +21,46 @@ class Rung(NamedTuple):
         return max(1, self.rows // 8)
 
 
-def ladder(
+def batch_shapes(
     lengths: Sequence[int],
     limits: Sequence[int],
     width: int,
     budget: int,
     devices: int,
     positions: int = 1 << 30,
-) -> list[Rung]:
-    """Return the rungs for sentences of these lengths and most tokens, shortest first.
+) -> list[BatchShape]:
+    """Return the shapes for sentences of these lengths and most tokens, shortest first.
 
     `budget` is the most source positions times hypotheses at a time, on each device; `positions` is
     how many the model knows.
     """
     longest = min(next((n for n in _LENGTHS if n >= max(lengths)), max(lengths)), positions)
     most = min(_rounded(max(limits)), positions)
-    rungs = []
+    shapes = []
     shorter = 0
     for length in (*(n for n in _LENGTHS if n < longest), longest):
         new = -(-sum(shorter < n <= length for n in lengths) // devices)
-        if new <= _FEW and length < min(longest, _LENGTHS[3]):
+        if new <= _FEW and length < min(longest, _SHORT):
             continue  # they go with the longer ones
+        shorter = length
+        if not new:
+            continue
         crowd = -(-sum(n <= length for n in lengths) // devices)
-        crowd = 1 << (crowd - 1).bit_length() if crowd <= _FEW else -(-crowd // _FEW) * _FEW
-        rows = min(budget // (length * width), crowd)
+        crowd = _rounded(crowd) if crowd <= _FEW else -(-crowd // _FEW) * _FEW
+        rows = max(min(budget // (length * width), crowd), 1)
         # Most outputs are about as long as their source, and every step reads the whole room.
         room = min(-(-(length + length // 4 + 2) // 8) * 8, most)
-        if new:
-            rungs.append(Rung(max(rows, 1), length, room))
-        shorter = length
-    rows, length, room = rungs[-1]
+        shapes.append(BatchShape(rows, length, room))
+    rows, length, room = shapes[-1]
     if rows <= _FEW:
-        return [*rungs[:-1], Rung(rows, length, most)]
+        return [*shapes[:-1], BatchShape(rows, length, most)]
     if room < most:
-        rungs.append(Rung(-(-rows // 4), length, most))
+        shapes.append(BatchShape(-(-rows // 4), length, most))
     if rows >= 32:
-        rungs.append(Rung(rows // 16, length, most))
-    return rungs
+        shapes.append(BatchShape(rows // 16, length, most))
+    return shapes
 
 
-def _rounded(limit: int) -> int:
-    """Return a room for that many tokens; there are few, so that few are compiled."""
-    return 1 << (limit - 1).bit_length() if limit <= 256 else -(-limit // 256) * 256
+def _rounded(number: int) -> int:
+    """Return a power of two, or beyond 256 a multiple of that: few shapes."""
+    return 1 << (number - 1).bit_length() if number <= 256 else -(-number // 256) * 256
