@@ -140,8 +140,8 @@ BRANCHES = {
     "best_by": "the keys of validation scores",
     "on_failed_save": "training.loop.train",
     "bleu_tokenize": "sacrebleu",
-    "stop": "decoding.beam",
-    "search": "decoding.translate",
+    "stop": "decoding.search.beam",
+    "search": "decoding.text.translate",
 }
 
 
