@@ -10,7 +10,7 @@ batches of 64 sentences of similar length; CTranslate2, which sorts and drops fi
 itself, is tried as one translator of two threads and as two of one. Each engine has a process of
 its own; they take turns in one run, and the median of each one's counts, the first call (with
 compilation) apart. One JSON line an engine; ours has the share of the machine's own rate of float32
-products that the search reaches, counted from a decoder step that sees a single position.
+products that the search reaches, counted from the decoder's products with parameters alone.
 --bfloat16 adds a line of ours with bfloat16 operands. --peers needs the extra `bench`.
 """
 
@@ -30,21 +30,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 from turns import Worker, matmul, take_turns
 
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig, ModelConfig
-from transformer_jax.counting import operations, program
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import read_lines
-from transformer_jax.decoding.beam import BeamSearch
-from transformer_jax.decoding.engine import Engine as Batches
-from transformer_jax.decoding.stream import Sentence, stream
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.batching.engine import Engine as Batches
+from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import abstract_params, build, init_params
+from transformer_jax.models.build import build, init_params
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 SIZES = {
@@ -87,14 +85,14 @@ def ours(task: Task, dtype: str = "float32") -> Engine:
         return run
 
     mesh = jax.sharding.Mesh(jax.devices(), "rows")
-    engine = Batches(BeamSearch(config), model.stepper, mesh)
+    engine = Batches(model.stepper, mesh)
     params = jax.device_put(task.params, jax.sharding.NamedSharding(mesh, jax.P()))
 
     def run_forced() -> int:
         ids = task.tokenizers.src.encode(task.lines)
         sentences = [Sentence(source, task.forced, task.forced) for source in ids]
-        found = stream(engine, params, sentences, config.tokens_per_batch)
-        return sum(int((item.tokens[0] > 0).sum()) for item in found)
+        found = stream(engine, BeamSearch.of(config), params, sentences, config.tokens_per_batch)
+        return sum(int((tokens[0] > 0).sum()) for _, tokens, _ in found)
 
     return run_forced
 
@@ -233,25 +231,20 @@ def main() -> None:
             "first_call_s": round(first, 2),
         }
         if name == OURS:
-            done = tokens * task.beam * flops_per_token(task.model)
-            row["share_of_matmul_rate"] = round(done / seconds / rate, 3)
+            operations = tokens * task.beam * flops_per_token(task.model)
+            row["share_of_matmul_rate"] = round(operations / seconds / rate, 3)
             if peers:
                 row["ratio_to_best_float32_peer"] = round(min(peers) / seconds, 3)
         print(json.dumps(row), flush=True)
 
 
 def flops_per_token(model: Any) -> float:
-    """Return the operations of one decoder step of one hypothesis, which sees a single position."""
-    params = nn.unbox(abstract_params(model))
-    stepper = partial(EncoderDecoderStepper, model)
-    one = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    state = jax.eval_shape(lambda params, ids: stepper(params).start(ids, 1, 1), params, one)
-
-    def step(params: Any, state: Any, tokens: Any, position: Any) -> Any:
-        return stepper(params).step(state, tokens, position)
-
-    tokens = jax.ShapeDtypeStruct((1, 1, 1), jnp.int32)
-    return operations(program(step, params, state, tokens, one)).products
+    """Return the operations of one decoder step of one hypothesis, attention's products apart."""
+    c = model.config
+    attention = 2 * c.d_model * c.num_heads * (c.key_size + c.value_size)
+    cross = c.d_model * c.num_heads * (c.key_size + c.value_size)  # keys and values are made once
+    layer = attention + cross + 2 * c.d_model * c.d_ff
+    return 2.0 * (c.num_decoder_layers * layer + c.d_model * model.tgt_vocab_size)
 
 
 if __name__ == "__main__":

@@ -206,9 +206,9 @@ def decode_ours(task: Task, beam: int) -> Work:
     import jax
 
     from transformer_jax.config import DecodingConfig
-    from transformer_jax.decoding.beam import BeamSearch
-    from transformer_jax.decoding.engine import Engine
-    from transformer_jax.decoding.stream import Sentence, stream
+    from transformer_jax.decoding.batching.engine import Engine
+    from transformer_jax.decoding.batching.stream import Sentence, stream
+    from transformer_jax.decoding.search.beam import BeamSearch
     from transformer_jax.models.build import build, init_params
 
     model = build(model_config(task, "dense"), task.vocab, task.vocab)
@@ -217,14 +217,14 @@ def decode_ours(task: Task, beam: int) -> Work:
     init = jax.jit(lambda key: nn.unbox(init_params(model, key)), out_shardings=everywhere)
     params = init(jax.random.key(0))
     config = DecodingConfig(beam_size=beam, length_penalty="power", alpha=1.0, stop="width")
-    engine = Engine(BeamSearch(config), model.stepper, mesh)
+    engine = Engine(model.stepper, mesh)
     sources = ids(task, task.sources).tolist()
     sentences = [Sentence(source, task.length, task.length) for source in sources]
     room = task.sources * task.length * beam  # all at once, as the peer has them
 
     def work() -> None:
-        found = list(stream(engine, params, sentences, room))
-        assert all((item.tokens[0] > 0).sum() == task.length for item in found)
+        found = list(stream(engine, BeamSearch.of(config), params, sentences, room))
+        assert all((tokens[0] > 0).sum() == task.length for _, tokens, _ in found)
 
     return work
 
@@ -271,17 +271,13 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     if kind == "matmul":
         work, operations = matmul(task)
     elif kind == "train":
-        from transformer_jax.config import Experiment
-        from transformer_jax.data.batching import Shape
-        from transformer_jax.training.cost import step_cost
+        from transformer_jax.models.build import operations as count
 
         ours, _, variant = engine.partition("-")
         work = train_ours(task, variant) if ours == "ours" else train_torch(task, bool(variant))
         tokens = task.rows * task.length
-        shape = Shape(task.rows, task.length, task.length)
-        experiment = Experiment(model=model_config(task, "dense"))  # a kernel's are not counted
-        cost = step_cost(experiment, (task.vocab, task.vocab), shape)
-        operations = cost.operations.products
+        shape = (task.rows, task.length, task.length)
+        operations = count(model_config(task, "dense"), task.vocab, *shape)
     else:
         who, _, search = engine.partition("-")
         decode = decode_ours if who == "ours" else decode_transformers

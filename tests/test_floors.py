@@ -132,8 +132,8 @@ TABLES = {
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
-    (config.DecodingConfig, "length_penalty"): "decoding.penalty.PENALTIES",
-    (config.DecodingConfig, "rerank"): "decoding.risk.RISKS",
+    (config.DecodingConfig, "length_penalty"): "decoding.search.penalties.PENALTIES",
+    (config.DecodingConfig, "rerank"): "decoding.text.rerank.RERANKERS",
     (config.DecodingConfig, "ensemble"): "decoding.stepper.ENSEMBLES",
 }
 
@@ -157,8 +157,8 @@ BRANCHES = {
     "smoothing": "training.loss.smoothing_weights",
     "on_failed_save": "training.loop.train",
     "bleu_tokenize": "sacrebleu",
-    "stop": "decoding.beam",
-    "search": "decoding.translate",
+    "stop": "decoding.search.beam",
+    "search": "decoding.text.translate",
 }
 
 

@@ -48,7 +48,7 @@ MUST_STAY = (
     "checkpoint.best_by",
     "evaluation.bleu_sentences", "evaluation.bleu_tokenize", "evaluation.lowercase",
 )  # fmt: skip
-# That these change no loss and no gradient is what tests/models/test_stack.py says; it compiles them.
+# tests/models/test_stack.py compiles these and says that they change no loss and no gradient.
 HELD_ELSEWHERE = {"model.layer_loop", "model.remat"}
 BATCH = alone(random_store([(5, 7)] * 2), 2, 6, 8)
 

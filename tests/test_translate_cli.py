@@ -68,7 +68,7 @@ def settings(monkeypatch):
     """One device compiles sooner than eight; and the tests' own cache of compiled programs."""
     monkeypatch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
     one = jax.devices()[:1]
-    monkeypatch.setattr("transformer_jax.decoding.translate.jax.local_devices", lambda: one)
+    monkeypatch.setattr("transformer_jax.decoding.text.translate.jax.local_devices", lambda: one)
 
 
 def translate(run, *options, text="", monkeypatch, capsys) -> list[str]:

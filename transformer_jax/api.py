@@ -15,9 +15,9 @@ from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.attention import CrossAttention, cross_attention
-from transformer_jax.decoding.score import PairScore, score_pairs
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
+from transformer_jax.decoding.text.score import PairScore, score_pairs
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError

@@ -10,8 +10,8 @@ import numpy as np
 from decoding.toy import Toy
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.search import NOTHING, Demand, complete
-from transformer_jax.decoding.stream import Sentence
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.state import NOTHING, SearchRequest, complete
 from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
 
 PENALTIES = {
@@ -106,7 +106,7 @@ def greedy(toy, config: DecodingConfig, forbidden, sentence: Sentence) -> Scored
 
 
 def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
-    """Return sources and what is asked of them."""
+    """Return sources and what is asked of them, as arrays."""
 
     def rows(lists, length):
         return jnp.asarray([[*x, *[0] * (length - len(x))] for x in lists], jnp.int32)
@@ -116,18 +116,20 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
         for name in ("limit", "least", "seed")
     )
     prefixes = rows([s.prefix for s in sentences], prefix).reshape(len(sentences), prefix)
-    return rows([s.ids for s in sentences], src_length), Demand(limits, least, prefixes, seeds)
+    return SearchRequest(
+        rows([s.ids for s in sentences], src_length), limits, least, prefixes, seeds
+    )
 
 
-@functools.partial(jax.jit, static_argnames=("search", "toy", "room"))
-def _complete(src_ids, demand, search, toy, room):
-    return complete(search, toy, src_ids, demand, room)
+@functools.partial(jax.jit, static_argnames=("toy", "room"))
+def _complete(request, search, toy, room):
+    return complete(search, toy, request, room)
 
 
 def run(search, sentences: list[Sentence], toy=None, src_length=3, room=5, prefix=2):
     """Return for each sentence the hypotheses that there are."""
-    inputs = arrays(sentences, src_length, prefix)
-    tokens, scores = _complete(*inputs, search, toy or Toy(), room)
+    request = arrays(sentences, src_length, prefix)
+    tokens, scores = _complete(request, search, toy or Toy(), room)
     return [scored(*row) for row in zip(np.asarray(tokens), np.asarray(scores), strict=True)]
 
 

@@ -10,7 +10,7 @@ from decoding.lines import LINES, parts
 from tiny import MODEL, random_params
 
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.attention import align, alignments, count_words, cross_attention
+from transformer_jax.decoding.text.attention import align, alignments, count_words, cross_attention
 from transformer_jax.models.build import build
 from transformer_jax.nn.view import cross_view, self_view
 from transformer_jax.vocabulary import BOS, EOS

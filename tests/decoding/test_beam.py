@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.beam import BeamSearch
-from transformer_jax.decoding.penalty import PENALTIES
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.penalties import PENALTIES
+from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
-from transformer_jax.decoding.stream import Sentence
-from transformer_jax.decoding.walk import Walk
 from transformer_jax.vocabulary import EOS, UNK
 
 TOY, LARGER = Toy(), Toy(vocab=7)
@@ -48,7 +48,7 @@ def up_to(limit: int, sentences: list[Sentence]) -> list[Sentence]:
 
 
 def assert_exhaustive(config, forbidden, sentences, toy=TOY):
-    found = run(BeamSearch(config, config.beam_size, forbidden), sentences, toy)
+    found = run(BeamSearch.of(config, config.beam_size, forbidden), sentences, toy)
     expected = [exhaustive(toy, config, forbidden, s)[: config.beam_size] for s in sentences]
     assert_same(found, expected)
     assert max(map(len, expected)) > 1
@@ -93,7 +93,7 @@ def test_narrow_beam_is_its_description(name):
     """A beam that prunes returns, sentence by sentence, what its docstring describes."""
     wanted, stop, fields, forbidden = NARROW[name]
     config = DecodingConfig(**{"beam_size": wanted, "stop": stop} | fields)
-    found = run(BeamSearch(config, wanted, forbidden), PLAIN + ASKING, LARGER)
+    found = run(BeamSearch.of(config, wanted, forbidden), PLAIN + ASKING, LARGER)
     expected = [beam(LARGER, config, forbidden, s, wanted) for s in PLAIN + ASKING]
     assert_same([row[:wanted] for row in found], expected)
 
@@ -108,7 +108,8 @@ sentences = st.builds(
 )
 
 
-MIXED = BeamSearch(DecodingConfig(beam_size=3, coverage_penalty=0.3, no_repeat_ngram=2), 3)
+MIXING = DecodingConfig(beam_size=3, coverage_penalty=0.3, no_repeat_ngram=2)
+MIXED = BeamSearch.of(MIXING, 3)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -116,7 +117,7 @@ MIXED = BeamSearch(DecodingConfig(beam_size=3, coverage_penalty=0.3, no_repeat_n
 def test_any_demand_is_met(sentences):
     """Whatever is asked of a sentence and of its neighbours, it is found as if it were alone."""
     found = run(MIXED, sentences, LARGER)
-    assert_same(found, [beam(LARGER, MIXED.config, (), s, 3) for s in sentences])
+    assert_same(found, [beam(LARGER, MIXING, (), s, 3) for s in sentences])
 
 
 def test_neighbours_do_not_matter():
@@ -144,7 +145,7 @@ def greedily(toy, sentences, config=GREEDY, forbidden=()):
 def test_greedy_takes_the_best_token(fields, forbidden):
     """Greedy search writes the most probable token that may follow; nothing if none may."""
     config = DecodingConfig(beam_size=1, **fields)
-    found = run(Walk(config, forbidden=forbidden), PLAIN + ASKING)
+    found = run(Sampling.of(config, forbidden=forbidden), PLAIN + ASKING)
     expected = greedily(TOY, PLAIN + ASKING, config, forbidden)
     assert_same(found, expected)
     assert sum(map(len, expected)) > ROWS
@@ -152,7 +153,7 @@ def test_greedy_takes_the_best_token(fields, forbidden):
 
 def test_beam_of_one_is_greedy():
     """With stop=width always; with stop=optimal where EOS is never the runner-up."""
-    width, optimal = (BeamSearch(replace(GREEDY, stop=stop)) for stop in ("width", "optimal"))
+    width, optimal = (BeamSearch.of(replace(GREEDY, stop=stop)) for stop in ("width", "optimal"))
     assert_same(run(width, PLAIN), greedily(TOY, PLAIN))
     sure = Toy(eos_first_or_last=True)
     assert_same(run(optimal, PLAIN, sure), greedily(sure, PLAIN))
@@ -160,7 +161,7 @@ def test_beam_of_one_is_greedy():
 
 def test_optimal_beam_of_one_is_at_least_greedy():
     """Where EOS is the runner-up, the optimal rule may keep it, if that text is more probable."""
-    found = run(BeamSearch(replace(GREEDY, stop="optimal")), PLAIN)
+    found = run(BeamSearch.of(replace(GREEDY, stop="optimal")), PLAIN)
     pairs = zip(found, greedily(TOY, PLAIN), strict=True)
     gains = [ours[0][0] - theirs[0][0] for ours, theirs in pairs if theirs]
     assert min(gains) > -1e-5
@@ -173,7 +174,7 @@ def test_ensemble_is_the_mean_of_its_models(mean, salts):
     """Models search as one whose distribution is the mean of theirs; one model twice, as itself."""
     toys = tuple(Toy(salt=salt) for salt in salts)
     config = DecodingConfig(beam_size=3, coverage_penalty=0.3)
-    found = run(BeamSearch(config, 3), ASKING, Ensemble(toys, ENSEMBLES[mean]))
+    found = run(BeamSearch.of(config, 3), ASKING, Ensemble(toys, ENSEMBLES[mean]))
     one = Together(toys, mean) if len(set(toys)) > 1 else toys[0]
     assert_same(found, [beam(one, config, (), s, 3) for s in ASKING])
     text = found[-1][0][1]

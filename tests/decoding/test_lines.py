@@ -1,18 +1,24 @@
 """Each line gets what was asked for it, in its place. The model is a toy, which compiles fast."""
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 import pytest
 import sacrebleu
-from decoding import lines
+from decoding import lines, plainly
 from decoding.lines import BEAM, EXTRA, assert_same, parts
 from decoding.toy import Toy
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.risk import RISKS
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.state import complete
+from transformer_jax.decoding.text.attention import cross_attention
+from transformer_jax.decoding.text.rerank import RERANKERS
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS
 
@@ -20,17 +26,40 @@ LINES = lines.LINES[:-1]  # short ones, so that all go through one batch
 SAMPLING = DecodingConfig(search="sample", num_samples=6, temperature=0.5, max_extra_length=EXTRA)
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch):
-    """Let a toy stand in for every model."""
-    size = parts()[2].tgt.size
-    monkeypatch.setattr(Network, "stepper", lambda *_: Toy(vocab=size))
+COMPILED: list[str] = []
+
+
+def _count(event: str, seconds: float, **_: object) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        COMPILED.append(event)
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@pytest.fixture
+def compiled() -> list[str]:
+    """A list with an entry for each program that is compiled, or read from the cache."""
+    COMPILED.clear()
+    return COMPILED
+
+
+@dataclass(frozen=True)
+class ToyModel:
+    """A toy in place of a model."""
+
+    position_limit = None
+
+    def stepper(self, params) -> Toy:
+        return Toy(vocab=parts()[2].tgt.size)
+
+    def log_probs(self, params, batch):
+        raise NotImplementedError
 
 
 @functools.cache
 def translator(config: DecodingConfig, n_best: int = 1) -> Translator:
-    model, _, tokenizers = parts()
-    return Translator(model, tokenizers, config, n_best)
+    return Translator(ToyModel(), parts()[2], config, n_best)
 
 
 def hypotheses(config, n_best, lines=LINES, **asked):
@@ -44,6 +73,82 @@ def test_order_and_crowding_do_not_matter():
     narrow = translator(replace(BEAM, tokens_per_batch=1))
     assert_same(together, narrow.translate((), LINES))
     assert len({item.text for item in together}) > 5  # or order would not be seen
+
+
+NUMBERS = {
+    "beam": (
+        replace(BEAM, coverage_penalty=0.1, max_extra_length=10),
+        {"alpha": 1.4, "coverage_penalty": 2.0, "min_length_ratio": 0.9, "max_extra_length": 8},
+    ),
+    "sample": (
+        replace(SAMPLING, top_k=5),
+        {"alpha": 1.4, "temperature": 2.5, "top_p": 0.4, "top_k": 2, "seed": 2**40 + 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_another_number_compiles_nothing(kind, compiled):
+    """Settings that differ in numbers alone share their programs, and each has its effect."""
+    config, numbers = NUMBERS[kind]
+    first = translator(config).translate((), LINES)
+    assert compiled  # or nothing would be counted
+    compiled.clear()
+    for name, number in numbers.items():
+        other = translator(replace(config, **{name: number})).translate((), LINES)
+        assert other != first, name
+    assert not compiled
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_may_be_constants(kind):
+    """A search finds the same whether its numbers are arguments of the program or part of it."""
+    config, numbers = NUMBERS[kind]
+    config = replace(config, **numbers)
+    search = BeamSearch.of(config, 2) if kind == "beam" else Sampling.of(config)
+    some = [Sentence((5 + n, 3), limit=6, least=n % 4, seed=n) for n in range(9)]
+    constant = jax.jit(lambda request: complete(search, Toy(), request, 6))
+    arrays = map(np.asarray, constant(plainly.arrays(some, 3)))
+    found = plainly.run(search, some, room=6)
+    expected = [plainly.scored(*row) for row in zip(*arrays, strict=True)]
+    plainly.assert_same(found, expected)
+
+
+def test_three_lines_are_two_programs(compiled):
+    """One makes a batch and one searches, whatever the lengths: each costs seconds."""
+    searching = replace(BEAM, length_penalty="power", stop="width")  # as nobody else here does
+    translator(searching).translate((), ["a dog", "the men run two dogs walk " * 2, "two dogs"])
+    assert len(compiled) == 2
+
+
+class Blind(Toy):
+    """A toy without attention."""
+
+    def step(self, *args):
+        logits, _, state = super().step(*args)
+        return logits, None, state
+
+
+@dataclass(frozen=True)
+class BlindModel(ToyModel):
+    def stepper(self, params) -> Blind:
+        return Blind(vocab=parts()[2].tgt.size)
+
+
+def test_models_without_attention(compiled):
+    """They translate; what needs attention is refused with a reason before anything is computed."""
+    _, _, tokenizers = parts()
+    model = BlindModel()
+    translate = Translator(model, tokenizers, BEAM).hypotheses
+    with pytest.raises(UserError, match=r"alignments: needs cross-attention, which this model"):
+        translate((), LINES, align=True)
+    covered = Translator(model, tokenizers, replace(BEAM, coverage_penalty=0.2))
+    with pytest.raises(UserError, match=r"decoding.coverage_penalty=0.2: needs cross-attention"):
+        covered.translate((), LINES)
+    with pytest.raises(UserError, match=r"attention: needs cross-attention"):
+        cross_attention(model, (), tokenizers, [5, EOS], [6, EOS])
+    assert not compiled
+    assert translate((), LINES) == hypotheses(BEAM, 1)  # attention itself changes nothing
 
 
 def test_empty_lines_stay_empty():
@@ -129,7 +234,7 @@ def test_least_risk_comes_first(name):
     """
     score = SCORES[name]
     for texts in TEXTS:
-        order = RISKS[name](texts)
+        order = RERANKERS[name](texts)
         assert sorted(order) == list(range(len(texts)))
         best = by_risk(score, texts)
         gains = {i: sum(score(texts[i], [other]).score for other in texts) for i in best}
@@ -137,7 +242,7 @@ def test_least_risk_comes_first(name):
         for text in texts:
             places = [i for i in order if texts[i] == text]
             assert places == sorted(places)
-    assert RISKS["none"](TEXTS[0]) == list(range(6))
+    assert RERANKERS["none"](TEXTS[0]) == list(range(6))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -146,6 +251,6 @@ def test_reranked_are_the_same_hypotheses(name):
     plain = hypotheses(SAMPLING, 6)
     found = hypotheses(replace(SAMPLING, rerank=name), 2)
     for before, after in zip(plain, found, strict=True):
-        order = RISKS[name]([item.text for item in before])
+        order = RERANKERS[name]([item.text for item in before])
         assert after == [before[i] for i in order[:2]]
     assert any(before[:2] != after for before, after in zip(plain, found, strict=True))

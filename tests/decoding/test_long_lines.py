@@ -10,16 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import MODEL, random_params
 
-from transformer_jax.decoding.attention import count_words
-from transformer_jax.decoding.long_lines import alike, split
-from transformer_jax.decoding.translate import Translator
-from transformer_jax.decoding.translation import Translation, join
-from transformer_jax.errors import UserError
+from transformer_jax.decoding.text import long_lines
+from transformer_jax.decoding.text.attention import count_words
+from transformer_jax.decoding.text.long_lines import alike, split
+from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.decoding.text.translation import Translation, join
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS
 
 LONGEST = 12
 LONG = " ".join(LINES * 2)
+
+
+def lengths(texts) -> list[int]:
+    return list(map(len, texts))
 
 
 @pytest.mark.parametrize(
@@ -37,16 +41,50 @@ LONG = " ".join(LINES * 2)
 )
 def test_where_lines_are_cut(text, found):
     """At ends of sentences, else at spaces, else anywhere; nearest to the middle."""
-    assert split(text, lambda part: len(part) <= 11) == found
+    assert split(text, lengths, 11) == found
 
 
 @given(st.text(), st.integers(1, 9))
 def test_nothing_is_lost(text, longest):
     """All but spaces comes back, in order, in parts that fit."""
-    found = split(text, lambda part: len(part) <= longest)
+    found = split(text, lengths, longest)
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(len(part) <= longest for part in found)
     assert all(found) or not text.strip()
+
+
+def by_definition(text: str, longest: int) -> list[str]:
+    """Return the parts of a text, each cut for itself."""
+    text = text.strip()
+    if len(text) < 2 or len(text) <= longest:
+        return [text]
+    cut = middle = len(text) // 2
+    for pattern in long_lines._CUTS:
+        ends = [found.end() for found in pattern.finditer(text) if found.end() < len(text)]
+        if ends:
+            cut = min(ends, key=lambda end: abs(end - middle))
+            break
+    return by_definition(text[:cut], longest) + by_definition(text[cut:], longest)
+
+
+@given(st.text('ab .?。”"\n\x1f', max_size=200), st.integers(1, 9))
+def test_cuts_are_those_of_their_definition(text, longest):
+    assert split(text, lengths, longest) == by_definition(text, longest)
+
+
+def test_the_time_does_not_grow_with_the_number_of_cuts():
+    """Each character is counted a few times and in few calls, however long the line."""
+    for size in (10_000, 80_000):
+        counted = []
+
+        def count(texts, counted=counted):
+            counted.append(sum(map(len, texts)))
+            return [len(text) // 4 for text in texts]
+
+        text = "two dogs. " * (size // 10)
+        assert len(split(text, count, 20)) >= size / 100
+        assert sum(counted) < 8 * size
+        assert len(counted) < 40
 
 
 def test_ranks_go_together():
@@ -85,10 +123,7 @@ def test_a_long_line_is_the_sum_of_its_parts(caplog):
     """Each part is translated as if it stood alone; the warning names the line."""
     tokenizers = parts()[2]
 
-    def fits(text: str) -> bool:
-        return len(tokenizers.src.encode([text])[0]) <= LONGEST
-
-    pieces = split(LONG, fits)
+    pieces = split(LONG, lambda texts: list(map(len, tokenizers.src.encode(texts))), LONGEST)
     assert len(pieces) > 3
     alone = hypotheses(pieces, n_best=2, align=True)
     with caplog.at_level(logging.WARNING, "transformer_jax"):
@@ -134,13 +169,3 @@ def test_a_prefix_begins_the_first_part_alone():
     assert found[0].ids[: len(prefix) - 1] == prefix[:-1]
     ends = (items[0].ids[-5:] for items in (found, other))
     assert next(ends) == next(ends)
-
-
-def test_more_outputs_than_can_be_held_are_refused_before_the_search():
-    model, params, tokenizers = parts()
-    config = dataclasses.replace(
-        BEAM, search="sample", num_samples=10_000, max_length_ratio=4.0, max_extra_length=0
-    )
-    translator = Translator(model, tokenizers, config)
-    with pytest.raises(UserError, match=r"^line 8: decoding\.num_samples=10000: .*262144"):
-        translator.hypotheses(params, ["a", LONG], first=7)

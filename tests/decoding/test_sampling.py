@@ -12,8 +12,8 @@ from decoding.toy import Toy
 from scipy import stats
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.stream import Sentence
-from transformer_jax.decoding.walk import Walk, nucleus
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.sampling import Sampling, nucleus
 from transformer_jax.vocabulary import EOS
 
 TOY, ROWS, WIDTH = Toy(vocab=6), 128, 64
@@ -70,7 +70,7 @@ def samples(case: str, width: int = WIDTH, seed: int = 0, first: int = 0):
     fields, sentence = CASES[case]
     config = DecodingConfig(search="sample", num_samples=width, seed=seed, **fields)
     sentences = [sentence._replace(seed=first + row) for row in range(ROWS)]
-    return run(Walk(config, width, random=True), sentences, TOY)
+    return run(Sampling.of(config), sentences, TOY)
 
 
 def p_value(counts: Counter, expected: dict[tuple, float]) -> float:

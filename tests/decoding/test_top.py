@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.decoding.top import argmax, top_k
+from transformer_jax.decoding.search.top_k import argmax, top_k
 
 RNG = np.random.default_rng(0)
 

@@ -10,10 +10,10 @@ from decoding.lines import BEAM, CLOSE, EXTRA, GREEDY, LINES, assert_same, parts
 from tiny import logits_of, random_params
 
 from transformer_jax.data.batch import Ragged, collate, one_per_row
-from transformer_jax.decoding import stream
-from transformer_jax.decoding.ladder import Rung
-from transformer_jax.decoding.score import score_pairs
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.batching import stream
+from transformer_jax.decoding.batching.batch_shapes import BatchShape
+from transformer_jax.decoding.text.score import score_pairs
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS
@@ -21,11 +21,11 @@ from transformer_jax.vocabulary import EOS
 CONFIGS = {"greedy": GREEDY, "beam": BEAM}
 
 
-def by_way_of(rungs, lines, mode="beam", devices=1):
-    """Return translations by way of the given rungs."""
+def by_way_of(shapes, lines, mode="beam", devices=1):
+    """Return translations by way of the given shapes."""
     model, params, tokenizers = parts()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "ladder", lambda *_: rungs)
+        patch.setattr(stream, "batch_shapes", lambda *_: shapes)
         translator = Translator(model, tokenizers, CONFIGS[mode], devices=jax.devices()[:devices])
         return translator.translate(params, lines)
 
@@ -33,7 +33,7 @@ def by_way_of(rungs, lines, mode="beam", devices=1):
 @functools.cache
 def translations(mode: str):
     """Return those of LINES, in a batch that holds them all."""
-    return by_way_of([Rung(16, 25, 31)], LINES, mode)
+    return by_way_of([BatchShape(16, 25, 31)], LINES, mode)
 
 
 def log_probs_of(src_ids, tgt_ids):
@@ -65,8 +65,10 @@ def test_ways_do_not_matter():
     """Refilled, paused, moved up and shared among devices, a real model finds the same."""
     expected = translations("beam") * 3
     assert len({item.text for item in expected}) > 5  # or order would not be seen
-    assert max(len(item.ids) for item in expected) > 9  # or the last rung would never be needed
-    assert_same(by_way_of([Rung(3, 9, 5), Rung(1, 25, 31)], LINES * 3, devices=2), expected)
+    assert max(len(item.ids) for item in expected) > 9  # or the last shape would never be needed
+    assert_same(
+        by_way_of([BatchShape(3, 9, 5), BatchShape(1, 25, 31)], LINES * 3, devices=2), expected
+    )
 
 
 def test_pairs_longer_than_the_learned_positions():

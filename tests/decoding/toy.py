@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Int, UInt
-from transformer_jax.data.batch import Batch
+from transformer_jax.arrays import Array, Bool, Int, UInt
+from transformer_jax.data.batch import Batch, Side
 from transformer_jax.vocabulary import BOS, EOS
 
 
@@ -36,11 +36,10 @@ def fraction(bits):
 
 @struct.dataclass
 class ToyState:
-    """The hash of every hypothesis, the source, and the room for tokens."""
+    """The hash of every hypothesis, and the source."""
 
     history: UInt[Array, "B W"]
     src_ids: Int[Array, "B S"]
-    room: Int[Array, "B"]
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,21 @@ class Toy:
 
     # --- the Stepper ---
 
+    def context(self, side: Side) -> Batch:
+        return Batch(side, None, {})
+
     def start(self, batch: Batch, width: int, length: int) -> ToyState:
         src_ids = batch.src.inputs * (batch.src.seg > 0)
         batch = src_ids.shape[0]
         history = jnp.broadcast_to(self.begin(src_ids)[:, None], (batch, width))
-        return ToyState(history, jnp.asarray(src_ids), jnp.full(batch, length))
+        return ToyState(history, jnp.asarray(src_ids))
 
     def step(
-        self, state: ToyState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"], active
+        self,
+        state: ToyState,
+        tokens: Int[Array, "B W T"],
+        positions: Int[Array, "B T"],
+        active: Bool[Array, "B"],
     ):
         history = extend(
             state.history, tokens[:, :, 0].astype(jnp.uint32), positions.astype(jnp.uint32)
@@ -96,20 +102,19 @@ class Toy:
             jnp.stack([self.attention(asked, places, real, layer, head) for head in range(2)], 1)
             for layer in range(2)
         ]
-        fits = (positions < state.room[:, None]) & active[:, None]
-        new = state.replace(history=jnp.where(fits, history, state.history))
+        new = state.replace(history=jnp.where(active[:, None], history, state.history))
         return logits[:, :, None], weights, new
 
     def reorder(self, state: ToyState, parents: Int[Array, "B W"]) -> ToyState:
         return state.replace(history=jnp.take_along_axis(state.history, parents, axis=1))
 
     def rewind(self, state: ToyState, position: Int[Array, "B"]) -> ToyState:
-        raise NotImplementedError
+        raise NotImplementedError  # a hash forgets what it is of; no search rewinds
 
     def grow(self, state: ToyState, src_length: int, length: int) -> ToyState:
         new = src_length - state.src_ids.shape[1]
         src_ids = jnp.pad(state.src_ids, ((0, 0), (0, new)))
-        return state.replace(src_ids=src_ids, room=jnp.full_like(state.room, length))
+        return state.replace(src_ids=src_ids)
 
     # --- the same in plain Python, for one sentence ---
 

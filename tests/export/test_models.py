@@ -8,7 +8,6 @@ import typing
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from declared import choices, later, undeclared, with_value

@@ -44,6 +44,23 @@ def test_fused_is_dense(name):
 
 
 @pytest.mark.parametrize("name", VIEWS)
+def test_float64_is_exact(name):
+    """The softmax is at least float32: in float64 it is float64, as NumPy computes it."""
+    view, k, v = VIEWS[name]
+    with jax.enable_x64(True):
+        q, k, v = (np.asarray(x, np.float64) for x in (Q, k, v))
+        mixed, _ = fused.mix(*map(jnp.asarray, (q, k, v)), view, lambda w: w)
+        assert mixed.dtype == jnp.float64
+    mask = np.broadcast_to(view.mask(), (*q.shape[:3], k.shape[3]))
+    scores = np.where(mask, np.einsum("bnth,bnhs->bnts", q, k) / np.sqrt(q.shape[3]), -np.inf)
+    weights = np.exp(scores[mask.any(-1)])
+    weights /= weights.sum(-1, keepdims=True)
+    values = np.broadcast_to(v[:, :, None], (*mask.shape, v.shape[3]))[mask.any(-1)]
+    expected = np.einsum("rs,rsh->rh", weights, values)
+    np.testing.assert_allclose(np.asarray(mixed)[mask.any(-1)], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", VIEWS)
 def test_the_kernel_gets_no_query_that_sees_nothing(name, monkeypatch):
     """Of such a row cuDNN's way back can make NaN, which a product with 0 would not remove."""
     view, k, v = VIEWS[name]

@@ -1,18 +1,18 @@
 """Our searches write what those of `transformers` write, by a model of the same random weights."""
 
+import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle.compare import as_tree, shapes
 from oracle.weights import TRANSFORMERS, from_torch
 
 from transformer_jax.config import DecodingConfig, ModelConfig
-from transformer_jax.decoding.beam import BeamSearch
-from transformer_jax.decoding.search import NEVER, NOTHING, Demand, complete
-from transformer_jax.decoding.walk import Walk
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.state import NEVER, NOTHING, SearchRequest, complete
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS, UNK
 
@@ -86,13 +86,15 @@ def found_by_ours(seed: int, config: DecodingConfig, forbidden, least: int):
     with jax.enable_x64(True):
         model = build(MODEL, VOCAB, VOCAB, dtype="float64")
         stepper = model.stepper(as_tree(parts(seed)[1], "float64"))
-        search = Walk(config, forbidden=forbidden)
+        search = Sampling.of(config, forbidden=forbidden)
         if config.beam_size > 1:
-            search = BeamSearch(config, config.beam_size, forbidden)
-        several = jnp.full(ROWS, LIMIT), jnp.full(ROWS, least)
-        demand = Demand(*several, jnp.zeros((ROWS, 0), jnp.int32), jnp.zeros(ROWS, jnp.int32))
-        run = jax.jit(lambda ids, demand: complete(search, stepper, ids, demand, LIMIT))
-        tokens, scores = jax.device_get(run(jnp.asarray(sources(seed)), demand))
+            search = BeamSearch.of(config, config.beam_size, forbidden)
+        request = dataclasses.replace(
+            SearchRequest.empty(ROWS, 9),
+            src_ids=sources(seed), limits=np.full(ROWS, LIMIT), least=np.full(ROWS, least),
+        )  # fmt: skip
+        run = jax.jit(lambda request: complete(search, stepper, request, LIMIT))
+        tokens, scores = jax.device_get(run(request))
     return [
         [(cut(t), s) for t, s in zip(*row, strict=True) if s > NOTHING / 2]
         for row in zip(tokens.tolist(), scores.tolist(), strict=True)

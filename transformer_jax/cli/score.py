@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     src, tgt = sources.read_parallel(arguments.source, arguments.target)
 
     from transformer_jax.api import load
-    from transformer_jax.decoding.score import score_pairs
+    from transformer_jax.decoding.text.score import score_pairs
     from transformer_jax.experiments.process import keep_freed_memory, use_compilation_cache
 
     use_compilation_cache()

@@ -1,1 +1,1 @@
-"""Search. Every search is a pure function of a Stepper."""
+"""Decoding: searches, the batches they run in, and the text that goes in and comes out."""

@@ -1,5 +1,6 @@
-"""Several models as one."""
+"""Models as a search sees them: with attention or without, one or several."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +9,34 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.data.batch import Batch
-from transformer_jax.models.model import Stepper
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model, Stepper
+
+
+def has_attention(model: Model, params: Any) -> bool:
+    """Whether the model's steps return attention; found out without computing anything."""
+    return _attention.eval_shape(model, params) is not None
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _attention(model: Model, params: Any) -> Any:
+    stepper, one = stepper_of(model, params), jnp.ones((1, 1), jnp.int32)
+    state = stepper.start(stepper.context(Side(one, one - 1, one)), 1, 1)
+    return stepper.step(state, one[None], one - 1, jnp.ones(1, bool))[1]
+
+
+def stepper_of(model: Model, params: Any) -> Stepper:
+    """Return the model as a search sees it.
+
+    Raises:
+      UserError: if it writes nothing.
+    """
+    stepper = model.stepper(params)
+    if stepper is None:
+        name = model.config.architecture
+        raise UserError(f"config.model.architecture={name!r}: such a model writes no text")
+    return stepper
 
 
 def mean_of_probabilities(log_probs: Float[Array, "K B W T V"]) -> Float[Array, "B W T V"]:
@@ -35,14 +62,21 @@ class Ensemble:
     steppers: Sequence[Stepper]
     mean: Any  # of ENSEMBLES
 
+    def context(self, side: Side) -> Batch:
+        """See Stepper."""
+        return self.steppers[0].context(side)
+
     def start(self, batch: Batch, width: int, length: int) -> tuple:
         """See Stepper."""
         return tuple(stepper.start(batch, width, length) for stepper in self.steppers)
 
     def step(
-        self, state: tuple, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
+        self,
+        state: tuple,
+        tokens: Int[Array, "B W T"],
+        positions: Int[Array, "B T"],
         active: Bool[Array, "B"],
-    ):  # fmt: skip
+    ):
         """See Stepper."""
         pairs = zip(self.steppers, state, strict=True)
         logits, attention, new = zip(

@@ -15,8 +15,8 @@ from sacrebleu.metrics.bleu import BLEUScore
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import DataConfig, EvaluationConfig
 from transformer_jax.data import sources
-from transformer_jax.decoding.attention import cross_attention
-from transformer_jax.decoding.translation import Translation
+from transformer_jax.decoding.text.attention import cross_attention
+from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import sentence_metric
 

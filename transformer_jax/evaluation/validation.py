@@ -16,7 +16,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import Selection, TokenStore
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import score
 from transformer_jax.models.model import Model

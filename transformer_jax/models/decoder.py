@@ -4,6 +4,7 @@ With ranks it is a prefix language model too (Raffel et al. 2020, arXiv:1910.106
 """
 
 import flax.linen as nn
+import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.data.batch import Batch, Side
@@ -31,6 +32,11 @@ class Decoder(Network):
 
     def encode(self, side: Side | None, train: bool) -> None:
         """There is nothing to encode."""
+
+    @nn.nowrap
+    def context(self, side: Side) -> Batch:
+        """See Network. By ranks, a prompt sees itself in both directions."""
+        return Batch(None, side._replace(rank=jnp.zeros_like(side.pos)), {})
 
     @nn.nowrap
     def example(self) -> Batch:

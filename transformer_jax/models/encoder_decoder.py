@@ -43,6 +43,11 @@ class EncoderDecoder(Network):
         return self.encoder(x, self_view(side.pos, side.seg, "all", single=self.single), train)
 
     @nn.nowrap
+    def context(self, side: Side) -> Batch:
+        """See Network."""
+        return Batch(side, None, {})
+
+    @nn.nowrap
     def example(self) -> Batch:
         """See Model."""
         ones = np.ones((1, 2), np.int32)

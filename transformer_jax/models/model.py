@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.config import ModelConfig
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batch import Batch, Side
 from transformer_jax.nn.embedding import Head
 
 
@@ -26,6 +26,9 @@ class Stepper(Protocol):
     The state is any pytree of arrays whose first axis counts sentences, so that whoever holds one
     can take sentences out of it and put others in their place.
     """
+
+    def context(self, side: Side) -> Batch:
+        """Return what `start` takes, of what is read before anything is written."""
 
     def start(self, batch: Batch, width: int, length: int) -> Any:
         """Return the state for `width` hypotheses a sentence of up to `length` tokens.

@@ -47,6 +47,11 @@ class Network(nn.Module):
         """See Model."""
         return NetworkStepper(self, params)
 
+    @nn.nowrap
+    def context(self, side: Side) -> Batch:
+        """See Stepper: a source, or a prompt."""
+        raise NotImplementedError
+
     def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"] | None:
         """Return what the decoder's cross-attention looks at, the memory; None: there is none."""
         raise NotImplementedError
@@ -169,8 +174,12 @@ class NetworkStepper:
     """A Stepper: see `models.model.Stepper`."""
 
     def __init__(self, model: Network, params: Any) -> None:
-        self._variables = {"params": params}
+        self._model, self._variables = model, {"params": params}
         self._apply: Any = model.apply
+
+    def context(self, side: Side) -> Batch:
+        """See Stepper."""
+        return self._model.context(side)
 
     def start(self, batch: Batch, width: int, length: int) -> DecodeState:
         """See Stepper."""
@@ -195,12 +204,13 @@ class NetworkStepper:
 
     def grow(self, state: DecodeState, src_length: int, length: int) -> DecodeState:
         """See Stepper."""
-        lanes, seg = state.lanes.grow(length), state.src_seg
+        prompt = src_length if state.src_seg is None else state.lanes.shared
+        lanes, seg = state.lanes.grow(length, prompt), state.src_seg
         if seg is not None:
             seg = jnp.pad(seg, ((0, 0), (0, src_length - seg.shape[1])))
         return DecodeState(
             memories=[None if x is None else x.pad(src_length) for x in state.memories],
             src_seg=seg,
-            caches=[cache.grow(lanes) for cache in state.caches],
+            caches=[cache.grow(state.lanes, lanes) for cache in state.caches],
             lanes=lanes,
         )

@@ -32,9 +32,10 @@ class KeysValues(NamedTuple):
             self.values.at[rows, :, slots].set(values, unique_indices=True),
         )
 
-    def grow(self, lanes: "Lanes") -> "KeysValues":
+    def grow(self, before: "Lanes", after: "Lanes") -> "KeysValues":
         """See Cache."""
-        return self.pad(lanes.seen.shape[2])
+        keys = before.moved(self.keys, 3, after)
+        return KeysValues(keys, before.moved(self.values, 2, after))
 
     def reorder(self, parents: Int[Array, "B W"]) -> "KeysValues":
         """See Cache: the lanes say who descends from whom."""
@@ -126,10 +127,25 @@ class Lanes:
         prompt = jnp.broadcast_to(jnp.arange(self.shared)[None], (batch, self.shared))
         return jnp.concatenate([prompt, own], axis=1)
 
-    def grow(self, length: int) -> "Lanes":
-        """Return lanes with room for `length` positions."""
-        new = (length - self.length) * self.seen.shape[1]
-        return replace(self, seen=jnp.pad(self.seen, ((0, 0), (0, 0), (0, new))))
+    def grow(self, length: int, shared: int) -> "Lanes":
+        """Return lanes with room for `length` positions, behind a prompt of at most `shared`."""
+        seen = self._moved(self.seen, 2, shared, length * self.seen.shape[1])
+        return replace(self, seen=seen, shared=shared)
+
+    def moved(self, x: Array, axis: int, after: "Lanes") -> Array:
+        """Return what belongs to slots along an axis, where lanes that have grown have them."""
+        own = after.seen.shape[2] - after.shared
+        return self._moved(x, axis, after.shared, own)
+
+    def _moved(self, x: Array, axis: int, shared: int, own: int) -> Array:
+        def padded(part: Array, count: int) -> Array:
+            new = count - part.shape[axis]
+            return jnp.pad(part, [(0, new if i == axis else 0) for i in range(part.ndim)])
+
+        if shared == self.shared:
+            return padded(x, shared + own)
+        prompt, written = jnp.split(x, [self.shared], axis)
+        return jnp.concatenate([padded(prompt, shared), padded(written, own)], axis)
 
     def reorder(self, parents: Int[Array, "B W"]) -> "Lanes":
         """Let hypothesis w continue hypothesis parents[w]."""

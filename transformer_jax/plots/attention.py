@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.decoding.attention import CrossAttention
+from transformer_jax.decoding.text.attention import CrossAttention
 from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 

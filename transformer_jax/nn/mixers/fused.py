@@ -23,10 +23,12 @@ def mix(
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
     """Return what `dense.mix` does. Its weights are computed only where somebody reads them.
 
-    `dropout` must do nothing. Cached decoding has few queries and its own layout: dense.
+    `dropout` must do nothing. Cached decoding has few queries and its own layout: dense. So is what
+    is wider than float32.
     """
     mixed, weights = dense.mix(q, k, v, view, dropout)
-    if view.visible is not None:
+    # Its XLA form computes the softmax in float32, whatever it is given.
+    if view.visible is not None or jnp.promote_types(q.dtype, jnp.float32) != jnp.float32:
         return mixed, weights
     why = why_not_cudnn(q.shape[-1], q.dtype, _compute_capability())
     if why is not None:

@@ -11,8 +11,8 @@ from transformer_jax.nn.view import View
 class Cache(Protocol):
     """What a mixer keeps of the past, per sentence and, where it must, per hypothesis: a pytree."""
 
-    def grow(self, lanes: Lanes) -> "Cache":
-        """Return the same with room for as many slots as the lanes have now."""
+    def grow(self, before: Lanes, after: Lanes) -> "Cache":
+        """Return the same with room for the slots that the lanes have now."""
 
     def reorder(self, parents: Int[Array, "B W"]) -> "Cache":
         """Let hypothesis w continue hypothesis parents[w], unless the lanes say so already."""

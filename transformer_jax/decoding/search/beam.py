@@ -17,77 +17,99 @@ Two stopping rules, each sentence by itself:
 """
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
-from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.constraints import constrain
-from transformer_jax.decoding.penalty import PENALTIES
-from transformer_jax.decoding.search import (
+from transformer_jax.decoding.search.constraints import constrain
+from transformer_jax.decoding.search.penalties import LengthPenalty
+from transformer_jax.decoding.search.state import (
     NOTHING,
-    Demand,
-    Progress,
+    Number,
+    SearchRequest,
+    SearchState,
     banned_tokens,
     blank,
     forced_tokens,
     keep_idle,
     last_tokens,
+    static,
     write,
 )
-from transformer_jax.decoding.top import top_k
+from transformer_jax.decoding.search.top_k import top_k
 from transformer_jax.models.model import Stepper
 from transformer_jax.vocabulary import EOS
 
 
-@dataclass(frozen=True)
+@struct.dataclass
 class BeamSearch:
-    """The search of `config`, of which the `wanted` best hypotheses must be exact."""
+    """The search of which the `wanted` best hypotheses must be exact; see `Search`."""
 
-    config: DecodingConfig
-    wanted: int = 1
-    forbidden: tuple[int, ...] = ()
+    penalty: LengthPenalty
+    coverage_penalty: Number
+    width: int = static()
+    wanted: int = static()
+    stop: str = static()
+    covers: bool = static()  # whether coverage counts at all
+    no_repeat_ngram: int = static()
+    forbidden: tuple[int, ...] = static()
 
-    @property
-    def width(self) -> int:
-        """Hypotheses a sentence."""
-        return self.config.beam_size
+    @classmethod
+    def of(
+        cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = ()
+    ) -> "BeamSearch":
+        """Return the search with these settings."""
+        return cls(
+            penalty=LengthPenalty.of(config),
+            coverage_penalty=float(config.coverage_penalty),
+            width=config.beam_size,
+            wanted=wanted,
+            stop=config.stop,
+            covers=config.coverage_penalty > 0,
+            no_repeat_ngram=config.no_repeat_ngram,
+            forbidden=forbidden,
+        )
 
-    def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
+    def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning: all W hypotheses are alike, so only the first one counts."""
-        progress = blank(demand, self.width, room, state)
-        if self.config.coverage_penalty:
-            covered = jnp.where(src_ids > 0, 0.0, 1.0)[:, None]
+        state = blank(request, self.width, room, model_state)
+        if self.covers:
+            places = jnp.arange(request.src_ids.shape[1])[None]
+            covered = jnp.where(places < jnp.asarray(request.src_lengths)[:, None], 0.0, 1.0)
+            covered = covered[:, None]
             covered = jnp.broadcast_to(covered, (len(covered), self.width, covered.shape[2]))
-            progress = replace(progress, coverage=covered)
-        return replace(progress, log_probs=progress.log_probs.at[:, 1:].set(NOTHING))
+            state = replace(state, coverage=covered)
+        return replace(state, log_probs=state.log_probs.at[:, 1:].set(NOTHING))
 
-    def advance(self, stepper: Stepper, old: Progress) -> Progress:
+    def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
-        logits, attention, state = stepper.step(
-            old.state, last_tokens(old), old.position[:, None], old.active
+        active = old.active
+        logits, attention, model_state = stepper.step(
+            old.model_state, last_tokens(old), old.position[:, None], active
         )
         values, parents, tokens = self._candidates(at_least_float32(logits[:, :, 0]), old)
         coverage = old.coverage
         if coverage is not None:
+            assert attention is not None  # a Translator refuses models without any
             seen = coverage + attention[-1].mean(1)  # of the last layer, all heads
             coverage = jnp.take_along_axis(seen, parents[:, :, None], axis=1)
         length = old.position + 1
         history = jnp.take_along_axis(old.tokens, parents[:, :, None], axis=1)
         history = write(history, length, tokens)
         ended = tokens == EOS
-        at_limit = length >= old.demand.limits
+        at_limit = length >= old.request.limits
         scores = self._scores(values, length, coverage)
         new = self._collect(old, values, scores, history, ended, at_limit)
 
         # The first W that do not end stay alive, in order.
         order = jnp.argsort(ended, axis=1, stable=True)[:, : self.width]
         keep = functools.partial(jnp.take_along_axis, indices=order, axis=1)
-        parents = jnp.where(old.active[:, None], keep(parents), jnp.arange(self.width)[None])
+        parents = jnp.where(active[:, None], keep(parents), jnp.arange(self.width)[None])
         new = replace(
             new,
             position=length,
@@ -96,58 +118,54 @@ class BeamSearch:
             coverage=None
             if coverage is None
             else jnp.take_along_axis(coverage, order[:, :, None], axis=1),
-            state=stepper.reorder(state, parents),
+            model_state=stepper.reorder(model_state, parents),
         )
         new = replace(new, done=old.done | at_limit | self._settled(new))
-        return keep_idle(old, new, old.active)
+        return keep_idle(old, new)
 
-    def _collect(self, progress: Progress, values, scores, history, ended, at_limit) -> Progress:
+    def _collect(self, state: SearchState, values, scores, history, ended, at_limit) -> SearchState:
         """Let the hypotheses that finish at this step join the pool."""
         among_best = jnp.arange(values.shape[1])[None] < self.width
-        if self.config.stop == "width":
+        if self.stop == "width":
             ended = ended & among_best
         finishing = (ended | (at_limit[:, None] & among_best)) & (values > NOTHING / 2)
         scores = jnp.where(finishing, scores, NOTHING)
-        pool, order = jax.lax.top_k(jnp.concatenate([progress.scores, scores], axis=1), self.width)
-        texts = jnp.concatenate([progress.finished, history], axis=1)
+        pool, order = jax.lax.top_k(jnp.concatenate([state.scores, scores], axis=1), self.width)
+        texts = jnp.concatenate([state.finished, history], axis=1)
         return replace(
-            progress,
+            state,
             scores=pool,
             finished=jnp.take_along_axis(texts, order[:, :, None], axis=1),
-            count=progress.count + finishing.sum(1),
+            count=state.count + finishing.sum(1),
         )
 
-    def _settled(self, progress: Progress) -> Bool[Array, "B"]:
-        if self.config.stop == "width":
-            return progress.count >= self.width
-        bound = progress.log_probs[:, 0] / self._penalty(jnp.asarray(progress.demand.limits))
-        return progress.scores[:, self.wanted - 1] >= bound
+    def _settled(self, state: SearchState) -> Bool[Array, "B"]:
+        if self.stop == "width":
+            return state.count >= self.width
+        bound = state.log_probs[:, 0] / self.penalty(jnp.asarray(state.request.limits))
+        return state.scores[:, self.wanted - 1] >= bound
 
     def _scores(self, log_probs: Float[Array, "B C"], length: Int[Array, "B"], coverage):
         """Return log-probability / length penalty + coverage penalty, which is never above 0."""
-        scores = log_probs / self._penalty(length)[:, None]
+        scores = log_probs / self.penalty(length)[:, None]
         if coverage is not None:
             least = jnp.finfo(coverage.dtype).tiny  # a logarithm of 0 would hide all else
             covered = jnp.log(jnp.clip(coverage, least, 1)).sum(2)
-            scores = scores + self.config.coverage_penalty * covered
+            scores = scores + self.coverage_penalty * covered
         return scores
 
-    def _penalty(self, length: Int[Array, "B"]) -> Float[Array, "B"]:
-        penalty = pick(PENALTIES, self.config.length_penalty, "config.decoding.length_penalty")
-        return penalty(length, self.config.alpha)
-
     def _candidates(
-        self, logits: Float[Array, "B W V"], progress: Progress
+        self, logits: Float[Array, "B W V"], state: SearchState
     ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
         """Return log-probability, parent and token of the C = 2W best continuations, best first."""
         count = 2 * self.width
-        offset = progress.log_probs - jax.nn.logsumexp(logits, axis=-1)
-        allowed = constrain(logits, progress, self.forbidden, self.config.no_repeat_ngram)
-        values, parents, tokens = top_k(allowed, count, offset, banned_tokens(progress))
+        offset = state.log_probs - jax.nn.logsumexp(logits, axis=-1)
+        allowed = constrain(logits, state, self.forbidden, self.no_repeat_ngram)
+        values, parents, tokens = top_k(allowed, count, offset, banned_tokens(state))
         values = jnp.maximum(values, 2 * NOTHING)
-        if not progress.demand.prefix.shape[1]:
+        if not state.request.prefix.shape[1]:
             return values, parents, tokens
-        forced = forced_tokens(progress)[:, None]
+        forced = forced_tokens(state)[:, None]
         only = jnp.take_along_axis(logits[:, 0], forced, axis=1) + offset[:, :1]
         only = jnp.where(jnp.arange(count)[None] == 0, only, 2 * NOTHING)
         fixed = forced > 0

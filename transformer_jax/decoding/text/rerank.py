@@ -33,7 +33,7 @@ def by_score(metric: BLEU | CHRF) -> Callable[[Sequence[str]], list[int]]:
     return order
 
 
-RISKS = {
+RERANKERS = {
     "none": as_found,
     "chrf": by_score(CHRF()),
     "bleu": by_score(BLEU(effective_order=True)),

@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
-from transformer_jax.decoding.search import Progress
+from transformer_jax.decoding.search.state import SearchState
 
 
 def constrain(
     logits: Float[Array, "B W V"],
-    progress: Progress,
+    state: SearchState,
     forbidden: tuple[int, ...],
     no_repeat_ngram: int,
 ) -> Float[Array, "B W V"]:
@@ -20,14 +20,14 @@ def constrain(
             jnp.arange(n).reshape(s)
             for n, s in zip(logits.shape, ((-1, 1, 1), (1, -1, 1)), strict=False)
         )
-        repeats = _repeats(progress, no_repeat_ngram, logits.shape[2])
+        repeats = _repeats(state, no_repeat_ngram, logits.shape[2])
         logits = logits.at[rows, lanes, repeats].set(-jnp.inf, mode="drop")
     return logits
 
 
-def _repeats(progress: Progress, size: int, nothing: int) -> Int[Array, "B W G"]:
+def _repeats(state: SearchState, size: int, nothing: int) -> Int[Array, "B W G"]:
     """Return the tokens that would write an n-gram of this size again; elsewhere `nothing`."""
-    tokens, position = progress.tokens, progress.position[:, None, None]
+    tokens, position = state.tokens, state.position[:, None, None]
     starts = tokens.shape[2] - size + 1
     if starts < 1:
         return jnp.full((*tokens.shape[:2], 1), nothing)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax.decoding.attention import Alignments
+from transformer_jax.decoding.text.attention import Alignments
 from transformer_jax.vocabulary import EOS
 
 

@@ -13,7 +13,9 @@ from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.forced import each_pair
+from transformer_jax.decoding.stepper import has_attention, stepper_of
+from transformer_jax.decoding.text.teacher_forced import each_pair
+from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 from transformer_jax.vocabulary import EOS
 
@@ -37,6 +39,7 @@ def cross_attention(
     target: Sequence[int],
 ) -> CrossAttention:
     """Return the cross-attention of a pair given as ids; the source ends in EOS."""
+    check_attention(model, params, "a picture of attention")
     ((_, weights),) = each_pair(_by_layer, model, params, [source], [target], tokens_per_batch=1)
     weights = weights[:, :, : len(target), : len(source)]
     return CrossAttention(
@@ -61,6 +64,16 @@ def alignments(
     for pair, weights in rows:
         found[pair] = align(weights, tokenizers, sources[pair], targets[pair])
     return found
+
+
+def check_attention(model: Model, params: Any, purpose: str) -> None:
+    """Check that the model has attention.
+
+    Raises:
+      UserError: if it has none.
+    """
+    if not has_attention(model, params):
+        raise UserError(f"{purpose}: needs cross-attention, which this model does not have")
 
 
 def align(
@@ -94,11 +107,13 @@ def count_words(tokenizer: Codec, ids: Sequence[int]) -> int:
 
 def _cross_attention(model: Model, params: Any, batch: Batch) -> list[Array]:
     """Return the weights [B N T S] of each layer: all targets written in one step."""
-    stepper, tgt = model.stepper(params), jax.tree.map(jnp.asarray, batch.tgt)
-    assert stepper is not None
-    state = stepper.start(batch._replace(tgt=None), 1, tgt.inputs.shape[1])
-    active = jnp.ones(len(tgt.inputs), bool)
-    return stepper.step(state, tgt.inputs[:, None], tgt.pos, active)[1]
+    stepper, batch = stepper_of(model, params), jax.tree.map(jnp.asarray, batch)
+    assert batch.src is not None
+    assert batch.tgt is not None
+    rows, length = batch.tgt.inputs.shape
+    state = stepper.start(stepper.context(batch.src), 1, length)
+    tokens, active = batch.tgt.inputs[:, None], jnp.ones(rows, bool)
+    return stepper.step(state, tokens, batch.tgt.pos, active)[1] or []
 
 
 @functools.partial(jax.jit, static_argnums=0)

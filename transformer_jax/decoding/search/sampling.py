@@ -6,49 +6,77 @@ sample  a random token, of the model's distribution with a temperature, cut to t
         arXiv:1904.09751)
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
-from transformer_jax.choices import pick
+from transformer_jax.arrays import Array, Float, Int, UInt, at_least_float32
 from transformer_jax.config import DecodingConfig
-from transformer_jax.decoding.constraints import constrain
-from transformer_jax.decoding.penalty import PENALTIES
-from transformer_jax.decoding.search import (
-    Demand,
-    Progress,
+from transformer_jax.decoding.search.constraints import constrain
+from transformer_jax.decoding.search.penalties import LengthPenalty
+from transformer_jax.decoding.search.state import (
+    Number,
+    SearchRequest,
+    SearchState,
     banned_tokens,
     blank,
     forced_tokens,
     keep_idle,
     last_tokens,
+    static,
     write,
 )
-from transformer_jax.decoding.top import argmax
+from transformer_jax.decoding.search.top_k import argmax
 from transformer_jax.models.model import Stepper
 from transformer_jax.vocabulary import EOS, PAD
 
 
-@dataclass(frozen=True)
-class Walk:
-    """`width` hypotheses a sentence; scores carry the length penalty of `config`."""
+@struct.dataclass
+class Sampling:
+    """`width` hypotheses a sentence; see `Search`."""
 
-    config: DecodingConfig
-    width: int = 1
-    random: bool = False
-    forbidden: tuple[int, ...] = ()
+    penalty: LengthPenalty
+    temperature: Number
+    top_k: Number
+    top_p: Number
+    seed: UInt[Array, ""] | np.uint32
+    width: int = static()
+    random: bool = static()
+    truncated: bool = static()  # whether top_k or top_p is on
+    no_repeat_ngram: int = static()
+    forbidden: tuple[int, ...] = static()
 
-    def start(self, src_ids: Int[Array, "B S"], demand: Demand, room: int, state: Any) -> Progress:
+    @classmethod
+    def of(cls, config: DecodingConfig, forbidden: tuple[int, ...] = ()) -> "Sampling":
+        """Return the search with these settings: greedy unless they ask for samples."""
+        random = config.search == "sample"
+        return cls(
+            penalty=LengthPenalty.of(config),
+            temperature=float(config.temperature),
+            top_k=min(config.top_k, 2**31 - 1),
+            top_p=float(config.top_p),
+            seed=np.uint32(config.seed % 2**32),
+            width=config.num_samples if random else 1,
+            random=random,
+            truncated=config.top_k > 0 or config.top_p < 1,
+            no_repeat_ngram=config.no_repeat_ngram,
+            forbidden=forbidden,
+        )
+
+    def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning."""
-        return blank(demand, self.width, room, state)
+        return blank(request, self.width, room, model_state)
 
-    def advance(self, stepper: Stepper, old: Progress) -> Progress:
+    def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
         last = last_tokens(old)
-        logits, _, state = stepper.step(old.state, last, old.position[:, None], old.active)
+        logits, _, model_state = stepper.step(
+            old.model_state, last, old.position[:, None], old.active
+        )
         logits = at_least_float32(logits[:, :, 0])
         ended = (last[:, :, 0] == EOS) | (last[:, :, 0] == PAD)
         forced = forced_tokens(old)[:, None]
@@ -58,9 +86,8 @@ class Walk:
         log_probs = jnp.where(ended, old.log_probs, old.log_probs + gain)
         tokens = jnp.where(ended, PAD, tokens)
         length = old.position + 1
-        at_limit = length >= old.demand.limits
-        penalty = pick(PENALTIES, self.config.length_penalty, "config.decoding.length_penalty")
-        scores = log_probs / penalty(length, self.config.alpha)[:, None]
+        at_limit = length >= old.request.limits
+        scores = log_probs / self.penalty(length)[:, None]
         # PAD is chosen where nothing may be written: that is no end.
         ends = ~ended & ((tokens == EOS) | (at_limit[:, None] & (tokens != PAD)))
         written = write(old.tokens, length, tokens)
@@ -72,24 +99,26 @@ class Walk:
             finished=written,
             scores=jnp.where(ends, scores, old.scores),
             done=old.done | at_limit | (ended | ends).all(1),
-            state=state,
+            model_state=model_state,
         )
-        return keep_idle(old, new, old.active)
+        return keep_idle(old, new)
 
-    def _allowed(self, logits: Float[Array, "B W V"], progress: Progress) -> Float[Array, "B W V"]:
+    def _allowed(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
         """Return the logits with minus infinity for what may not be written."""
-        logits = constrain(logits, progress, self.forbidden, self.config.no_repeat_ngram)
-        banned = banned_tokens(progress)
+        logits = constrain(logits, state, self.forbidden, self.no_repeat_ngram)
+        banned = banned_tokens(state)
         index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
         for token in range(banned.shape[2]):
             logits = jnp.where((index == token) & banned[:, :, token, None], -jnp.inf, logits)
         return logits
 
-    def _choose(self, logits: Float[Array, "B W V"], progress: Progress) -> Int[Array, "B W"]:
+    def _choose(self, logits: Float[Array, "B W V"], state: SearchState) -> Int[Array, "B W"]:
         if not self.random:
             return argmax(logits)
-        logits = nucleus(logits / self.config.temperature, self.config.top_k, self.config.top_p)
-        key = jax.random.key(self.config.seed)
+        logits = logits / self.temperature
+        if self.truncated:
+            logits = nucleus(logits, self.top_k, self.top_p)
+        key = jax.random.key(self.seed)
 
         def noise(seed, position, lane) -> Float[Array, "V"]:
             own = jax.random.fold_in(jax.random.fold_in(key, seed), lane)
@@ -98,16 +127,15 @@ class Walk:
 
         lanes = jnp.arange(self.width)
         over_lanes = jax.vmap(noise, (None, None, 0))
-        gumbel = jax.vmap(over_lanes, (0, 0, None))(progress.demand.seeds, progress.position, lanes)
+        gumbel = jax.vmap(over_lanes, (0, 0, None))(state.request.seeds, state.position, lanes)
         return argmax(logits + gumbel)
 
 
-def nucleus(logits: Float[Array, "B W V"], top_k: int, top_p: float) -> Float[Array, "B W V"]:
+def nucleus(logits: Float[Array, "B W V"], top_k: Number, top_p: Number) -> Float[Array, "B W V"]:
     """Return the logits with minus infinity outside the top_k (0: all) and the top_p (1: all)."""
-    if not 0 < top_k < logits.shape[2] and top_p >= 1:
-        return logits
     ordered = -jnp.sort(-logits, axis=-1)
-    kept = jnp.arange(logits.shape[2]).reshape(1, 1, -1) < (top_k or logits.shape[2])
+    most = jnp.where(top_k > 0, top_k, logits.shape[2])
+    kept = jnp.arange(logits.shape[2]).reshape(1, 1, -1) < most
     share = jax.nn.softmax(jnp.where(kept, ordered, -jnp.inf))
     kept &= jnp.cumsum(share, axis=-1) - share < top_p  # the most probable one always stays
     least = jnp.where(kept, ordered, jnp.inf).min(-1, keepdims=True)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.forced import each_pair
+from transformer_jax.decoding.text.teacher_forced import each_pair
 from transformer_jax.models.model import Model
 
 
@@ -48,6 +48,5 @@ def score_pairs(
 @functools.partial(jax.jit, static_argnums=0)
 def _log_probs(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
     logits = model.outputs(params, batch, None)["tokens"].logits()
-    log_probs = jax.nn.log_softmax(at_least_float32(logits))
     labels = jnp.asarray(batch.targets["tokens"].labels)
-    return jnp.take_along_axis(log_probs, labels[..., None], axis=2)[..., 0]
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], axis=2)[..., 0]

@@ -1,45 +1,40 @@
 """From lines of text to translations, in input order."""
 
+import functools
 import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.attention import alignments, count_words
-from transformer_jax.decoding.beam import BeamSearch
-from transformer_jax.decoding.engine import Engine
-from transformer_jax.decoding.long_lines import alike, split
-from transformer_jax.decoding.penalty import divisor
-from transformer_jax.decoding.risk import RISKS
-from transformer_jax.decoding.search import NOTHING, Search
-from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble
-from transformer_jax.decoding.stream import Found, Sentence, stream
-from transformer_jax.decoding.translation import Translation, join
-from transformer_jax.decoding.walk import Walk
+from transformer_jax.decoding.batching.engine import Engine
+from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.penalties import divisor
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.state import NOTHING, Search
+from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
+from transformer_jax.decoding.text.attention import alignments, check_attention, count_words
+from transformer_jax.decoding.text.long_lines import alike, split
+from transformer_jax.decoding.text.rerank import RERANKERS
+from transformer_jax.decoding.text.translation import Translation, join
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.vocabulary import EOS
 
+NO_LIMIT = 1 << 30  # positions of models that know any number
 log = logging.getLogger("transformer_jax")
 
-LONGEST = 1024  # pieces of a source, unless less is asked for
 NO_TRANSLATION = Translation("", [], NOTHING, log_prob=NOTHING)
+LONGEST = 1024  # pieces of a source, unless less is asked for
 _NEXT_PART = 1_000_003  # between the seeds of a line's parts
-
-
-class _Part(NamedTuple):
-    """A line, or part of one that is too long."""
-
-    line: int  # in the order given, from 0
-    ids: list[int]
-    sentence: Sentence
 
 
 class Translator:
@@ -69,37 +64,28 @@ class Translator:
             raise UserError(
                 f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
             )
-        self._models = [model] if not isinstance(model, Sequence) else list(model)
+        self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn = longest, warn
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
-        self._engine = Engine(self._make_search(), self._make_stepper, self._mesh)
+        self._search = self._make_search()
+        self._position_limit = min(
+            model.config.position_limit or NO_LIMIT for model in self._models
+        )
+        self._engine = _engine(tuple(self._models), config.ensemble, self._mesh)
 
     def _make_search(self) -> Search:
         config = self._config
         forbidden = tuple(self._tokenizers.tgt.piece_id(piece) for piece in config.forbidden)
-        if config.search == "sample":
-            return Walk(config, config.num_samples, random=True, forbidden=forbidden)
-        if config.beam_size == 1:
-            return Walk(config, forbidden=forbidden)
+        if config.search == "sample" or config.beam_size == 1:
+            return Sampling.of(config, forbidden)
         wanted = self._n_best if config.rerank == "none" else config.beam_size
-        return BeamSearch(config, wanted, forbidden)
-
-    def _make_stepper(self, params: Any) -> Stepper:
-        steppers = [
-            stepper
-            for model, own in zip(self._models, params, strict=True)
-            if (stepper := model.stepper(own)) is not None
-        ]
-        if len(steppers) == 1:
-            return steppers[0]
-        mean = pick(ENSEMBLES, self._config.ensemble, "config.decoding.ensemble")
-        return Ensemble(steppers, mean)
+        return BeamSearch.of(config, wanted, forbidden)
 
     @property
     def longest(self) -> int:
         """The longest source, in pieces with EOS, that is translated in one piece."""
-        return min(self._longest, _positions_of(self._models))
+        return min(self._longest, self._position_limit)
 
     def translate(
         self,
@@ -129,26 +115,28 @@ class Translator:
         of the first line, on which samples depend. `align` asks for word alignments, which are
         those of the first model.
         """
+        params = [params] if len(self._models) == 1 else list(params)
+        if align:
+            check_attention(self._models[0], params[0], "alignments")
+        if isinstance(self._search, BeamSearch) and self._search.covers:
+            name = f"decoding.coverage_penalty={self._config.coverage_penalty}"
+            check_attention(self._models[0], params[0], name)
         parts = self._parts(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
         with jax.set_mesh(self._mesh):  # whatever mesh a training around it has
-            for _ in progress(self._search(params, parts, found)):
+            for _ in progress(self._each_line(params, parts, found)):
                 pass
         if align:
-            self._align(params if len(self._models) == 1 else params[0], parts, found)
+            self._align(params[0], parts, found)
         results = [[Translation("", [], 0.0, [] if align else None)] for _ in lines]
         pairs = zip(parts, found, strict=True)
         for line, group in itertools.groupby(pairs, key=lambda pair: pair[0].line):
             results[line] = self._joined(*zip(*group, strict=True))
         return results
 
-    def _stream(self, params: Any, sentences: Sequence[Sentence]) -> Iterator[Found]:
-        known = _positions_of(self._models)
-        return stream(self._engine, params, sentences, self._config.tokens_per_batch, known)
-
     def _parts(
         self, lines: Sequence[str], prefixes: Sequence[str] | None, first: int
-    ) -> list[_Part]:
+    ) -> list[Sentence]:
         """Return what there is to translate, line by line."""
         begun: list[list[int]] = [[]] * len(lines)
         if prefixes is not None:
@@ -158,7 +146,7 @@ class Translator:
         for line, ids in enumerate(encode(lines)):
             sources = [ids]
             if len(ids) > self.longest:
-                texts = split(lines[line], lambda text: len(encode([text])[0]) <= self.longest)
+                texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
                 if self._warn:
                     log.warning(
@@ -169,28 +157,32 @@ class Translator:
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31
                 try:
-                    self._config.check_fits(len(part), _positions_of(self._models))
+                    self._config.check_fits(len(part), self._position_limit)
                 except UserError as error:
                     raise UserError(f"line {first + line}: decoding.{error}") from None
-                parts.append(_Part(line, part, self._sentence(part, prefix, seed)))
+                parts.append(self._sentence(part, prefix, seed, line))
         return parts
 
-    def _search(
-        self, params: Any, parts: Sequence[_Part], found: list[list[Translation]]
+    def _each_line(
+        self, params: list, parts: Sequence[Sentence], found: list[list[Translation]]
     ) -> Iterator[int]:
         """Fill in what is found for each part; yield lines as they are finished."""
         whole = NamedSharding(self._mesh, PartitionSpec())
-        params = jax.device_put([params] if len(self._models) == 1 else list(params), whole)
+        params = jax.device_put(params, whole)
         left = Counter(part.line for part in parts)
-        sentences = [part.sentence for part in parts]
-        for item in self._stream(params, sentences):
-            found[item.number] = self._translations(item)
-            line = parts[item.number].line
+        budget = self._config.tokens_per_batch
+        for number, tokens, scores in stream(
+            self._engine, self._search, params, parts, budget, self._position_limit
+        ):
+            found[number] = self._translations(tokens, scores)
+            line = parts[number].line
             left[line] -= 1
             if not left[line]:
                 yield line
 
-    def _align(self, params: Any, parts: Sequence[_Part], found: list[list[Translation]]) -> None:
+    def _align(
+        self, params: Any, parts: Sequence[Sentence], found: list[list[Translation]]
+    ) -> None:
         """Add alignments to what was found."""
         sources = [part.ids for part, items in zip(parts, found, strict=True) for _ in items]
         targets = [item.ids for items in found for item in items]
@@ -199,7 +191,7 @@ class Translator:
             items[:] = [item._replace(alignments=next(aligned)) for item in items]
 
     def _joined(
-        self, parts: Sequence[_Part], found: Sequence[list[Translation]]
+        self, parts: Sequence[Sentence], found: Sequence[list[Translation]]
     ) -> list[Translation]:
         """Return the translations of a line, of those of its parts."""
         if len(parts) == 1:
@@ -211,14 +203,14 @@ class Translator:
             for items in alike(found)
         ]
 
-    def _translations(self, found: Found) -> list[Translation]:
-        """Return the n_best of what was found for a line."""
-        pairs = list(zip(found.tokens, found.scores, strict=True))
+    def _translations(self, tokens: np.ndarray, scores: np.ndarray) -> list[Translation]:
+        """Return the n_best of the hypotheses of a sentence, [W L] and [W]."""
+        pairs = list(zip(tokens, scores, strict=True))
         if self._config.rerank == "none" and self._config.search == "beam":
             pairs = pairs[: self._n_best]
         items = [self._translation(t.tolist(), float(s)) for t, s in pairs if s > NOTHING / 2]
-        risk = pick(RISKS, self._config.rerank, "config.decoding.rerank")
-        order = risk([item.text for item in items])
+        rerank = pick(RERANKERS, self._config.rerank, "config.decoding.rerank")
+        order = rerank([item.text for item in items])
         return [items[i] for i in order[: self._n_best]] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
@@ -231,19 +223,25 @@ class Translator:
         """Cut what no splitting makes short enough: a character of more pieces than positions."""
         return ids if len(ids) <= self.longest else [*ids[: self.longest - 1], EOS]
 
-    def _sentence(self, ids: list[int], prefix: list[int], seed: int) -> Sentence:
+    def _sentence(self, ids: list[int], prefix: list[int], seed: int, line: int) -> Sentence:
         """Return what the search needs to know of a line."""
         c, length = self._config, len(ids)
-        room = _positions_of(self._models)
         limit = int(length * c.max_length_ratio) + c.max_extra_length
-        limit = min(max(limit, len(prefix) + 1), room)
+        limit = min(max(limit, len(prefix) + 1), self._position_limit)
         least = min(int(length * c.min_length_ratio), limit)
-        return Sentence(ids, limit, least, prefix[: limit - 1], seed)
+        return Sentence(ids, limit, least, prefix[: limit - 1], seed, line)
 
 
-def _positions_of(models: Sequence[Model]) -> int:
-    """Return how many positions all the models know."""
-    return min(model.config.position_limit or 1 << 30 for model in models)
+@functools.lru_cache(maxsize=8)
+def _engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
+    """Return the engine of these models, shared by all Translators: it holds compiled programs."""
+    mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
+
+    def make_stepper(params: Any) -> Stepper:
+        steppers = [stepper_of(model, mine) for model, mine in zip(models, params, strict=True)]
+        return steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
+
+    return Engine(make_stepper, mesh)
 
 
 def _until_eos(tokens: list[int]) -> list[int]:

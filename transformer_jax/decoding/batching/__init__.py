@@ -1,0 +1,1 @@
+"""How sentences flow through batches of few shapes."""

@@ -1,0 +1,67 @@
+"""The shapes of the batches that a stream of sentences goes through."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+_SHORT = 128  # positions up to which a few sentences may as well be padded
+_FEW = 8  # sentences on a device for which another shape is not worth its compilation
+
+
+class BatchShape(NamedTuple):
+    """The shape of a batch."""
+
+    rows: int  # on each device
+    src_length: int
+    room: int  # for tokens
+
+    @property
+    def share(self) -> int:
+        """Rows that are refilled at a time: few, so that few stand idle, but not one by one."""
+        return max(1, self.rows // 8)
+
+
+def batch_shapes(
+    lengths: Sequence[int],
+    limits: Sequence[int],
+    width: int,
+    budget: int,
+    devices: int,
+    positions: int = 1 << 30,
+) -> list[BatchShape]:
+    """Return the shapes for sentences of these lengths and most tokens, shortest first.
+
+    `budget` is the most source positions times hypotheses at a time, on each device; `positions` is
+    how many the model knows.
+    """
+    longest = min(next((n for n in _LENGTHS if n >= max(lengths)), max(lengths)), positions)
+    most = min(_rounded(max(limits)), positions)
+    shapes = []
+    shorter = 0
+    for length in (*(n for n in _LENGTHS if n < longest), longest):
+        new = -(-sum(shorter < n <= length for n in lengths) // devices)
+        if new <= _FEW and length < min(longest, _SHORT):
+            continue  # they go with the longer ones
+        shorter = length
+        if not new:
+            continue
+        crowd = -(-sum(n <= length for n in lengths) // devices)
+        crowd = _rounded(crowd) if crowd <= _FEW else -(-crowd // _FEW) * _FEW
+        rows = max(min(budget // (length * width), crowd), 1)
+        # Most outputs are about as long as their source, and every step reads the whole room.
+        room = min(-(-(length + length // 4 + 2) // 8) * 8, most)
+        shapes.append(BatchShape(rows, length, room))
+    rows, length, room = shapes[-1]
+    fitting = max(4 * budget // (most * width), 1)  # outputs far longer than sources are few
+    if rows <= min(_FEW, fitting):
+        return [*shapes[:-1], BatchShape(rows, length, most)]
+    if room < most:
+        shapes.append(BatchShape(min(-(-rows // 4), fitting), length, most))
+    if rows >= 32:
+        shapes.append(BatchShape(min(rows // 16, fitting), length, most))
+    return shapes
+
+
+def _rounded(number: int) -> int:
+    """Return a power of two, or beyond 256 a multiple of that: few shapes."""
+    return 1 << (number - 1).bit_length() if number <= 256 else -(-number // 256) * 256

@@ -1,0 +1,84 @@
+"""Batches of searches in state on one or several devices, and what is done to them."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.decoding.batching.batch_shapes import BatchShape
+from transformer_jax.decoding.search.state import (
+    Search,
+    SearchRequest,
+    SearchState,
+    begin,
+    grow,
+    run,
+)
+from transformer_jax.models.model import Stepper
+
+
+class Engine:
+    """What is done to a batch, compiled once for each of its shapes and each kind of search.
+
+    run    advance until no more than `wake` sentences of a device are active
+    admit  let new sentences in, and run
+    put    let sentences of another batch in
+    take   copy sentences out
+    empty  make a batch
+
+    Searches that differ in numbers alone share their programs: see `Search`.
+    """
+
+    def __init__(self, make_stepper: Callable[[Any], Stepper], mesh: Mesh) -> None:
+        self.devices = mesh.size
+        self.sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        rows, whole = self.sharding.spec, PartitionSpec()
+
+        def on_each_device(function: Callable, specs: tuple, **options: Any) -> Any:
+            def call(*args, **static):
+                part = functools.partial(function, **static)
+                return jax.shard_map(
+                    part, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False
+                )(*args)
+
+            return jax.jit(call, **options)
+
+        def go_on(params: Any, search: Search, state: SearchState, wake) -> SearchState:
+            return run(search, make_stepper(params), state, wake)
+
+        def admit(params: Any, search: Search, state: SearchState, request, where, wake):
+            new = begin(search, make_stepper(params), request, state.room)
+            return go_on(params, search, _put(state, new, where), wake)
+
+        def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
+            new = grow(make_stepper(params), new, src_length, state.room)
+            return _put(state, new, where)
+
+        def take(state: SearchState, which) -> SearchState:
+            return jax.tree.map(lambda x: x[which], state)
+
+        def empty(params: Any, search: Search, shape: BatchShape, prefix: int) -> SearchState:
+            rows, length, room = shape.rows * mesh.size, shape.src_length, shape.room
+            request = jax.tree.map(jnp.asarray, SearchRequest.empty(1, length, prefix))
+            # For its shapes alone: the compiler drops what computes its values.
+            one = begin(search, make_stepper(params), request, room)
+            state = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
+            return state.replace(done=jnp.ones(rows, bool))
+
+        self.run = on_each_device(go_on, (whole, whole, rows, whole), donate_argnums=2)
+        specs = whole, whole, rows, rows, rows, whole
+        self.admit = on_each_device(admit, specs, donate_argnums=2)
+        self.put = on_each_device(
+            put, (whole, rows, rows, rows), static_argnames="src_length", donate_argnums=1
+        )
+        self.take = on_each_device(take, (rows, rows))
+        self.empty = jax.jit(
+            empty, static_argnames=("shape", "prefix"), out_shardings=self.sharding
+        )
+
+
+def _put(state: SearchState, new: SearchState, where) -> SearchState:
+    return jax.tree.map(lambda old, x: old.at[where].set(x, mode="drop"), state, new)

@@ -1,0 +1,1 @@
+"""Searches, each a pure function of a Stepper: what advances hypotheses."""

@@ -1,0 +1,51 @@
+"""Length penalties: a hypothesis scores its log-probability divided by one of these."""
+
+import functools
+from typing import Any
+
+import numpy as np
+from flax import struct
+
+from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.choices import pick
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.search.state import Number, static
+
+Lengths = Int[Array, "..."] | Int[np.ndarray, "..."]
+Penalties = Float[Array, "..."] | Float[np.ndarray, "..."]
+
+
+def gnmt(length: Lengths, alpha: Number) -> Penalties:
+    """((5 + length) / 6)^alpha (Wu et al. 2016, arXiv:1609.08144, equation 14), the paper's."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+def power(length: Lengths, alpha: Number) -> Penalties:
+    """length^alpha, what fairseq, transformers and CTranslate2 use."""
+    return length.astype(np.float32) ** alpha
+
+
+PENALTIES = {"gnmt": gnmt, "power": power}
+
+
+@functools.lru_cache(maxsize=4096)
+def divisor(name: str, alpha: float, length: int) -> float:
+    """Return the penalty of a length as a number of the host."""
+    return PENALTIES[name](np.array([length]), alpha).item()
+
+
+@struct.dataclass
+class LengthPenalty:
+    """A penalty as the config names it; alpha is traced."""
+
+    alpha: Number
+    name: str = static()
+
+    @classmethod
+    def of(cls, config: DecodingConfig) -> "LengthPenalty":
+        """Return the penalty with these settings."""
+        return cls(float(config.alpha), config.length_penalty)
+
+    def __call__(self, length: Lengths) -> Any:
+        """Return the penalty of each length."""
+        return pick(PENALTIES, self.name, "config.decoding.length_penalty")(length, self.alpha)

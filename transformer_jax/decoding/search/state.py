@@ -1,0 +1,211 @@
+"""What all searches share: sentences that advance independently of one another.
+
+A search in progress is a pytree of arrays whose first axis counts sentences. A sentence is idle if
+it is done, or paused because its room for tokens is full; idle sentences do not change. So between
+any two steps sentences can be taken out and others put in their place (see `batching.stream`), and
+it makes no difference to any of them.
+"""
+
+import functools
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.data.batch import Side
+from transformer_jax.models.model import Stepper
+from transformer_jax.vocabulary import BOS, EOS, PAD
+
+Number = Float[Array, ""] | Int[Array, ""] | float | int
+static = functools.partial(struct.field, pytree_node=False)
+
+NEVER = (PAD, BOS)  # no text holds these, so no search writes them
+NOTHING = -1e9  # score of a hypothesis that is not there; finite, so differences stay numbers
+
+
+@struct.dataclass
+class SearchRequest:
+    """What sentences begin from, and what is asked of each. Arrays of numpy or of jax."""
+
+    # What the model reads before it writes: a source, or a prompt that hypotheses share.
+    src_ids: Int[Array | np.ndarray, "B S"]
+    src_lengths: Int[Array | np.ndarray, "B"]
+    first: Int[Array | np.ndarray, "B"]  # the token that what is written follows: BOS, mostly
+    limits: Int[Array | np.ndarray, "B"]  # most tokens, EOS counted; 0 leaves the sentence out
+    least: Int[Array | np.ndarray, "B"]  # fewest tokens, EOS counted, but for the limit
+    prefix: Int[Array | np.ndarray, "B P"]  # tokens that it begins with; 0 is padding
+    seeds: Int[Array | np.ndarray, "B"]  # of random numbers
+
+    @classmethod
+    def empty(cls, rows: int, src_length: int, prefix: int = 0) -> "SearchRequest":
+        """Return a request for nothing, in numpy's arrays, to be filled in."""
+        return cls(
+            np.zeros((rows, src_length), np.int32),
+            np.zeros(rows, np.int32),
+            np.full(rows, BOS, np.int32),
+            np.zeros(rows, np.int32),
+            np.zeros(rows, np.int32),
+            np.zeros((rows, prefix), np.int32),
+            np.zeros(rows, np.int32),
+        )
+
+
+@struct.dataclass
+class SearchState:
+    """A search in progress. Tokens start with `first`; L is the room for tokens and one more."""
+
+    position: Int[Array, "B"]  # tokens written so far, `first` apart
+    request: SearchRequest
+    tokens: Int[Array, "B W L"]
+    log_probs: Float[Array, "B W"]
+    finished: Int[Array, "B W L"]
+    scores: Float[Array, "B W"]  # of the finished, with penalty, best first
+    count: Int[Array, "B"]  # hypotheses finished so far
+    done: Bool[Array, "B"]
+    coverage: Float[Array, "B W S"] | None  # attention each source position has had; padding 1
+    model_state: Any  # the Stepper's
+
+    @property
+    def room(self) -> int:
+        """Tokens there is room for."""
+        return self.tokens.shape[2] - 1
+
+    @property
+    def active(self) -> Bool[Array, "B"]:
+        """Which sentences advance; the others are done, or paused for want of room."""
+        return ~self.done & (self.position < self.room)
+
+
+@runtime_checkable
+class Search(Protocol):
+    """A way to choose what is written next, `width` hypotheses a sentence.
+
+    A pytree. Numbers such as a length penalty's alpha are its leaves, so another number is the same
+    compiled program; whatever changes shapes or operations is static.
+    """
+
+    @property
+    def width(self) -> int:
+        """Hypotheses a sentence."""
+
+    def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
+        """Return the beginning of the search."""
+
+    def advance(self, stepper: Stepper, state: SearchState) -> SearchState:
+        """Extend the active sentences by one token."""
+
+
+def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -> SearchState:
+    """Start the model and the search."""
+    ids = jnp.asarray(request.src_ids)
+    pos = jnp.broadcast_to(jnp.arange(ids.shape[1])[None], ids.shape)
+    seg = (pos < jnp.asarray(request.src_lengths)[:, None]).astype(jnp.int32)
+    batch = stepper.context(Side(ids, pos, seg))
+    return search.start(request, room, stepper.start(batch, search.width, room))
+
+
+def blank(request: SearchRequest, width: int, room: int, model_state: Any) -> SearchState:
+    """Return hypotheses that hold their first token alone."""
+    batch = request.limits.shape[0]
+    tokens = jnp.full((batch, width, room + 1), PAD)
+    tokens = tokens.at[:, :, 0].set(jnp.asarray(request.first)[:, None])
+    return SearchState(
+        position=jnp.zeros(batch, jnp.int32),
+        request=request,
+        tokens=tokens,
+        log_probs=jnp.zeros((batch, width)),
+        finished=tokens,
+        scores=jnp.full((batch, width), NOTHING),
+        count=jnp.zeros(batch, jnp.int32),
+        done=jnp.asarray(request.limits) <= 0,
+        coverage=None,
+        model_state=model_state,
+    )
+
+
+def run(search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""]) -> SearchState:
+    """Advance until no more than `wake` sentences are active."""
+    return jax.lax.while_loop(
+        lambda s: s.active.sum() > wake, lambda s: search.advance(stepper, s), state
+    )
+
+
+def complete(
+    search: Search, stepper: Stepper, request: SearchRequest, room: int
+) -> tuple[Int[Array, "B W L"], Float[Array, "B W"]]:
+    """Search from start to end; `room` is at least max(limits).
+
+    Returns the hypotheses, best first, PAD after EOS, and their scores in nats.
+    """
+    state = begin(search, stepper, request, room)
+    state = run(search, stepper, state, jnp.zeros((), jnp.int32))
+    return state.finished[:, :, 1:], state.scores
+
+
+def grow(stepper: Stepper, state: SearchState, src_length: int, room: int) -> SearchState:
+    """Return the same search with more room for sources and tokens."""
+    src_ids = jnp.asarray(state.request.src_ids)
+    longer = src_length - src_ids.shape[1]
+    new = ((0, 0), (0, 0), (0, room - state.room))
+    coverage = state.coverage
+    if coverage is not None:
+        coverage = jnp.pad(coverage, ((0, 0), (0, 0), (0, longer)), constant_values=1)
+    return replace(
+        state,
+        request=replace(state.request, src_ids=jnp.pad(src_ids, ((0, 0), (0, longer)))),
+        tokens=jnp.pad(state.tokens, new, constant_values=PAD),
+        finished=jnp.pad(state.finished, new, constant_values=PAD),
+        coverage=coverage,
+        model_state=stepper.grow(state.model_state, src_length, room),
+    )
+
+
+def last_tokens(state: SearchState) -> Int[Array, "B W 1"]:
+    """Return the token that each hypothesis ends with."""
+    where = jnp.broadcast_to(state.position[:, None, None], (*state.log_probs.shape, 1))
+    return jnp.take_along_axis(state.tokens, where, axis=2)
+
+
+def write(
+    history: Int[Array, "B C L"], position: Int[Array, "B"], tokens: Int[Array, "B C"]
+) -> Int[Array, "B C L"]:
+    """Return the histories with one token each at a position of their sentence."""
+    here = jnp.arange(history.shape[2]).reshape(1, 1, -1) == position[:, None, None]
+    return jnp.where(here, tokens[:, :, None], history)
+
+
+def keep_idle(old: SearchState, new: SearchState) -> SearchState:
+    """Return `new` where the old sentences are active and `old` elsewhere.
+
+    The model's state is the Stepper's own affair: it knows which sentences were active.
+    """
+    active = old.active
+
+    def choose(before, after):
+        chosen = jnp.where(active.reshape(-1, *[1] * (after.ndim - 1)), after, before)
+        return chosen.astype(before.dtype)  # in 64 bits, sums of flags come out wider
+
+    kept = jax.tree.map(choose, replace(old, model_state=None), replace(new, model_state=None))
+    return replace(kept, model_state=new.model_state)
+
+
+def banned_tokens(state: SearchState) -> Bool[Array, "B W b"]:
+    """Mark, of the columns up to EOS, the tokens that may not be written next."""
+    never = jnp.array([token in NEVER for token in range(EOS + 1)])
+    early = state.position + 1 < jnp.minimum(state.request.least, state.request.limits)
+    banned = never[None] | (early[:, None] & (jnp.arange(EOS + 1) == EOS)[None])
+    shape = (*state.log_probs.shape, EOS + 1)
+    return jnp.broadcast_to(banned[:, None], shape)
+
+
+def forced_tokens(state: SearchState) -> Int[Array, "B"]:
+    """Return the token of the prefix that comes next, or 0 where there is none."""
+    prefix = jnp.asarray(state.request.prefix)
+    if not prefix.shape[1]:
+        return jnp.zeros_like(state.position)
+    here = jnp.arange(prefix.shape[1])[None] == state.position[:, None]
+    return jnp.where(here, prefix, 0).sum(1)
