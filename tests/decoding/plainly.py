@@ -117,7 +117,13 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
     )
     prefixes = rows([s.prefix for s in sentences], prefix).reshape(len(sentences), prefix)
     return SearchRequest(
-        rows([s.ids for s in sentences], src_length), limits, least, prefixes, seeds
+        src_ids=rows([s.ids for s in sentences], src_length),
+        src_lengths=jnp.asarray([len(s.ids) for s in sentences], jnp.int32),
+        first=jnp.full(len(sentences), BOS),
+        limits=limits,
+        least=least,
+        prefix=prefixes,
+        seeds=seeds,
     )
 
 

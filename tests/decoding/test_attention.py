@@ -9,6 +9,7 @@ import pytest
 from decoding.lines import LINES, parts
 from tiny import MODEL, random_params
 
+from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import align, alignments, count_words, cross_attention
 from transformer_jax.models.build import build
@@ -40,15 +41,13 @@ def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
     (src_pos, src_seg), (tgt_pos, tgt_seg) = (
         (jnp.arange(x.shape[1])[None], jnp.ones_like(x)) for x in (src, tgt)
     )
-    views = self_view(tgt_pos, tgt_seg, causal=True), cross_view(tgt_pos, tgt_seg, src_pos, src_seg)
-    memory = bound.encode(src, src_pos, src_seg, train=False)
+    view = self_view(tgt_pos, tgt_seg, "causal")
+    across = cross_view(tgt_pos, tgt_seg, src_pos, src_seg)
+    memory = bound.encode(Side(src, src_pos, src_seg), train=False)
     x = bound.embed_target(tgt, tgt_pos, tgt.shape[1], train=False)
     weights = []
     for number, layer in enumerate(bound.decoder.layer):
-        queries, past = layer.self_attention.queries_keys_values(
-            layer.self_attention_residual.read(x)
-        )
-        y, _ = layer.self_attention(queries, past, views[0], False)
+        y, _ = layer.self_attention.mix(layer.self_attention_residual.read(x), view, False)
         y = layer.cross_attention_residual.read(layer.self_attention_residual.write(x, y, False))
         p = params["decoder"][f"layer_{number}"]["cross_attention"]
         q, k = (
@@ -58,7 +57,7 @@ def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
         )
         scores = np.exp(np.einsum("nth,nsh->nts", q, k) / np.sqrt(q.shape[-1]))
         weights.append(scores / scores.sum(-1, keepdims=True))
-        x, *_ = layer(x, layer.memory_keys_values(memory), *views, False)
+        x = layer(x, view, False, memory, across)
     return np.stack(weights)
 
 

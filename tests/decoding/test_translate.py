@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 from decoding.lines import BEAM, CLOSE, EXTRA, GREEDY, LINES, assert_same, parts
-from tiny import logits_of, random_params
+from tiny import TRANSLATE, logits_of, random_params
 
-from transformer_jax.data.batch import Ragged, collate, one_per_row
+from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.batching import stream
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.text.score import score_pairs
@@ -41,7 +42,8 @@ def log_probs_of(src_ids, tgt_ids):
     model, params, _ = parts()
     src, tgt = Ragged.from_lists(src_ids), Ragged.from_lists(tgt_ids)
     shape = len(src_ids), int(src.lengths.max()), int(tgt.lengths.max())
-    batch = collate(src, tgt, one_per_row(np.arange(len(src_ids))), *shape)
+    placement = one_per_row(np.arange(len(src_ids)))
+    batch = TRANSLATE.examples(TokenStore(src, tgt), placement, *shape)
     logits = np.asarray(logits_of(model, params, batch), np.float64)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 

@@ -19,7 +19,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batching import Shape
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
-from transformer_jax.training.cost import step_cost
+from transformer_jax.training.cost import roughly, step_cost
 
 BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
 SHAPE = Shape(4, 6, 8)
@@ -63,7 +63,9 @@ def test_a_formula_that_forgets_a_product_is_noticed():
 
 def test_operations_of_the_rest_of_a_step():
     """R-Drop doubles them, slices do not, and Muon has products of its own."""
-    one = cost_of({})[1].operations.products
+    plain, cost = cost_of({})
+    one = cost.operations.products
+    assert roughly(plain, (VOCAB, VOCAB), SHAPE) == one
     assert cost_of({}, training=TrainingConfig(r_drop=5.0))[1].operations.products == 2 * one
     slices = cost_of({}, training=TrainingConfig(accumulation_steps=2))[1]
     assert slices.operations.products == one

@@ -91,7 +91,8 @@ def found_by_ours(seed: int, config: DecodingConfig, forbidden, least: int):
             search = BeamSearch.of(config, config.beam_size, forbidden)
         request = dataclasses.replace(
             SearchRequest.empty(ROWS, 9),
-            src_ids=sources(seed), limits=np.full(ROWS, LIMIT), least=np.full(ROWS, least),
+            src_ids=sources(seed), src_lengths=(np.asarray(sources(seed)) > 0).sum(1),
+            limits=np.full(ROWS, LIMIT), least=np.full(ROWS, least),
         )  # fmt: skip
         run = jax.jit(lambda request: complete(search, stepper, request, LIMIT))
         tokens, scores = jax.device_get(run(request))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.sweeps.table import sizes, training_minutes
-from transformer_jax.training.cost import longest_shape, step_cost
+from transformer_jax.training.cost import longest_shape, roughly
 
 # Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
 # order of magnitude until a point of the sweep is finished and tells.
@@ -32,10 +32,10 @@ def minutes(points: Sequence[Point], directory: Path) -> list[float]:
 
 
 def operations(point: Point) -> float:
-    """Return the floating-point operations of a run's matrix products, its batches the longest."""
+    """Return about how many operations a run's matrix products take, its batches the longest."""
     experiment = point.experiment
-    step = step_cost(experiment, sizes(point), longest_shape(experiment))
-    return float(experiment.training.steps * step.operations.products)
+    step = roughly(experiment, sizes(point), longest_shape(experiment))
+    return float(experiment.training.steps * step)
 
 
 def matrix_speed() -> float:
