@@ -18,7 +18,7 @@ from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
-from transformer_jax.vocabulary import UNK
+from transformer_jax.vocabulary import BOS, UNK
 
 TOY, LONGEST, MOST = Toy(vocab=9), 6, 9
 SEARCHES = {
@@ -52,6 +52,7 @@ sentences = st.builds(
     least=st.integers(0, MOST),
     prefix=st.lists(st.integers(UNK, TOY.vocab - 1), max_size=3).map(tuple),
     seed=st.integers(0, 1000),
+    first=st.just(BOS),
 )
 # Crowds, so that there is much refilling, pausing and moving up; few, so that rows stay empty.
 crowds = st.one_of(

@@ -112,8 +112,10 @@ def _cross_attention(model: Model, params: Any, batch: Batch) -> list[Array]:
     assert batch.tgt is not None
     rows, length = batch.tgt.inputs.shape
     state = stepper.start(stepper.context(batch.src), 1, length)
+    # Padding has a place of its own, behind what it must not overwrite.
+    positions = jnp.broadcast_to(jnp.arange(length)[None], (rows, length))
     tokens, active = batch.tgt.inputs[:, None], jnp.ones(rows, bool)
-    return stepper.step(state, tokens, batch.tgt.pos, active)[1] or []
+    return stepper.step(state, tokens, positions, active)[1] or []
 
 
 @functools.partial(jax.jit, static_argnums=0)

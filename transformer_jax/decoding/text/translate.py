@@ -42,8 +42,7 @@ class Translator:
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
-    parts, with a warning if `warn`. The work is shared among `devices`, by default all of this
-    process.
+    parts, with a warning if `warn`. The work is shared among `devices`, by default this process's.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -69,9 +68,8 @@ class Translator:
         self._longest, self._warn = longest, warn
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._search = self._make_search()
-        self._position_limit = min(
-            model.config.position_limit or NO_LIMIT for model in self._models
-        )
+        known = [model.config.position_limit or NO_LIMIT for model in self._models]
+        self._position_limit = min(known)
         self._engine = _engine(tuple(self._models), config.ensemble, self._mesh)
 
     def _make_search(self) -> Search:
