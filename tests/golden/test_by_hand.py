@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ModelConfig
+from transformer_jax.nn.feedforward import FeedForward
 from transformer_jax.nn.mixers.dense import mix
-from transformer_jax.nn.norm import LayerNorm
-from transformer_jax.nn.positions import Sinusoidal, SinusoidalTensor2Tensor
+from transformer_jax.nn.norm import LayerNorm, RMSNorm
+from transformer_jax.nn.positions import (
+    Alibi,
+    Rope,
+    RopeInterleaved,
+    Sinusoidal,
+    SinusoidalTensor2Tensor,
+    alibi_slopes,
+)
 from transformer_jax.nn.view import self_view
 from transformer_jax.training.loss import loss_sums, smoothing_weights
 
@@ -67,6 +75,111 @@ def test_layer_norm():
             expected[row, column, i] = scale[i] * normal + bias[i]
     params = {"scale": jnp.asarray(scale), "bias": jnp.asarray(bias)}
     same(LayerNorm(epsilon).apply({"params": params}, jnp.asarray(x)), expected)
+
+
+def test_rms_norm():
+    """No mean is taken away; epsilon stands under the root here too."""
+    x, scale, epsilon = RNG.normal(size=(2, 3, 5)), RNG.normal(size=5), 0.1
+    expected = np.zeros_like(x)
+    for row, column in np.ndindex(2, 3):
+        vector = x[row, column]
+        root = math.sqrt(sum(value**2 for value in vector) / 5 + epsilon)
+        for i in range(5):
+            expected[row, column, i] = vector[i] / root * scale[i]
+    params = {"scale": jnp.asarray(scale)}
+    same(RMSNorm(epsilon).apply({"params": params}, jnp.asarray(x)), expected)
+
+
+def test_swiglu():
+    """W2 (silu(V x + c) * (W1 x + b1)) + b2, silu(a) = a / (1 + exp(-a))."""
+    x = RNG.normal(size=4)
+    maps = {
+        name: {"kernel": RNG.normal(size=shape), "bias": RNG.normal(size=shape[1])}
+        for name, shape in (("gate", (4, 3)), ("up", (4, 3)), ("down", (3, 4)))
+    }
+
+    def applied(name, vector):
+        kernel, bias = maps[name]["kernel"], maps[name]["bias"]
+        return [
+            sum(value * kernel[i, j] for i, value in enumerate(vector)) + bias[j]
+            for j in range(kernel.shape[1])
+        ]
+
+    both = zip(applied("gate", x), applied("up", x), strict=True)
+    expected = applied("down", [gate / (1 + math.exp(-gate)) * up for gate, up in both])
+    layer = FeedForward(4, 3, "swiglu", 0.0, jnp.dtype("float64"))
+    params = jax.tree.map(jnp.asarray, maps)
+    same(layer.apply({"params": params}, jnp.asarray(x)[None, None], False)[0, 0], expected)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("scheme", [Rope, RopeInterleaved])
+def test_rotary_positions(scheme, fraction):
+    """A pair of channels is a complex number, times e^(i angle)."""
+    theta, size, pos = 50.0, 8, [0, 1, 5, 2]
+    turning = int(size * fraction)
+    x = RNG.normal(size=(4, 2, size))
+    expected = x.copy()
+    for t, head, i in np.ndindex(4, 2, turning // 2):
+        pair = (i, i + turning // 2) if scheme is Rope else (2 * i, 2 * i + 1)
+        angle = pos[t] * theta ** (-2 * i / turning)
+        one, other = x[t, head, pair]
+        turned = complex(one, other) * complex(math.cos(angle), math.sin(angle))
+        expected[t, head, pair] = turned.real, turned.imag
+    name = "rope" if scheme is Rope else "rope_interleaved"
+    config = ModelConfig(
+        d_model=16, num_heads=2, relative_positions=name, rope_theta=theta, rope_fraction=fraction
+    )
+    view = scheme(config).look(self_view(jnp.asarray([pos]), jnp.ones((1, 4), int), "causal"))
+    same(view.rotate(jnp.asarray(x)[None])[0], expected)
+
+
+def test_slopes_of_alibi():
+    """The paper's, section 3: 1/2 to 1/256 for 8 heads; its code for 3, 6 and 12."""
+    eight = [1 / 2**i for i in range(1, 9)]
+    four = [1 / 4, 1 / 16, 1 / 64, 1 / 256]
+    expected = {
+        1: [1 / 256],
+        3: [1 / 16, 1 / 256, 1 / 4],
+        4: four,
+        6: [*four, 1 / 2, 1 / 8],
+        8: eight,
+        12: [*eight, 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5],
+    }
+    for heads, slopes in expected.items():
+        same(alibi_slopes(heads), slopes)
+
+
+def test_alibi():
+    """A key so many positions away loses as many slopes."""
+    pos = [0, 1, 2, 5]
+    view = self_view(jnp.asarray([pos]), jnp.ones((1, 4), int), "causal")
+    scheme = Alibi(ModelConfig(d_model=6, num_heads=6, relative_positions="alibi"))
+    bias = scheme.look(view).bias(jnp.zeros((1, 6, 4, 1)))
+    expected = np.zeros((6, 4, 4))
+    for head, i, j in np.ndindex(6, 4, 4):
+        slope = [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8][head]
+        expected[head, i, j] = -slope * abs(pos[i] - pos[j])
+    same(bias[0], expected)
+
+
+def test_masks():
+    """Segments, orders and windows, pair by pair; ranks are 0 in a prefix of two."""
+    pos, seg, rank = [0, 1, 2, 3, 0, 1, 0], [1, 1, 1, 1, 2, 2, 0], [0, 0, 1, 2, 0, 0, 0]
+    orders = {
+        "all": lambda i, j: True,
+        "causal": lambda i, j: j <= i,
+        "ranked": lambda i, j: j <= i or (pos[j] < 2),
+    }
+    for order, earlier in orders.items():
+        rows = (jnp.asarray([x]) for x in (pos, seg))
+        view = self_view(*rows, order, jnp.asarray([rank]))
+        for window in (None, 1, 2, 4):
+            mask = view.within(window).mask()[0, 0]
+            for i, j in np.ndindex(7, 7):
+                near = window is None or -window < i - j < window
+                alike = seg[i] == seg[j] != 0
+                assert mask[i, j] == (alike and earlier(i, j) and near), (order, window, i, j)
 
 
 @pytest.mark.parametrize("causal", [False, True])

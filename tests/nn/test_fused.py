@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.config import ModelConfig
 from transformer_jax.nn.mixers import dense, fused
+from transformer_jax.nn.positions import Alibi
 from transformer_jax.nn.view import cross_view, self_view
 
 RNG = np.random.default_rng(0)
@@ -41,6 +43,48 @@ def test_fused_is_dense(name):
     np.testing.assert_allclose(one_weights, two_weights, rtol=1e-6)
     for found, expected in zip(ones, twos, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+# Rows of one segment: lengths, order and window say all that a mask would.
+LONE = jnp.asarray([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+PLACES = jnp.broadcast_to(jnp.arange(5)[None], LONE.shape)
+LENGTHS = {
+    "all": self_view(PLACES, LONE, "all", single=True),
+    "causal": self_view(PLACES, LONE, "causal", single=True),
+    "local": self_view(PLACES, LONE, "all", single=True).within(2),
+    "local causal": self_view(PLACES, LONE, "causal", single=True).within(2),
+}
+
+
+def agree(view, real, heads: int) -> None:
+    """Compare values and gradients of 4 heads of queries and fewer of keys."""
+    q, k, v = (
+        jnp.asarray(RNG.normal(size=shape), jnp.float32)
+        for shape in ((2, 4, 5, 8), (2, heads, 8, 5), (2, heads, 5, 8))
+    )
+
+    def total(mix, q, k, v):
+        mixed = jnp.where(real[:, None, :, None], mix(q, k, v, view, lambda w: w)[0], 0)
+        return jnp.sin(mixed).sum(), mixed
+
+    gradient = jax.jit(jax.value_and_grad(total, (1, 2, 3), True), static_argnums=0)
+    mine, expected = gradient(fused.mix, q, k, v), gradient(dense.mix, q, k, v)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), mine, expected
+    )
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_lengths_are_masks(name, monkeypatch):
+    """No mask is made, also where two heads of queries share one of keys."""
+    monkeypatch.setattr(fused, "_by_mask", None)
+    agree(LENGTHS[name], LONE > 0, heads=2)
+
+
+def test_fused_adds_the_bias():
+    """ALiBi's, over grouped heads."""
+    config = ModelConfig(d_model=32, num_heads=4, relative_positions="alibi")
+    agree(Alibi(config).look(LENGTHS["local"]), LONE > 0, heads=2)
 
 
 @pytest.mark.parametrize("name", VIEWS)

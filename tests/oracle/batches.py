@@ -27,6 +27,27 @@ def make_batch(lengths: list[list[tuple[int, int]]], src_vocab: int, tgt_vocab: 
     return unflat(dict(zip(FIELDS, arrays, strict=True)))
 
 
+def prefixed(batch: Batch, prefixes: tuple[int, ...] = (2, 5, 1, 3)) -> Batch:
+    """Return the target side alone, in which the first positions of each sentence are a prefix.
+
+    They have rank 0, those behind them 1, 2, and so on; only what is behind them is predicted.
+    """
+    tgt, prefix = batch.tgt, np.asarray(prefixes)[: len(batch.tgt.pos), None]
+    rank = np.where(tgt.seg > 0, np.maximum(tgt.pos - prefix + 1, 0), 0).astype(np.int32)
+    return _ranked(batch, rank, ((rank > 0) & (tgt.seg > 0)).astype(np.float32))
+
+
+def permuted(batch: Batch) -> Batch:
+    """Return the target side alone, with ranks in any order, among them equal ones."""
+    rank = np.random.default_rng(5).integers(0, 6, batch.tgt.seg.shape).astype(np.int32)
+    return _ranked(batch, rank, batch.targets["tokens"].weight)
+
+
+def _ranked(batch: Batch, rank: np.ndarray, weight: np.ndarray) -> Batch:
+    target = batch.targets["tokens"]._replace(weight=weight)
+    return Batch(None, batch.tgt._replace(rank=rank), {"tokens": target})
+
+
 def _lay_out(rows: list[list[list[int]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ids, positions and segments."""
     longest = max(sum(map(len, row)) for row in rows)
@@ -44,10 +65,12 @@ FIELDS = ("src_ids", "src_pos", "src_seg", "tgt_in", "tgt_out", "tgt_pos", "tgt_
 
 
 def flat(batch: Batch) -> dict[str, np.ndarray]:
-    """Return the arrays of a batch of pairs by the names that peers and recordings use."""
+    """Return the arrays of a batch by the names that peers and recordings use."""
     src, tgt, labels = batch.src, batch.tgt, batch.targets["tokens"].labels
-    arrays = src.inputs, src.pos, src.seg, tgt.inputs, labels, tgt.pos, tgt.seg
-    return dict(zip(FIELDS, arrays, strict=True))
+    source = (None, None, None) if src is None else (src.inputs, src.pos, src.seg)
+    arrays = zip(FIELDS, (*source, tgt.inputs, labels, tgt.pos, tgt.seg), strict=True)
+    ranks = {} if tgt.rank is None else {"tgt_rank": tgt.rank}
+    return {name: array for name, array in arrays if array is not None} | ranks
 
 
 def unflat(arrays: Mapping[str, np.ndarray]) -> Batch:

@@ -35,6 +35,46 @@ TORCH_NN = COMMON | {  # torch.nn.TransformerEncoderLayer, torch.nn.TransformerD
     "final_norm": "norm",
 }
 
+LLAMA = COMMON | {
+    "embedding": "model.embed_tokens",
+    "output/output": "lm_head",  # the table; in layers it is the map behind attention
+    "decoder": "model",
+    "output": "o_proj",
+    "self_attention_residual": "input_layernorm",
+    "feed_forward_residual": "post_attention_layernorm",
+    "feed_forward": "mlp",
+    "gate": "gate_proj",
+    "up": "up_proj",
+    "down": "down_proj",
+    "final_norm": "norm",
+}
+GPT_NEOX = LLAMA | {
+    "embedding": "gpt_neox.embed_in",
+    "decoder": "gpt_neox",
+    "self_attention": "attention",
+    "output": "dense",
+    "up": "dense_h_to_4h",
+    "down": "dense_4h_to_h",
+    "final_norm": "final_layer_norm",
+}
+BLOOM = GPT_NEOX | {
+    "embedding": "transformer.word_embeddings",
+    "decoder": "transformer",
+    "layers": "h",
+    "self_attention": "self_attention",
+    "final_norm": "ln_f",
+}
+GPT2 = BLOOM | {
+    "embedding": "transformer.wte",
+    "positions": "transformer.wpe",
+    "self_attention": "attn",
+    "output": "c_proj",
+    "self_attention_residual": "ln_1",
+    "feed_forward_residual": "ln_2",
+    "up": "c_fc",
+    "down": "c_proj",
+}
+
 
 def torch_name(path: str, words: Mapping[str, str]) -> str:
     """Translate the path of one of our leaves."""

@@ -1,0 +1,93 @@
+"""Which configs are compared with whom. No torch here: the default run reads what they cover."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+from oracle.batches import ONE_PER_ROW, PACKED, make_batch, permuted, prefixed
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Batch
+from transformer_jax.nn.view import Order
+
+VOCAB = 61
+
+
+class Case(NamedTuple):
+    """A config, and the name of its peer: in `decoders.PEERS`, or "plain"."""
+
+    peer: str
+    config: ModelConfig
+    lengths: list[list[tuple[int, int]]] = PACKED
+    order: Order = "causal"
+    ranks: Callable[[Batch], Batch] | None = None
+
+    def batch(self) -> Batch:
+        """Return random sentences."""
+        batch = make_batch(self.lengths, VOCAB, VOCAB)
+        if self.ranks is not None:
+            return self.ranks(batch)
+        return batch._replace(src=None) if self.config.architecture == "decoder" else batch
+
+
+def _of(base: ModelConfig, **fields) -> ModelConfig:
+    return dataclasses.replace(base, **fields)
+
+
+SIZES = ModelConfig(
+    d_model=24, d_ff=40, num_heads=4, num_decoder_layers=2, dropout_rate=0.0, norm_epsilon=1e-5,
+    max_positions=16,
+)  # fmt: skip
+DECODER = _of(SIZES, architecture="decoder", residual="pre_norm", positions="none")
+LLAMA = _of(
+    DECODER, norm="rms_norm", activation="swiglu", relative_positions="rope", num_kv_heads=2,
+    tied_embeddings="none",
+)  # fmt: skip
+GPT_NEOX = _of(
+    DECODER, activation="gelu", relative_positions="rope", rope_fraction=0.67, rope_theta=50.0,
+    tied_embeddings="none",
+)  # fmt: skip
+GPT2 = _of(DECODER, activation="gelu", positions="learned")
+BLOOM = _of(DECODER, activation="gelu", relative_positions="alibi", d_ff=96)
+TRANSLATION = _of(SIZES, num_encoder_layers=2)
+PREFIX: dict = {"order": "ranked", "ranks": prefixed}
+
+CASES = {
+    "llama": Case("llama", LLAMA),
+    "llama, interleaved": Case("llama", _of(LLAMA, relative_positions="rope_interleaved")),
+    "llama, prefix": Case("llama", LLAMA, **PREFIX),
+    "gpt_neox": Case("gpt_neox", GPT_NEOX),
+    "gpt2": Case("gpt2", GPT2),
+    "gpt2, prefix": Case("gpt2", GPT2, ONE_PER_ROW, **PREFIX),
+    "bloom, 4 heads": Case("bloom", BLOOM, ONE_PER_ROW),
+    "bloom, 6 heads": Case("bloom", _of(BLOOM, num_heads=6), ONE_PER_ROW),
+    "multi-query translation": Case(
+        "plain", _of(TRANSLATION, num_kv_heads=1, positions="sinusoidal_tensor2tensor")
+    ),
+    "alibi translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, num_heads=6, relative_positions="alibi", norm="rms_norm",
+            residual="pre_norm", tied_embeddings="decoder", activation="swiglu",
+        ),
+    ),
+    "local translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("local", "full"), decoder_pattern=("local",), window=2,
+            relative_positions="rope_interleaved", rope_fraction=0.67, num_kv_heads=2,
+        ),
+    ),
+    "local decoder": Case(
+        "plain",
+        _of(LLAMA, decoder_pattern=("full", "local"), window=3, relative_positions="alibi"),
+        ONE_PER_ROW,
+    ),
+    "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
+}  # fmt: skip
+
+# In float64 the fused kernel steps aside, so these are compared in float32, by their logits.
+FUSED = {
+    name: CASES[name]._replace(config=_of(CASES[name].config, attention="fused"))
+    for name in ("multi-query translation", "local translation", "local decoder")
+}

@@ -1,0 +1,188 @@
+"""Decoder-only models of `transformers`, in float64 throughout. Nothing here calls ours."""
+
+import math
+import types
+
+import numpy as np
+import torch
+import transformers
+from oracle.weights import BLOOM, GPT2, GPT_NEOX, LLAMA
+from transformers.models.bloom import modeling_bloom
+from transformers.models.gpt2 import modeling_gpt2
+from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.llama import modeling_llama
+
+from transformer_jax.config import ModelConfig
+
+
+class Wide(types.ModuleType):
+    """A torch whose float32 is float64: models name float32 for norms, softmax and tables."""
+
+    def __getattr__(self, name):
+        return torch.float64 if name in ("float32", "float") else getattr(torch, name)
+
+
+def widen(monkeypatch) -> None:
+    """Let the models compute in float64; before they are built, for they make tables then."""
+    for module in (modeling_bloom, modeling_gpt2, modeling_gpt_neox, modeling_llama):
+        monkeypatch.setattr(module, "torch", Wide("torch"))
+
+
+class Peer(torch.nn.Module):
+    """A causal language model; `words` translate our paths to its names."""
+
+    words: dict[str, str]
+
+    def __init__(self, c: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.config = c
+        self.model = self.build(c, vocab_size).eval()
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """Return their model."""
+        raise NotImplementedError
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        # Theirs do not scale embeddings; ours do, and not in the pre-softmax product.
+        x = self.model.get_input_embeddings()(batch["tgt_in"]) * math.sqrt(self.config.d_model)
+        return self.model(inputs_embeds=x, use_cache=False, **self.order(batch)).logits
+
+    def order(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return positions and the mask, True where a query may look.
+
+        A key is visible from where it stands on, and from everywhere if it is of a prefix, whose
+        ranks are 0. Padding looks everywhere, for the softmax over nothing is NaN.
+        """
+        seg = batch["tgt_seg"]
+        seen = torch.ones(seg.shape[1], seg.shape[1], dtype=torch.bool).tril()[None]
+        if "tgt_rank" in batch:
+            seen = seen | (batch["tgt_rank"] == 0)[:, None, :]
+        seen = seen & (seg[:, :, None] == seg[:, None, :]) | (seg == 0)[:, :, None]
+        return {"attention_mask": seen[:, None], "position_ids": batch["tgt_pos"]}
+
+    def tensors(self) -> dict[str, torch.nn.Parameter]:
+        """Return what is trained, by name; tied tables once."""
+        return dict(self.model.named_parameters())
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return tensors with q, k and v apart, matrices [out in]."""
+        return tensors
+
+
+def _sizes(c: ModelConfig) -> dict:
+    return {
+        "hidden_size": c.d_model, "num_hidden_layers": c.num_decoder_layers,
+        "num_attention_heads": c.num_heads, "intermediate_size": c.d_ff,
+        "max_position_embeddings": c.max_positions, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": 2, "tie_word_embeddings": c.tied_embeddings != "none",
+        "attn_implementation": "sdpa",
+    }  # fmt: skip
+
+
+class Llama(Peer):
+    """Llama with all its biases. Interleaved channels are its halves, permuted."""
+
+    words = LLAMA
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, rms_norm_eps=c.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta}, hidden_act="silu",
+            attention_bias=True, mlp_bias=True, **_sizes(c),
+        ))  # fmt: skip
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See Peer."""
+        if self.config.relative_positions == "rope":
+            return tensors
+        size = self.config.d_model // self.config.num_heads
+        order = np.arange(size).reshape(2, -1).T.reshape(-1)  # 0, size/2, 1, size/2 + 1, ...
+        turned = {
+            name: tensor.reshape(-1, size, *tensor.shape[1:])[:, order].reshape(tensor.shape)
+            for name, tensor in tensors.items()
+            if "q_proj" in name or "k_proj" in name
+        }
+        return tensors | turned
+
+
+class GPTNeoX(Peer):
+    """GPT-NeoX, its sub-layers one after another."""
+
+    words = GPT_NEOX
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        rope = {
+            "rope_type": "default", "rope_theta": c.rope_theta,
+            "partial_rotary_factor": c.rope_fraction,
+        }  # fmt: skip
+        return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(
+            vocab_size=vocab_size, use_parallel_residual=False, hidden_act=c.activation,
+            layer_norm_eps=c.norm_epsilon, rope_parameters=rope, **_sizes(c),
+        ))  # fmt: skip
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See Peer: each head has its q, k and v together."""
+        found = {}
+        for name, tensor in tensors.items():
+            if "query_key_value" in name:
+                heads = tensor.reshape(self.config.num_heads, 3, -1, *tensor.shape[1:])
+                for i, letter in enumerate("qkv"):
+                    part = heads[:, i].reshape(-1, *tensor.shape[1:])
+                    found[name.replace("query_key_value", f"{letter}_proj")] = part
+            else:
+                found[name] = tensor
+        return found
+
+
+class Bloom(GPTNeoX):
+    """BLOOM with ALiBi, without the norm of embeddings; it approximates GELU, torch does not."""
+
+    words = BLOOM
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        assert c.d_ff == 4 * c.d_model
+        model = transformers.BloomForCausalLM(transformers.BloomConfig(
+            vocab_size=vocab_size, layer_norm_epsilon=c.norm_epsilon, n_layer=c.num_decoder_layers,
+            n_head=c.num_heads, hidden_size=c.d_model, attn_implementation="eager",
+        ))  # fmt: skip
+        model.transformer.word_embeddings_layernorm = torch.nn.Identity()
+        for layer in model.transformer.h:
+            layer.mlp.gelu_impl = torch.nn.GELU()
+        return model
+
+    def order(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """See Peer: it counts distances itself."""
+        return {"attention_mask": (batch["tgt_seg"] > 0).long()}
+
+
+class GPT2Peer(Peer):
+    """GPT-2, whose matrices are [in out]."""
+
+    words = GPT2
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=vocab_size, n_embd=c.d_model, n_layer=c.num_decoder_layers,
+            n_head=c.num_heads, n_inner=c.d_ff, n_positions=c.max_positions,
+            activation_function=c.activation, layer_norm_epsilon=c.norm_epsilon,
+            bos_token_id=1, eos_token_id=2, attn_implementation="sdpa",
+        ))  # fmt: skip
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See Peer."""
+        found = {}
+        for name, tensor in tensors.items():
+            rows = tensor.T if ".c_" in name else tensor
+            if "c_attn" in name:
+                for letter, part in zip("qkv", np.split(rows, 3), strict=True):
+                    found[name.replace("c_attn", f"{letter}_proj")] = part
+            else:
+                found[name] = rows
+        return found
+
+
+PEERS = {"llama": Llama, "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer}

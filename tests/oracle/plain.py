@@ -1,0 +1,145 @@
+"""Any of our models written out in torch, for what no library has as we do.
+
+Masks are explicit, heads and activations torch's own, rotations those of `transformers`, slopes
+numbers. It reads our config and has our names of parameters, but calls nothing of ours.
+"""
+
+import math
+from typing import Any
+
+import torch
+from flax.traverse_util import flatten_dict
+from oracle.peers import paper_positions
+from torch.nn import functional as F
+from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as rotate_pairs
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate_halves
+
+from transformer_jax.config import ModelConfig
+
+SLOPES = {4: [1 / 4, 1 / 16, 1 / 64, 1 / 256], 6: [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]}
+
+
+class Plain(torch.nn.Module):
+    """A model whose parameters are called and shaped as ours."""
+
+    def __init__(self, config: ModelConfig, shapes: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.p = torch.nn.ParameterDict({
+            path: (torch.ones if path.endswith("scale") else torch.zeros)(leaf.shape)
+            for path, leaf in flatten_dict(shapes, sep="/").items()
+        })  # fmt: skip
+
+    def tensors(self) -> dict[str, torch.nn.Parameter]:
+        """Return what is trained, by our paths."""
+        return dict(self.p.items())
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        seg, pos = batch["tgt_seg"], batch["tgt_pos"]
+        memory = across = None
+        if self.config.architecture == "encoder_decoder":
+            src_seg, src_pos = batch["src_seg"], batch["src_pos"]
+            x = self._embedded("src", batch["src_ids"], src_pos)
+            memory = self._stack("encoder", x, src_pos, alike(src_seg, src_seg))
+            across = alike(seg, src_seg)
+        if "tgt_rank" in batch:
+            earlier = batch["tgt_rank"][:, None, :] <= batch["tgt_rank"][:, :, None]
+        else:
+            earlier = torch.ones(seg.shape[1], seg.shape[1], dtype=torch.bool).tril()
+        x = self._embedded("tgt", batch["tgt_in"], pos)
+        x = self._stack("decoder", x, pos, alike(seg, seg) & earlier, memory, across)
+        tables = ("output/table", "tgt_embedding/table", "embedding/table")
+        return x @ self.p[next(t for t in tables if t in self.p)].T
+
+    def _embedded(self, side: str, ids: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+        own, shared = f"{side}_embedding/table", "embedding/table"
+        table, width = self.p[own if own in self.p else shared], self.config.d_model
+        x = table[ids] * math.sqrt(width)
+        if self.config.positions == "none":
+            return x
+        count = int(pos.max()) + 1
+        if self.config.positions == "sinusoidal":
+            return x + paper_positions(count, width)[pos]
+        assert self.config.positions == "sinusoidal_tensor2tensor"
+        scale = 10000 ** (torch.arange(width // 2, dtype=torch.float64) / (width // 2 - 1))
+        angles = torch.arange(count)[:, None] / scale
+        return x + torch.cat([angles.sin(), angles.cos()], 1)[pos]
+
+    def _stack(self, name, x, pos, seen, memory=None, across=None) -> torch.Tensor:
+        c = self.config
+        pattern = getattr(c, f"{name}_pattern")
+        away = pos[:, :, None] - pos[:, None, :]
+        for number in range(getattr(c, f"num_{name}_layers")):
+            local = pattern[number % len(pattern)] == "local"
+            visible = seen & (away > -c.window) & (away < c.window) if local else seen
+            layer = f"{name}/layer_{number}"
+            part = f"{layer}/self_attention"
+            x = self._residual(part, x, lambda y, p=part, v=visible: self._attend(p, y, y, v, pos))
+            if memory is not None:
+                part = f"{layer}/cross_attention"
+                x = self._residual(part, x, lambda y, p=part: self._attend(p, y, memory, across))
+            part = f"{layer}/feed_forward"
+            x = self._residual(part, x, lambda y, p=part: self._feed_forward(p, y))
+        return self._norm(f"{name}/final_norm", x) if c.residual == "pre_norm" else x
+
+    def _residual(self, part: str, x: torch.Tensor, f) -> torch.Tensor:
+        norm = f"{part}_residual/norm"
+        if self.config.residual == "pre_norm":
+            return x + f(self._norm(norm, x))
+        return self._norm(norm, x + f(x))
+
+    def _norm(self, path: str, x: torch.Tensor) -> torch.Tensor:
+        shape, scale, eps = x.shape[-1:], self.p[f"{path}/scale"], self.config.norm_epsilon
+        if self.config.norm == "rms_norm":
+            return F.rms_norm(x, shape, scale, eps)
+        return F.layer_norm(x, shape, scale, self.p[f"{path}/bias"], eps)
+
+    def _map(self, path: str, x: torch.Tensor, axes: int = 1) -> torch.Tensor:
+        kernel, bias = self.p[f"{path}/kernel"], self.p[f"{path}/bias"]
+        return torch.tensordot(x, kernel, dims=axes) + bias
+
+    def _feed_forward(self, path: str, x: torch.Tensor) -> torch.Tensor:
+        hidden = self._map(f"{path}/up", x)
+        if self.config.activation == "swiglu":
+            hidden = F.silu(self._map(f"{path}/gate", x)) * hidden
+        else:
+            hidden = getattr(F, self.config.activation)(hidden)
+        return self._map(f"{path}/down", hidden)
+
+    def _attend(self, path: str, x, source, seen, pos=None) -> torch.Tensor:
+        """Return attention on the source; with positions, it is x itself."""
+        scheme = self.config.relative_positions
+        maps = ("query", x), ("key", source), ("value", source)
+        q, k, v = (self._map(f"{path}/{name}", y).transpose(1, 2) for name, y in maps)
+        # Padding may see nothing, which is NaN: let it see everything.
+        seen = (seen | ~seen.any(-1, keepdim=True))[:, None]
+        mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf)
+        if pos is not None and scheme.startswith("rope"):
+            q, k = self._turned(q, k, pos)
+        if pos is not None and scheme == "alibi":
+            slopes = torch.tensor(SLOPES[self.config.num_heads], dtype=q.dtype)
+            away = (pos[:, :, None] - pos[:, None, :]).abs()
+            mask = mask - slopes[:, None, None] * away[:, None]
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+        return self._map(f"{path}/output", mixed.transpose(1, 2), axes=2)
+
+    def _turned(self, q, k, pos) -> tuple[torch.Tensor, torch.Tensor]:
+        c = self.config
+        channels = int(q.shape[-1] * c.rope_fraction)
+        exponents = torch.arange(0, channels, 2, dtype=q.dtype) / channels
+        angles = pos[:, :, None] / c.rope_theta**exponents
+        (q, q_rest), (k, k_rest) = ((x[..., :channels], x[..., channels:]) for x in (q, k))
+        if c.relative_positions == "rope":
+            angles = torch.cat([angles, angles], -1)
+            q, k = rotate_halves(q, k, angles.cos(), angles.sin())
+        else:
+            q, k = (
+                rotate_pairs(x.transpose(1, 2), angles.sin(), angles.cos()).transpose(1, 2)
+                for x in (q, k)
+            )
+        return torch.cat([q, q_rest], -1), torch.cat([k, k_rest], -1)
+
+
+def alike(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Return [B T S], True where both are of one sentence."""
+    return (queries[:, :, None] == keys[:, None, :]) & (keys > 0)[:, None, :]

@@ -1,0 +1,55 @@
+"""No word of a model's config without an independent check; run by default, without torch."""
+
+from collections.abc import Collection
+
+import pytest
+from oracle.cases import CASES, FUSED
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.models.build import MODELS
+from transformer_jax.nn.feedforward import ACTIVATIONS
+from transformer_jax.nn.mixers.attention import KERNELS, MIXERS
+from transformer_jax.nn.norm import NORMS
+from transformer_jax.nn.positions import POSITIONS, RELATIVE_POSITIONS
+from transformer_jax.nn.residual import RESIDUALS
+
+CONFIGS = [case.config for case in (*CASES.values(), *FUSED.values())]
+TABLES: dict[str, Collection[str]] = {
+    "architecture": MODELS,
+    "residual": RESIDUALS,
+    "norm": NORMS,
+    "activation": ACTIVATIONS,
+    "attention": KERNELS,
+    "positions": POSITIONS,
+    "relative_positions": RELATIVE_POSITIONS,
+    "encoder_pattern or decoder_pattern": MIXERS,
+}
+
+
+def names(config: ModelConfig, field: str) -> set[str]:
+    """Return the entries of a field's table that a config names."""
+    if "pattern" not in field:
+        return {getattr(config, field)}
+    encoder = config.encoder_pattern if config.architecture == "encoder_decoder" else ()
+    return {*encoder, *config.decoder_pattern}
+
+
+def unchecked() -> list[str]:
+    """Return the entries that no comparison of `oracle.cases` has."""
+    return [
+        f"{field}: {entry}"
+        for field, table in TABLES.items()
+        for entry in table
+        if not any(entry in names(config, field) for config in CONFIGS)
+    ]
+
+
+def test_every_entry_is_compared():
+    """A new entry of a table needs a case in tests/oracle/cases.py."""
+    assert unchecked() == []
+
+
+@pytest.mark.parametrize("field", TABLES)
+def test_a_new_entry_is_missed(field, monkeypatch):
+    monkeypatch.setitem(TABLES[field], "planted", None)
+    assert unchecked() == [f"{field}: planted"]

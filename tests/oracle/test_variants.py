@@ -1,0 +1,50 @@
+"""Every entry of the tables that make up a model equals an independent one (`make oracle`)."""
+
+import pytest
+from oracle.cases import CASES, FUSED, VOCAB
+from oracle.compare import EPSILON, Results, assert_close, assert_same, float32_logits, ours, shapes
+from oracle.weights import from_torch
+
+pytestmark = pytest.mark.oracle
+SIZES = VOCAB, VOCAB
+
+
+def peer_of(case, monkeypatch):
+    """Return the peer with random weights, and what makes its tensors ours."""
+    from oracle import decoders, peers, plain  # here, for there may be no torch
+
+    decoders.widen(monkeypatch)
+    tree = shapes(case.config, *SIZES)
+    if case.peer == "plain":
+        peer = plain.Plain(case.config, tree)
+        translate = dict
+    else:
+        peer = decoders.PEERS[case.peer](case.config, VOCAB)
+
+        def translate(tensors):
+            return from_torch(peer.apart(tensors), tree, peer.words)
+
+    peers.randomise(peer)
+    return peer.double(), translate, peers
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_an_independent_model(name, monkeypatch):
+    """Logits, losses, and the gradient of every parameter, in float64."""
+    case = CASES[name]
+    peer, translate, peers = peer_of(case, monkeypatch)
+    batch = case.batch()
+    logits, losses, gradients = peers.run(peer, batch, EPSILON)
+    translated = {convention: translate(leaves) for convention, leaves in gradients.items()}
+    params = translate(peers.to_numpy(peer.tensors()))
+    mine = ours(case.config, SIZES, params, batch, case.order)
+    assert_same(mine, Results(logits, losses, translated))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_kernels_equal_an_independent_model(name, monkeypatch):
+    case = FUSED[name]
+    peer, translate, peers = peer_of(case, monkeypatch)
+    params = translate(peers.to_numpy(peer.tensors()))
+    mine = float32_logits(case.config, SIZES, params, case.batch())
+    assert_close("logits", mine, peers.logits(peer, case.batch()), relative=1e-4)

@@ -1,0 +1,113 @@
+"""Positions, ranks and windows: what a model may know of order. And what idle sentences keep."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import MODEL, SINGLE, VOCAB, alone, logits_of, make, random_store
+
+from transformer_jax.data.batch import Batch
+from transformer_jax.vocabulary import UNK
+
+BATCH = alone(random_store([(5, 6), (3, 2), (6, 4)]), 3, 6, 6)
+REAL = BATCH.tgt.seg > 0
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def variant(name: str, **fields):
+    """Return a config of another variant, with other fields."""
+    return dataclasses.replace(SINGLE[name], **fields)
+
+
+def logits(config, batch: Batch, order: str = "causal") -> np.ndarray:
+    """Return the logits of real tokens' places, [B T V]."""
+    return np.asarray(logits_of(*make(config, order), batch))
+
+
+def later(side, by: int):
+    """Return a side whose positions are `by` more."""
+    return side._replace(pos=side.pos + by)
+
+
+@pytest.mark.parametrize("scheme", ["rope", "rope_interleaved", "alibi"])
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder"])
+def test_only_distances_count(architecture, scheme):
+    """All positions of a sentence may be later: relative schemes do not see it."""
+    layers = {"architecture": architecture, "num_encoder_layers": 6}
+    base = dataclasses.replace(MODEL, **layers) if architecture == "decoder" else MODEL
+    config = dataclasses.replace(base, positions="none", relative_positions=scheme)
+    moved = BATCH._replace(src=later(BATCH.src, 3), tgt=later(BATCH.tgt, 7))
+    expected = logits(config, BATCH)
+    np.testing.assert_allclose(logits(config, moved)[REAL], expected[REAL], **CLOSE)
+    # But distances do count.
+    apart = BATCH._replace(tgt=BATCH.tgt._replace(pos=2 * BATCH.tgt.pos))
+    assert np.abs(logits(config, apart) - expected)[REAL].max() > 1e-3
+
+
+def ranked(seed: int = 0) -> Batch:
+    """Return the batch with ranks, among them equal ones."""
+    rank = np.random.default_rng(seed).integers(0, 4, BATCH.tgt.seg.shape).astype(np.int32)
+    return BATCH._replace(tgt=BATCH.tgt._replace(rank=rank))
+
+
+@pytest.mark.parametrize("name", ["llama", "alibi", "paper"])
+def test_ranks_are_the_order(name):
+    """Where tokens stand in the row is nothing, once they have positions and ranks."""
+    batch = ranked()
+    columns = np.random.default_rng(1).permutation(6)
+    mixed = batch._replace(tgt=jax.tree.map(lambda x: x[:, columns], batch.tgt))
+    config = variant(name)
+    expected = logits(config, batch, "ranked")[:, columns]
+    ours = logits(config, mixed, "ranked")
+    np.testing.assert_allclose(ours[REAL[:, columns]], expected[REAL[:, columns]], **CLOSE)
+
+
+def test_ranks_that_are_positions_are_causal():
+    config = variant("llama")
+    batch = BATCH._replace(tgt=BATCH.tgt._replace(rank=BATCH.tgt.pos))
+    np.testing.assert_array_equal(logits(config, batch, "ranked"), logits(config, batch))
+    assert np.abs(logits(config, ranked(), "ranked") - logits(config, batch)).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["paper", "llama"])
+def test_a_window_as_long_as_the_text_is_none(name):
+    """Six positions are at most five apart; a window of five leaves one pair out."""
+    full = variant(name)
+    local = {"decoder_pattern": ("local",)}
+    if full.architecture == "encoder_decoder":
+        local["encoder_pattern"] = ("local",)
+
+    def within(window):
+        return logits(dataclasses.replace(full, window=window, **local), BATCH)
+
+    np.testing.assert_array_equal(within(6), logits(full, BATCH))
+    differs = np.abs(within(5) - logits(full, BATCH)).max(-1) > 1e-4
+    assert differs[0, 5]  # the last token of the only target of six
+
+
+@pytest.mark.parametrize("name", ["pattern", "llama"])
+def test_idle_sentences_keep_their_state(name):
+    """What is fed to them leaves no trace; nor does what was taken back, in anyone's."""
+    model, params = make(SINGLE[name])
+    stepper = model.stepper(params)
+    run = jax.jit(stepper.step)
+    ids = jnp.asarray(np.random.default_rng(3).integers(UNK, VOCAB, (3, 3, 2, 2)), jnp.int32)
+
+    def step(state, number: int, first: int, active=(True, True, True)):
+        pos = jnp.broadcast_to(first + jnp.arange(2, dtype=jnp.int32)[None], (3, 2))
+        logits, _, state = run(state, ids[number], pos, jnp.asarray(active))
+        return logits, state
+
+    context = stepper.context(jax.tree.map(jnp.asarray, BATCH.src))
+    _, begun = step(jax.jit(stepper.start, static_argnums=(1, 2))(context, 2, 5), 0, 0)
+    _, others = step(begun, 1, 2, active=(True, False, True))
+    changed = [
+        (np.asarray(before) != after).reshape(3, -1).any(1)
+        for before, after in zip(jax.tree.leaves(begun), jax.tree.leaves(others), strict=True)
+    ]
+    np.testing.assert_array_equal(np.any(changed, axis=0), [True, False, True])
+    expected, _ = step(begun, 2, 2)
+    back = stepper.rewind(others, jnp.full(3, 2, jnp.int32))
+    np.testing.assert_array_equal(step(back, 2, 2)[0], expected)
