@@ -255,12 +255,16 @@ def flops_per_token(model: Model) -> int:
         stepper = stepper_of(model, params)
         return stepper.start(stepper.context(Side(one, one - 1, one)), 1, 1)
 
-    def step(params: Any, state: Any) -> Any:
+    def started_and_stepped(params: Any) -> Any:
+        state = start(params)
         return stepper_of(model, params).step(state, one[None], one - 1, jnp.ones(1, bool))[0]
 
     params = nn.unbox(abstract_params(model))
-    program = counting.program(step, params, jax.eval_shape(start, params))
-    return counting.operations(program).products
+    before, after = (
+        counting.operations(counting.program(function, params)).products
+        for function in (start, started_and_stepped)
+    )
+    return after - before
 
 
 if __name__ == "__main__":
