@@ -30,19 +30,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from turns import Worker, matmul, take_turns
 
+from transformer_jax import counting
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig, ModelConfig
+from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import read_lines
 from transformer_jax.decoding.batching.engine import Engine as Batches
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build, init_params
+from transformer_jax.models.build import abstract_params, build, init_params
+from transformer_jax.models.model import Model
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 SIZES = {
@@ -58,7 +63,7 @@ BATCH, FORCED = 64, 24
 class Task:
     """What every engine gets."""
 
-    model: Any
+    model: Model
     params: Any
     tokenizers: TokenizerPair
     lines: list[str]
@@ -238,13 +243,28 @@ def main() -> None:
         print(json.dumps(row), flush=True)
 
 
-def flops_per_token(model: Any) -> float:
-    """Return the operations of one decoder step of one hypothesis, attention's products apart."""
-    c = model.config
-    attention = 2 * c.d_model * c.num_heads * (c.key_size + c.value_size)
-    cross = c.d_model * c.num_heads * (c.key_size + c.value_size)  # keys and values are made once
-    layer = attention + cross + 2 * c.d_model * c.d_ff
-    return 2.0 * (c.num_decoder_layers * layer + c.d_model * model.tgt_vocab_size)
+def flops_per_token(model: Model) -> int:
+    """Return the operations of one decoder step of one hypothesis.
+
+    Counted from the step itself, behind a source of one piece and without a past: attention's own
+    products, with these alone, are next to nothing.
+    """
+    one = jnp.ones((1, 1), jnp.int32)
+
+    def start(params: Any) -> Any:
+        stepper = stepper_of(model, params)
+        return stepper.start(stepper.context(Side(one, one - 1, one)), 1, 1)
+
+    def started_and_stepped(params: Any) -> Any:
+        state = start(params)
+        return stepper_of(model, params).step(state, one[None], one - 1, jnp.ones(1, bool))[0]
+
+    params = nn.unbox(abstract_params(model))
+    before, after = (
+        counting.operations(counting.program(function, params)).products
+        for function in (start, started_and_stepped)
+    )
+    return after - before
 
 
 if __name__ == "__main__":

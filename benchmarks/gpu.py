@@ -71,6 +71,15 @@ def ids(task: Task, rows: int) -> np.ndarray:
     return np.random.default_rng(0).integers(4, task.vocab, (rows, task.length)).astype(np.int32)
 
 
+def batch_of(tokens: np.ndarray, seg: np.ndarray) -> Any:
+    """Return a batch that reads these pieces on both sides and predicts them; segments 0 or 1."""
+    from transformer_jax.data.batch import Batch, Side, Target
+
+    pos = np.broadcast_to(np.arange(tokens.shape[1], dtype=np.int32), tokens.shape).copy()
+    side = Side(tokens, pos, seg)
+    return Batch(side, side, {"tokens": Target(tokens, seg.astype(np.float32))})
+
+
 def matmul(task: Task) -> tuple[Work, float]:
     """Return a large bfloat16 product and its operations."""
     import jax
@@ -93,16 +102,14 @@ def agree(task: Task) -> dict[str, Any]:
     import optax
 
     from transformer_jax.config import TrainingConfig
-    from transformer_jax.data.batch import Batch
     from transformer_jax.models.build import build, init_params
     from transformer_jax.training.step import batch_sums
 
     rows = 4 if task.dry else 64
     tokens = ids(task, rows)[:, 1:]
     lengths = np.random.default_rng(1).integers(2, task.length, rows)
-    pos = np.broadcast_to(np.arange(task.length - 1, dtype=np.int32), tokens.shape)
-    seg = (pos < lengths[:, None]).astype(np.int32)
-    batch = jax.device_put(Batch(tokens, pos, seg, tokens, tokens, pos, seg))
+    seg = (np.arange(task.length - 1) < lengths[:, None]).astype(np.int32)
+    batch = jax.device_put(batch_of(tokens, seg))
     dense = model_config(task, "dense")
     forms = {
         "float32": dataclasses.replace(dense, compute_dtype="float32"),
@@ -114,7 +121,7 @@ def agree(task: Task) -> dict[str, Any]:
     )
     gradients, same = {}, {}
     for name, config in forms.items():
-        model = build(config, task.vocab, task.vocab)
+        model = build(config, task.vocab, task.vocab, single=True)
 
         def loss(params: Any, model: Any = model) -> Any:
             sums = batch_sums(model, TrainingConfig(), params, batch, jax.random.key(1))
@@ -142,7 +149,6 @@ def train_ours(task: Task, attention: str) -> Work:
     import jax
 
     from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
-    from transformer_jax.data.batch import Batch
     from transformer_jax.models.build import build
     from transformer_jax.sharding.mesh import make_mesh, place_batch
     from transformer_jax.training.optimizer import make_optimizer
@@ -151,15 +157,13 @@ def train_ours(task: Task, attention: str) -> Work:
     from transformer_jax.training.step import jit_train_step, make_train_step
 
     config = model_config(task, attention)
-    model = build(config, task.vocab, task.vocab)
+    model = build(config, task.vocab, task.vocab, single=True)
     tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     state = init_state(model, tx, 0, mesh)
     step = jit_train_step(make_train_step(model, tx, TrainingConfig(), 0), state, mesh)
     tokens = ids(task, task.rows)
-    pos = np.broadcast_to(np.arange(task.length, dtype=np.int32), tokens.shape).copy()
-    one = np.ones_like(tokens)
-    batch = place_batch(Batch(tokens, pos, one, tokens, tokens, pos, one), mesh)
+    batch = place_batch(batch_of(tokens, np.ones_like(tokens)), mesh)
 
     def work() -> None:
         nonlocal state
@@ -271,13 +275,16 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     if kind == "matmul":
         work, operations = matmul(task)
     elif kind == "train":
-        from transformer_jax.models.build import operations as count
+        from transformer_jax.config import Experiment
+        from transformer_jax.data.batching import Shape
+        from transformer_jax.training.cost import step_cost
 
         ours, _, variant = engine.partition("-")
         work = train_ours(task, variant) if ours == "ours" else train_torch(task, bool(variant))
         tokens = task.rows * task.length
-        shape = (task.rows, task.length, task.length)
-        operations = count(model_config(task, "dense"), task.vocab, *shape)
+        experiment, sizes = Experiment(model=model_config(task, "dense")), (task.vocab, task.vocab)
+        shape = Shape(task.rows, task.length, task.length)
+        operations = step_cost(experiment, sizes, shape).operations.products
     else:
         who, _, search = engine.partition("-")
         decode = decode_ours if who == "ours" else decode_transformers

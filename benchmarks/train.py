@@ -42,9 +42,10 @@ from transformer_jax.data import sources
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import open_store, select
 from transformer_jax.experiments.process import keep_freed_memory
-from transformer_jax.models.build import build
+from transformer_jax.models.build import build_for
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.cost import step_cost
 from transformer_jax.training.optimizer import make_optimizer
@@ -82,7 +83,7 @@ def ours(config: ModelConfig) -> Engine:
     """Return this program's step."""
     keep_freed_memory()  # as train.py does
     experiment = Experiment(model=config)
-    model = build(config, VOCABULARY, VOCABULARY)
+    model = build_for(experiment, VOCABULARY, VOCABULARY)
     tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))
     mesh = make_mesh(MeshConfig())
     state = init_state(model, tx, 0, mesh)

@@ -9,7 +9,8 @@ https://github.com/karpathy/char-rnn (data/tinyshakespeare, public domain), cut 
 4 layers, 4 heads, width 128, a context of 64 characters, 2,000 steps of 12 sequences: the sizes of
 "I only have a macbook" in https://github.com/karpathy/nanoGPT, whose README reports a validation
 loss of 1.88 nats a character. Ours is the mean over all of validation.txt in consecutive windows,
-each character once. Score, time and machine: see results/README.md.
+each character once: 1.828 nats, 2.638 bits, with seed 0, after 3 minutes of one core. The learning
+rate is the better of two that were tried, by that same loss. See results/README.md.
 """
 
 from transformer_jax.config import Experiment

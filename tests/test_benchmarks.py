@@ -1,20 +1,39 @@
-"""benchmarks/gpu.py where there is no GPU: its own stages run, and its sums are right."""
+"""benchmarks/ on tiny models, where there is no GPU: their stages run, and their sums are right."""
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-FILE = Path(__file__).parents[1] / "benchmarks/gpu.py"
+from transformer_jax.config import ModelConfig
+from transformer_jax.models.build import build
+
+PLACE = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_in_their_folder():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(PLACE)
+        for variable in ("OMP_NUM_THREADS", "NPROC"):  # which they would set for all tests
+            patch.setenv(variable, "1")
+        yield
+
+
+def script(name):
+    """Return a benchmark as a module; by another name, as there are two train.py."""
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", PLACE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def gpu():
-    spec = importlib.util.spec_from_file_location("gpu", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("gpu")
 
 
 @pytest.mark.parametrize("stage", ["matmul", "train-base-ours-fused", "decode-base-ours-beam"])
@@ -55,3 +74,52 @@ def test_summary(gpu, tmp_path, capsys):
          "ratio_to_best_peer": 1.5, "share_of_matmul_rate": 0.5},
         {"stage": "decode-base-ours-beam", "target_tokens_per_s": 60.0, "ratio_to_best_peer": 3.0},
     ]  # fmt: skip
+
+
+def test_training_batches(tmp_path, monkeypatch):
+    """Real target tokens are counted; torch's batches lack padding alone."""
+    train = script("train")
+    monkeypatch.setattr(train, "VOCABULARY", 16)
+    lines = [" ".join(f"{number * number}") for number in range(1, 200)]
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").write_text("\n".join(lines) + "\n")
+    batches, rate = train.load_batches(str(tmp_path), 512, 2)
+    assert rate > 0
+    for batch, tight in zip(batches, map(train.trimmed, batches), strict=True):
+        weight = tight.targets["tokens"].weight
+        assert train.target_tokens(batch) == batch.targets["tokens"].weight.sum() == weight.sum()
+        assert weight.any(0).all()
+        assert weight.any(1).all()
+        np.testing.assert_array_equal(tight.src.inputs[tight.src.seg > 0],
+                                      batch.src.inputs[batch.src.seg > 0])  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder"])
+def test_operations_of_a_decoder_step(architecture):
+    """Those of the maps by arithmetic, and next to nothing else."""
+    decode, size = script("decode"), {"d_model": 128, "d_ff": 256, "num_heads": 4}
+    c = ModelConfig(architecture=architecture, num_decoder_layers=4, **size)
+    heads = c.num_heads * (c.key_size + c.value_size)
+    cross = c.d_model * heads if architecture == "encoder_decoder" else 0  # the source's keys: once
+    layer = 2 * c.d_model * heads + cross + 2 * c.d_model * c.d_ff
+    maps = 2 * (c.num_decoder_layers * layer + c.d_model * 500)
+    assert maps < decode.flops_per_token(build(c, 500, 500)) < 1.02 * maps
+
+
+def test_the_gpt_in_torch_does_the_same_steps(tmp_path):
+    """Its loss is ours after several updates, which follow a schedule and are clipped."""
+    pytest.importorskip("torch")
+    benchmark = script("language_model")
+    (tmp_path / "train.txt").write_text("To be, or not to be, that is the question.\n" * 40)
+    experiment = benchmark.shakespeare(str(tmp_path), sequences=3)
+    small = {"d_model": 16, "d_ff": 24, "num_heads": 2, "num_decoder_layers": 1}
+    experiment = dataclasses.replace(
+        experiment,
+        model=dataclasses.replace(experiment.model, **small),
+        optimizer=dataclasses.replace(experiment.optimizer, warmup_steps=4),
+    )
+    task = benchmark.make_task(experiment, steps=6)
+    runs = [benchmark.engine(name, task) for name in (benchmark.OURS, "torch")]
+    first = [run() for run in runs]
+    np.testing.assert_allclose(first[0], first[1], rtol=1e-5)
+    assert runs[0]() < 0.9 * first[0]
