@@ -22,6 +22,7 @@ import transformer_jax
 from transformer_jax import config
 from transformer_jax.cli import evaluate, train, translate
 from transformer_jax.cli.arguments import program
+from transformer_jax.cli.config import comments
 from transformer_jax.cli.lines import Input, read_from, write_to
 from transformer_jax.cli.main import COMMANDS, dispatch
 from transformer_jax.cli.plot import PICTURES
@@ -544,6 +545,15 @@ def test_the_manual_is_that_of_the_source(capsys):
             body = inspect.getsource(kind).partition("\n    def ")[0]
             for comment in re.findall(r"(?:^|  ) *# (.*)", body, re.MULTILINE):
                 assert " ".join(comment.split()) in text
+
+
+def test_every_field_is_explained():
+    """By a comment of its own, or by one above that names it."""
+    kinds = [kind for kind in vars(config).values() if dataclasses.is_dataclass(kind)]
+    found = {f"{kind.__name__}.{name}": text for kind in kinds
+             for name, text in comments(kind.__name__).items()
+             if kind is not Experiment or name == "seed"}  # fmt: skip
+    assert [name for name, text in found.items() if not text] == []
 
 
 def test_the_manual_of_one_field(capsys):

@@ -60,10 +60,10 @@ class ModelConfig:
     # num_heads. 1 is multi-query attention (Shazeer 2019, arXiv:1911.02150), more are grouped
     # (Ainslie et al. 2023, arXiv:2305.13245).
     num_kv_heads: int | None = None
-    num_encoder_layers: int = 6
-    num_decoder_layers: int = 6
-    # Which layer does what, from the first one on, repeated: "full" attention on all positions,
-    # "local" on those less than `window` away.
+    num_encoder_layers: int = 6  # layers of the encoder (N in the paper)
+    num_decoder_layers: int = 6  # layers of the decoder
+    # encoder_pattern, decoder_pattern: which layer does what, from the first one on, repeated:
+    # "full" attention to all positions, "local" to those less than `window` away.
     encoder_pattern: tuple[Literal["full", "local"], ...] = ("full",)
     decoder_pattern: tuple[Literal["full", "local"], ...] = ("full",)
     window: int | None = None  # of local layers, in positions, its own included
@@ -71,14 +71,18 @@ class ModelConfig:
     attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
     activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
     residual: Literal["post_norm", "pre_norm"] = "post_norm"  # where the norm stands
+    # "layer_norm" with scale and bias; "rms_norm": a scale alone, and no mean is taken off (Zhang
+    # and Sennrich 2019, arXiv:1910.07467).
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    norm_epsilon: float = 1e-6  # added to the variance; tensor2tensor's value
-    # "swiglu": gated, with a third matrix of d_model x d_ff.
+    norm_epsilon: float = 1e-6  # added to the variance or mean square; tensor2tensor's value
+    # Inside the feed-forward layers. "swiglu": gated, with a third matrix of d_model x d_ff
+    # (Shazeer 2020, arXiv:2002.05202).
     activation: Literal["relu", "gelu", "swiglu"] = "relu"
     # "dense": all pairs as written in the paper. "fused": jax.nn.dot_product_attention, which never
     # stores them; by cuDNN on a GPU in bfloat16, by XLA elsewhere, with a warning that says why.
     attention: Literal["dense", "fused"] = "dense"
-    # What is added to the input.
+    # What is added to the embeddings: "sinusoidal" as in the paper, alternating sines and cosines;
+    # "sinusoidal_tensor2tensor" first all sines, then all cosines; "learned" a table; or "none".
     positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned", "none"] = "sinusoidal"
     max_positions: int = 512  # rows of a learned position table; the others have no limit
     # What self-attention knows of distances, beside `positions`: "rope" rotates queries and keys
@@ -230,11 +234,13 @@ class SideConfig:
 class TokenizerConfig:
     """SentencePiece, trained on the training split when a run first starts."""
 
-    algorithm: Literal["bpe", "unigram"] = "bpe"
+    algorithm: Literal["bpe", "unigram"] = "bpe"  # which pieces: merges, or a unigram model
     vocab_size: int = 32000  # pieces, the 4 reserved ones included; per side if not joint
     joint: bool = True  # one vocabulary for both languages, of whatever codec
     byte_fallback: bool = False  # spell unknown characters as bytes; needs 260 pieces of its own
     character_coverage: float = 1.0  # share of the characters that get pieces
+    # Of characters, before anything else, by SentencePiece's rule of that name; "_cf" also folds
+    # case, "identity" changes nothing.
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
     max_lines: int = 5_000_000  # lines sampled for the training of a model, joint or not
 
@@ -257,19 +263,23 @@ class TokenizerConfig:
 class DataConfig:
     """Where pairs come from and how they become batches."""
 
+    # "text": files of lines; "tfds": a data set of TensorFlow Datasets; "spelled_numbers": numbers
+    # in words, which are made here.
     source: Literal["text", "tfds", "spelled_numbers"] = "text"
     # text: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
-    # text: file name endings; tfds: feature names; spelled_numbers: num2words languages.
+    # source_language and target_language name the two sides. text: file name endings; tfds: feature
+    # names; spelled_numbers: num2words languages.
     source_language: str = "en"
     target_language: str = "de"
-    # Parts of a split, joined in order. text: "train" reads train.en and train.de (or .gz of both);
-    # tfds: split names; spelled_numbers: the only part is the split's own name.
+    # train, validation, test: the parts of each split, joined in order. text: "train" reads
+    # train.en and train.de (or .gz of both); tfds: split names; spelled_numbers: the only part is
+    # the split's own name.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
-    how_to_get: str = ""  # told when the data is missing: the command that fetches it
+    how_to_get: str = ""  # shown when the data is missing: the command that fetches it
     num_examples: tuple[int, ...] = (50_000, 500, 500)  # spelled_numbers: train, validation, test
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
 
@@ -281,6 +291,8 @@ class DataConfig:
     max_length: int = 256  # longest side of a training pair, in pieces with EOS; longer are dropped
     max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
     tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
+    # "bucket": one pair a row, with pairs of similar length; "pack": several pairs a row, which do
+    # not see one another.
     batching: Literal["bucket", "pack"] = "bucket"
     num_buckets: int = 16  # bucket: static shapes; chosen from the data by least padding
     rows_divisible_by: int = 8  # rows of a batch are a multiple of this; so must a mesh allow
@@ -354,15 +366,15 @@ class OptimizerConfig:
     # muon: root mean square of a kernel's update, in learning rates; 0.2 is about that of Adam's
     # (Liu et al. 2025, arXiv:2502.16982).
     update_rms: float = 0.2
-    b1: float = 0.9
-    b2: float = 0.98
-    epsilon: float = 1e-9
+    b1: float = 0.9  # Adam: decay of the mean of past gradients
+    b2: float = 0.98  # Adam: decay of the mean of their squares
+    epsilon: float = 1e-9  # Adam: added to the root of that mean
     # "paper": learning_rate x d_model^-0.5 x min(step^-0.5, step x warmup_steps^-1.5).
     # The others rise linearly to learning_rate in warmup_steps, then: "inverse_sqrt" falls with
     # step^-0.5; "linear" and "cosine" fall towards 0 after training.steps; "constant" stays.
     schedule: Literal["paper", "inverse_sqrt", "linear", "cosine", "constant"] = "paper"
     learning_rate: float = 1.0  # a factor for "paper", else the peak
-    warmup_steps: int = 4000
+    warmup_steps: int = 4000  # updates over which the learning rate rises
     clip_norm: float | None = None  # largest norm of the gradient; None: unclipped
     # The share of kernels and embeddings, times the learning rate, that an update takes away
     # (Loshchilov and Hutter 2019, arXiv:1711.05101); biases and norms stay. 0: none.
@@ -430,7 +442,7 @@ class CheckpointConfig:
     """What is kept: the last `keep_last` checkpoints and the best one."""
 
     every_steps: int = 1000  # steps between saves
-    keep_last: int = 5
+    keep_last: int = 5  # how many of the last checkpoints stay, beside the best
     best_by: Literal["bleu", "loss"] = "bleu"  # of the validation split
     # When a save fails, for a full disk for example: "continue" and try again at the next one, or
     # "stop" (code 74). What was saved before stays in either case.
@@ -447,6 +459,7 @@ class EvaluationConfig:
     every_steps: int = 1000  # steps between validations; a multiple of checkpoint.every_steps
     bleu_sentences: int = 1000  # most validation sentences decoded greedily, spread; 0: loss alone
     checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
+    # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
 

@@ -5,22 +5,22 @@ import logging
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, alone, random_store
 
 from transformer_jax.config import Experiment, MeshConfig, OptimizerConfig
 from transformer_jax.data.batching import Shape
-from transformer_jax.experiments.train import _jitted_step
 from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
-from transformer_jax.training.programs import StepPrograms
+from transformer_jax.training.profiling import Trace
+from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.schedule import SCHEDULES, make_schedule
-from transformer_jax.training.state import abstract, init_state
+from transformer_jax.training.state import init_state
 
-BATCH = alone(random_store([(5, 6)] * 8), 8, 6, 7)
+SHAPE = Shape(8, 6, 7)
+BATCH = alone(random_store([(5, 6)] * 8), *SHAPE)
 ONE = Experiment(seed=1, model=MODEL, optimizer=OptimizerConfig(learning_rate=0.5, warmup_steps=3))
 OTHER = Experiment(
     seed=2**32 - 1, model=MODEL, optimizer=OptimizerConfig(learning_rate=2.0, warmup_steps=7)
@@ -32,13 +32,12 @@ def scene(experiment):
     model = build(experiment.model, VOCAB, VOCAB)
     schedule = make_schedule(experiment.optimizer, MODEL.d_model, experiment.training.steps)
     state = init_state(model, make_optimizer(experiment.optimizer, schedule), 1, mesh)
-    return mesh, state, _jitted_step(experiment, model, state, mesh), place_batch(BATCH, mesh)
+    return mesh, state, TrainStep(experiment, model, state, mesh), place_batch(BATCH, mesh)
 
 
 def program(experiment) -> str:
-    mesh, state, step, batch = scene(experiment)
-    with jax.set_mesh(mesh):
-        return step.func.lower(state, batch, **step.keywords).as_text()
+    _, _, step, _ = scene(experiment)
+    return step.lower(SHAPE)[1].as_text()
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -54,39 +53,44 @@ def test_one_program_for_every_seed_and_learning_rate(name):
     assert one != program(dataclasses.replace(ONE, optimizer=clipped))
 
 
-def test_seed_and_learning_rate_still_count_and_nothing_compiles_twice():
-    """A step gives its state back laid out as it was: a second call finds the first's program."""
+def test_seed_and_learning_rate_still_count():
+    """A step gives its state back laid out as it was, else its program would refuse it."""
     found = []
     for experiment in (ONE, dataclasses.replace(ONE, seed=3), OTHER, ONE):
         mesh, state, step, batch = scene(experiment)
-        with jax.set_mesh(mesh):
+        with step.compiled([SHAPE]), jax.set_mesh(mesh):
             for _ in range(3):
                 state, metrics = step(state, batch)
-        assert step.func._cache_size() == 1
         found.append(float(metrics.sums.loss))
     assert len(set(found[:3])) == 3
     assert found[3] == found[0]
     assert np.isfinite(found).all()
 
 
-def test_each_shape_is_compiled_once_and_told(caplog, monkeypatch):
-    """What a program ahead of need gives is what the jitted step gives."""
+def test_each_shape_is_compiled_once_and_logged(caplog, monkeypatch):
+    """And the state that goes into a step is used up."""
     monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
     caplog.set_level(logging.INFO)
     mesh, state, step, batch = scene(ONE)
-    shapes = [Shape(8, 6, 7), Shape(16, 6, 7)]
-    with StepPrograms(step, abstract(state), mesh, shapes) as programs, jax.set_mesh(mesh):
-        kept = jax.tree.map(jnp.copy, state)
+    shapes = [SHAPE, SHAPE._replace(rows=16)]
+    with step.compiled(shapes), jax.set_mesh(mesh):
         for _ in range(2):
-            state, ahead = programs(state, batch)
-            kept, in_time = step(kept, batch)
-            assert float(ahead.sums.loss) == float(in_time.sums.loss)
-        assert {leaf.is_deleted() for leaf in jax.tree.leaves(state)} == {False}
-        programs(state, batch)
-        assert {leaf.is_deleted() for leaf in jax.tree.leaves(state)} == {True}  # donated
-    told = [record.message for record in caplog.records]
-    assert [line.partition(":")[0] for line in told] == [
+            old, (state, _) = state, step(state, batch)
+            assert {leaf.is_deleted() for leaf in jax.tree.leaves(old)} == {True}
+            assert {leaf.is_deleted() for leaf in jax.tree.leaves(state)} == {False}
+    lines = [record.message for record in caplog.records]
+    assert [line.partition(":")[0] for line in lines] == [
         "batches of 8 x 6 and 7", "batches of 16 x 6 and 7"
     ]  # fmt: skip
     words = r": \S+ operations, compiled in \d+\.\d s, \d+\.\d MB a device"
-    assert all(re.search(words, line) for line in told)
+    assert all(re.search(words, line) for line in lines)
+
+
+def test_the_steps_that_are_asked_for_are_traced(tmp_path):
+    """Of three steps after the fourth, the sixth, and with it what it computes."""
+    mesh, state, step, batch = scene(ONE)
+    trace = Trace((6, 6), tmp_path, 4)
+    with step.compiled([SHAPE], trace), jax.set_mesh(mesh):
+        for number in (5, 6, 7):
+            state, _ = step(state, batch)
+            assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number > 5)

@@ -3,12 +3,13 @@
 import gzip
 import json
 import time
+from collections.abc import Iterable, Iterator
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from transformer_jax.training.profiling import Times, traced
+from transformer_jax.training.profiling import Times, Trace
 
 
 def test_times(monkeypatch):
@@ -25,7 +26,7 @@ def test_times(monkeypatch):
     ):
         with times.on(what):
             now[0] += seconds
-    assert times.told() == (
+    assert times.summary() == (
         "100 s since the start of training: step 70.0%, input 5.0%, evaluation 9.0%, "
         "checkpoint 16.0%"
     )
@@ -54,30 +55,32 @@ def traced_steps(directory) -> set[int]:
     return {int(e["args"]["step_num"]) for e in events if "step_num" in e.get("args", {})}
 
 
+def counted(trace: Trace, steps: Iterable[int]) -> Iterator[int]:
+    """Yield the number of each step, after it was run."""
+    count, state = jax.jit(lambda state: (state + 1, state)), jnp.zeros(())
+    with trace:
+        for number in steps:
+            state, before = trace.of(lambda state=state: count(state), state)
+            assert float(state) == float(before) + 1
+            yield number
+
+
 def test_trace(tmp_path):
     """Steps 12 and 13 of a run resumed after 10 are in the trace, for TensorBoard and Perfetto."""
-    count = jax.jit(lambda state, batch: (state + batch, state))
-    state = jnp.zeros(())
-    with traced(count, 10, (12, 13), tmp_path / "profile") as step:
-        for number in range(11, 16):
-            state, before = step(state, 1)
-            assert float(state) == float(before) + 1 == number - 10
-            assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
+    for number in counted(Trace((12, 13), tmp_path / "profile", 10), range(11, 16)):
+        assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
     assert traced_steps(tmp_path) == {12, 13}
 
 
-@pytest.mark.parametrize(("start", "until", "expected"), [(11, 14, {12, 13}), (9, 11, {10, 11})])
-def test_a_trace_of_what_a_run_has_of_its_steps(tmp_path, start, until, expected):
+@pytest.mark.parametrize(("done", "until", "expected"), [(11, 14, {12, 13}), (9, 11, {10, 11})])
+def test_a_trace_of_what_a_run_has_of_its_steps(tmp_path, done, until, expected):
     """A run that begins within 10 to 13 traces the rest, and one that ends there what it had."""
-    count, state = jax.jit(lambda state, batch: (state + batch, state)), jnp.zeros(())
-    with traced(count, start, (10, 13), tmp_path) as step:
-        for _ in range(start, until):
-            state, _ = step(state, 1)
+    list(counted(Trace((10, 13), tmp_path, done), range(done + 1, until + 1)))
     assert traced_steps(tmp_path) == expected
 
 
 @pytest.mark.parametrize("steps", [(), (1, 5)])
 def test_no_trace(tmp_path, steps):
-    """Without steps to trace, or behind them, the step is the step."""
-    with traced(len, 5, steps, tmp_path) as step:
-        assert step is len
+    """Without steps to trace, or behind them."""
+    list(counted(Trace(steps, tmp_path, 5), range(6, 8)))
+    assert not list(tmp_path.iterdir())

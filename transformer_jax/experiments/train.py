@@ -1,6 +1,5 @@
 """One training run, from a config to an exit code."""
 
-import functools
 import logging
 import platform
 import uuid
@@ -10,13 +9,11 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
-from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.disk import writing
@@ -28,19 +25,17 @@ from transformer_jax.experiments.endings import already_finished, say_goodbye
 from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
 from transformer_jax.models.build import build_for
-from transformer_jax.models.model import Model
 from transformer_jax.retention import warn_of_unnamed
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import check_same, from_first, together
 from transformer_jax.training.logs import log_to
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
-from transformer_jax.training.profiling import Times, traced
-from transformer_jax.training.programs import StepPrograms
+from transformer_jax.training.profiling import Times, Trace
+from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.report import Report, log
-from transformer_jax.training.schedule import make_schedule, schedule_of
-from transformer_jax.training.state import TrainState, abstract, init_state
-from transformer_jax.training.step import jit_train_step, make_train_step
+from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.state import init_state
 from transformer_jax.workdir import WorkDir
 
 
@@ -120,7 +115,7 @@ def _train(
         prepared.plan, mesh,
     )  # fmt: skip
     state = init_state(model, tx, experiment.seed, mesh, config.ema_decay is not None)
-    step = _jitted_step(experiment, model, state, mesh)
+    step = TrainStep(experiment, model, state, mesh)
     run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
     start = restore(run, state)
     state, changed = start.state, differences(before, experiment)
@@ -142,57 +137,27 @@ def _train(
     size = counting.parameters(state.params)
     row = history.started(int(state.step), prepared, size, identity["run"], changed)
     history.note(workdir, row)
-    return _follow(run, start, prepared, workdir, schedule)
+    return _follow(run, step, start, prepared, workdir, schedule)
 
 
-def _follow(run: Run, start: Start, prepared: Prepared, workdir: WorkDir, schedule: Any) -> Outcome:
-    """Train from the start on, and tell of it."""
+def _follow(
+    run: Run, step: TrainStep, start: Start, prepared: Prepared, workdir: WorkDir, schedule: Any
+) -> Outcome:
+    """Train from the start on, and report it."""
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
-    shapes = shapes_from(plan, done, config.steps)
-    run.times = Times()
+    lines = partial(lines_of, plan, prepared.lines)
+    trace = Trace(run.experiment.profile.steps, workdir.path / "profile", done)
+    run.times = times = Times()
     with (
-        Report(
-            workdir,
-            config,
-            schedule,
-            partial(lines_of, plan, prepared.lines),
-            start.host,
-            start.scores,
-            run.times,
-        ) as report,
-        StepPrograms(
-            run.step,
-            abstract(start.state),
-            OBJECTIVES[run.experiment.objective.name],
-            run.mesh,
-            shapes,
-        ) as programs,
-        traced(programs, done, run.experiment.profile.steps, workdir.path / "profile") as run.step,
+        Report(workdir, config, schedule, lines, start.host, start.scores, times) as report,
+        step.compiled(shapes_from(plan, done, config.steps), trace),
     ):
         outcome = train(run, start, report)
-    history.note(workdir, history.ended(report.step, outcome.name.lower(), run.times.lap()))
-    log.info(run.times.told())
+    history.note(workdir, history.ended(report.step, outcome.name.lower(), times.lap()))
+    log.info(times.summary())
     say_goodbye(outcome, workdir, run.checkpoints, report)
     run.checkpoints.close()
     return outcome
-
-
-def _jitted_step(
-    experiment: Experiment, model: Model, like: TrainState, mesh: Mesh
-) -> functools.partial:
-    """Return the step. The seed and the numbers of the schedule are arguments of the compiled
-    program, not constants in it: runs that differ in them alone share it.
-    """
-    optimizer, training = experiment.optimizer, experiment.training
-
-    def step(state: TrainState, batch: Batch, *, seed, numbers):
-        schedule = schedule_of(optimizer.schedule, experiment.model.d_model, *numbers)
-        tx = make_optimizer(optimizer, schedule)
-        return make_train_step(model, tx, training, seed)(state, batch)
-
-    numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
-    compiled = jit_train_step(step, like, mesh)
-    return functools.partial(compiled, seed=np.uint32(experiment.seed), numbers=numbers)
 
 
 def _schedule(experiment: Experiment) -> Any:

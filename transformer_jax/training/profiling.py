@@ -39,7 +39,7 @@ class Times:
         before, self._lapped = self._lapped, self.seconds()
         return {name: round(now - before.get(name, 0.0), 3) for name, now in self._lapped.items()}
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the shares, as in "step 90 %, input 1 %, evaluation 6 %, checkpoint 3 %"."""
         seconds = self.seconds()
         whole = max(sum(seconds.values()), 1e-9)
@@ -47,39 +47,45 @@ class Times:
         return f"{whole:.0f} s since the start of training: {shares}"
 
 
-@contextmanager
-def traced(step: Callable, start: int, steps: tuple[int, ...], directory: Path) -> Iterator[Any]:
-    """Yield the step, which also writes a trace of those from steps[0] to steps[1].
+class Trace:
+    """A trace of the steps from steps[0] to steps[1], as far as they are run in its context.
 
-    `start` steps are done already. What of the range comes after them, and before the end of the
-    context, is traced. TensorBoard's profile plugin opens the directory, and Perfetto the file
-    perfetto_trace.json.gz in it.
+    TensorBoard's profile plugin opens the directory, and Perfetto the file perfetto_trace.json.gz
+    in it.
     """
-    if not steps or start >= steps[1]:
-        yield step
-        return
-    first, last = steps
-    done, running = start, False
 
-    def traced_step(state: Any, batch: Any) -> Any:
-        nonlocal done, running
-        done += 1
-        if not first <= done <= last:
-            return step(state, batch)
-        if not running:
+    def __init__(self, steps: tuple[int, ...], directory: Path, done: int) -> None:
+        """`done` steps are over already; without `steps` there is no trace."""
+        self._first, self._last = steps or (0, 0)
+        self._directory, self._done, self._running = directory, done, False
+
+    def of(self, step: Callable[[], Any], state: Any) -> Any:
+        """Return step(), which is the next one, and trace it if it is wanted.
+
+        `state` is what the steps before it compute, and is waited for.
+        """
+        self._done += 1
+        if not self._first <= self._done <= self._last:
+            return step()
+        if not self._running:
             jax.block_until_ready(state)  # nothing of the steps before
-            jax.profiler.start_trace(directory, create_perfetto_trace=True)
-            running = True
-        with jax.profiler.StepTraceAnnotation("train", step_num=done):
-            result = step(state, batch)
-        if done == last:
+            jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
+            self._running = True
+        with jax.profiler.StepTraceAnnotation("train", step_num=self._done):
+            result = step()
+        if self._done == self._last:
             jax.block_until_ready(result)
-            jax.profiler.stop_trace()
-            running = False
+            self.close()
         return result
 
-    try:
-        yield traced_step
-    finally:
-        if running:
+    def close(self) -> None:
+        """Write the trace, if one is being made."""
+        if self._running:
+            self._running = False
             jax.profiler.stop_trace()
+
+    def __enter__(self) -> "Trace":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

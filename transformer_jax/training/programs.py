@@ -1,52 +1,97 @@
-"""The compiled train step: one program for each shape of batch, made ahead of need."""
+"""The train step of a run: compiled ahead of need for each shape of batch, traced on demand."""
 
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax.config import Experiment
 from transformer_jax.counting import needed, operations
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import Shape, blank
-from transformer_jax.data.objectives import Objective
+from transformer_jax.data.objectives import OBJECTIVES, Objective
+from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import rows_over_data
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.profiling import Trace
+from transformer_jax.training.schedule import schedule_of
+from transformer_jax.training.state import TrainState, abstract
+from transformer_jax.training.step import StepMetrics, jit_train_step, make_train_step
 
 log = logging.getLogger("transformer_jax")
 
 
-class StepPrograms:
-    """A jitted step of (state, batch), compiled for one shape after another beside the training.
+class TrainStep:
+    """The train step of a run: (state, batch) -> (state, metrics), which uses up the state.
 
-    One thread compiles, in the order of first use, which is the same in every process; a step waits
-    for its own program alone. The operations, the time and the memory of each are told.
+    The seed and the numbers of the schedule are arguments of the compiled programs, not constants
+    in them: runs that differ in them alone share programs.
     """
 
-    def __init__(
-        self, step: Any, state: Any, objective: Objective, mesh: Mesh, shapes: Iterable[Shape]
-    ) -> None:
-        """Begin to compile `step`, a functools.partial of a jitted function; `state` has the shapes
-        and shardings of every state to come, `objective` makes the batches."""
-        self._pool = ThreadPoolExecutor(1, "compiler")
+    def __init__(self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh) -> None:
+        """`state` has the shapes and shardings of every state to come."""
+        optimizer, training = experiment.optimizer, experiment.training
+
+        def step(state: TrainState, batch: Batch, *, seed, numbers):
+            schedule = schedule_of(optimizer.schedule, experiment.model.d_model, *numbers)
+            tx = make_optimizer(optimizer, schedule)
+            return make_train_step(model, tx, training, seed)(state, batch)
+
+        self._jitted = jit_train_step(step, state, mesh)
+        numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
+        self._arguments = {"seed": np.uint32(experiment.seed), "numbers": numbers}
+        self._state, self._mesh = abstract(state), mesh
+        self._objective = OBJECTIVES[experiment.objective.name]
         self._programs: dict[Shape, Future] = {}
-        for shape in shapes:
-            batch = abstract_batch(objective, shape, mesh)
-            self._programs[shape] = self._pool.submit(_compile, step, state, batch, mesh)
+        self._trace: Trace | None = None
 
-    def __call__(self, state: Any, batch: Batch) -> Any:
-        return self._programs[shape_of(batch)].result()(state, batch)
+    @contextmanager
+    def compiled(self, shapes: Iterable[Shape], trace: Trace | None = None) -> Iterator[None]:
+        """Compile a program for each shape beside what is done in this context, and trace there.
 
-    def __enter__(self) -> "StepPrograms":
-        return self
+        One thread compiles, in the order given, which must be the same in every process; a step
+        waits for its own program alone. The operations, the time and the memory of each go to the
+        log. What is not compiled at the end is left; what is being compiled is waited for.
+        """
+        pool = ThreadPoolExecutor(1, "compiler")
+        self._programs = {shape: pool.submit(self._compile, shape) for shape in shapes}
+        self._trace = trace
+        try:
+            with trace or nullcontext():
+                yield
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def __exit__(self, *_: object) -> None:
-        """Leave what is not compiled yet; wait for what is being compiled."""
-        self._pool.shutdown(cancel_futures=True)
+    def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        program = self._programs[shape_of(batch)].result()
+        step = functools.partial(program, state, batch, **self._arguments)
+        return step() if self._trace is None else self._trace.of(step, state)
+
+    def lower(self, shape: Shape) -> tuple[jax.stages.Traced, jax.stages.Lowered]:
+        """Return the program for a shape of batch, as its jaxpr and as it goes to the compiler."""
+        batch = abstract_batch(self._objective, shape, self._mesh)
+        with jax.set_mesh(self._mesh):
+            traced = self._jitted.trace(self._state, batch, **self._arguments)
+            return traced, traced.lower()
+
+    def _compile(self, shape: Shape) -> jax.stages.Compiled:
+        began = time.monotonic()
+        traced, lowered = self.lower(shape)
+        with jax.set_mesh(self._mesh):
+            program = lowered.compile()
+        seconds = time.monotonic() - began
+        log.info(
+            "batches of %d x %d and %d: %.3g operations, compiled in %.1f s, %.1f MB a device",
+            *shape, operations(needed(traced.jaxpr)).products, seconds, peak_bytes(program) / 1e6,
+        )  # fmt: skip
+        return program
 
 
 def shape_of(batch: Batch) -> Shape:
@@ -68,16 +113,3 @@ def peak_bytes(program: Any) -> int:
     memory = program.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return held + memory.temp_size_in_bytes
-
-
-def _compile(step: Any, state: Any, batch: Batch, mesh: Mesh) -> Callable:
-    began, shape = time.monotonic(), shape_of(batch)
-    with jax.set_mesh(mesh):
-        traced = step.func.trace(state, batch, **step.keywords)
-        program = traced.lower().compile()
-    seconds = time.monotonic() - began
-    log.info(
-        "batches of %d x %d and %d: %.3g operations, compiled in %.1f s, %.1f MB a device",
-        *shape, operations(needed(traced.jaxpr)).products, seconds, peak_bytes(program) / 1e6,
-    )  # fmt: skip
-    return functools.partial(program, **step.keywords)

@@ -1,0 +1,86 @@
+"""A work directory of before models became many: it loads, translates and goes on as it did then.
+
+workdir.tar.xz is what the code of commit 288fd50 left after 6 steps of
+
+    python train.py --config=configs/spelled_numbers.py --config.training.steps=6 ...
+
+whose whole command is in its history.jsonl; continuation.json is what that code then made of it:
+its translations, and the rows of metrics.jsonl of 3 more steps. Neither is ever recorded again.
+"""
+
+import dataclasses
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import jax
+import pytest
+
+from transformer_jax.api import load
+from transformer_jax.cli import inspect
+from transformer_jax.config import Experiment
+from transformer_jax.door import from_json, to_json
+from transformer_jax.experiments import train as runs
+from transformer_jax.sharding.mesh import make_mesh
+from transformer_jax.training.loop import Outcome
+from transformer_jax.workdir import WorkDir, read_rows
+
+HERE = Path(__file__).parent / "old_workdir"
+THEN = json.loads((HERE / "continuation.json").read_text())
+
+
+@pytest.fixture
+def old(tmp_path) -> WorkDir:
+    with tarfile.open(HERE / "workdir.tar.xz") as archive:
+        archive.extractall(tmp_path / "old", filter="data")
+    return WorkDir(tmp_path / "old")
+
+
+def on_one_device(config):
+    return make_mesh(config, jax.devices()[:1])
+
+
+def test_it_loads_translates_and_goes_on(old, monkeypatch, capsys):
+    """The same text; losses and validation within 1e-6."""
+    assert load(old.path).translate(THEN["lines"]) == THEN["translations"]["6"]
+    assert inspect.main([f"--workdir={old.path}"]) == 0
+    assert re.search(r"^  6  best  .*loss 3\.225", capsys.readouterr().out, re.M)
+
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(old.path.parent / "cache"))
+    monkeypatch.setattr(runs.process, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(runs, "make_mesh", on_one_device)
+    before = old.experiment()
+    longer = dataclasses.replace(before, training=dataclasses.replace(before.training, steps=9))
+    assert runs.run_experiment(longer, old) == Outcome.FINISHED
+    rows = [row for row in read_rows(old.metrics) if row["step"] > 6]
+    for row, expected in zip(rows, THEN["rows"], strict=True):
+        assert row == pytest.approx(expected, rel=1e-6)
+    assert load(old.path).translate(THEN["lines"]) == THEN["translations"]["9"]
+
+
+# One config.json of each past form, named by the last commit that wrote it.
+PAST = sorted(HERE.glob("config.*.json"))
+
+
+@pytest.mark.parametrize("path", PAST, ids=lambda path: path.name)
+def test_config_of_a_past_form(path, caplog):
+    """What it says stays as it says, what it lacks is the default, and a warning names it."""
+    text = path.read_text()
+    from_json.cache_clear()
+    now, default = json.loads(to_json(from_json(text))), json.loads(to_json(Experiment()))
+    lacking = []
+
+    def check(then, now, default, path):
+        for key, value in now.items():
+            if key not in then:
+                assert value == default[key]
+                lacking.append(f"{path}.{key}")
+            elif isinstance(value, dict):
+                check(then[key], value, default[key], f"{path}.{key}")
+            else:
+                assert value == then[key]
+        assert then.keys() <= now.keys()
+
+    check(json.loads(text), now, default, "config")
+    assert f"config.json lacks {', '.join(lacking)}: taken from the defaults" in caplog.text
