@@ -13,10 +13,24 @@ from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.state import Search
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
+from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.vocabulary import EOS
 
 NO_LIMIT = 1 << 30  # positions of models that know any number
+
+
+def check_n_best(config: DecodingConfig, n_best: int) -> None:
+    """Check that a search keeps as many hypotheses as are wanted.
+
+    Raises:
+      UserError: if it does not.
+    """
+    kept = "num_samples" if config.search == "sample" else "beam_size"
+    if not 1 <= n_best <= config.hypotheses:
+        raise UserError(
+            f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
+        )
 
 
 def make_search(config: DecodingConfig, wanted: int, forbidden: Sequence[int]) -> Search:

@@ -21,6 +21,7 @@ from transformer_jax.decoding.text.attention import alignments, check_attention,
 from transformer_jax.decoding.text.long_lines import alike, split
 from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.searching import (
+    check_n_best,
     fewest_positions,
     make_engine,
     make_search,
@@ -60,11 +61,7 @@ class Translator:
         longest: int = LONGEST,
         warn: bool = True,
     ) -> None:
-        kept = "num_samples" if config.search == "sample" else "beam_size"
-        if not 1 <= n_best <= config.hypotheses:
-            raise UserError(
-                f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
-            )
+        check_n_best(config, n_best)
         self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn = longest, warn
