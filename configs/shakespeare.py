@@ -1,6 +1,7 @@
 """Tiny Shakespeare by characters: the smallest GPT (nanoGPT's configuration for a CPU).
 
     python train.py --config=configs/shakespeare.py --config.data.directory=DIR
+    transformer-jax generate --workdir=runs/shakespeare --prompt='To be'
 
 The directory holds train.txt and validation.txt, the first 90 % and the last 10 % of input.txt of
 https://github.com/karpathy/char-rnn (data/tinyshakespeare, public domain), cut by characters:
@@ -56,4 +57,6 @@ def get_config():
     c.checkpoint.best_by = "loss"
     c.evaluation.every_steps = 250
     c.evaluation.bleu_sentences = 0
+    c.decoding.search = "sample"
+    c.decoding.temperature = 0.8
     return c

@@ -21,7 +21,7 @@ def _check(condition: bool, message: str) -> None:
 _STEPS = 10**9  # steps are counted in 32 bits
 _SIZE = 2**20  # of one axis of an array
 _ELEMENTS = 2**31  # of one matrix; 8 GiB
-_HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
+HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
 
 
 def _rate(**values: float | None) -> None:
@@ -541,9 +541,9 @@ class DecodingConfig:
         longest = int(self.max_length_ratio * source_length) + self.max_extra_length
         longest = min(longest, most or longest)
         _check(
-            self.hypotheses * longest <= _HELD_POSITIONS,
+            self.hypotheses * longest <= HELD_POSITIONS,
             f"{name}={self.hypotheses}: that many outputs of up to {longest} pieces, for a source "
-            f"of {source_length}, are more than {_HELD_POSITIONS} positions; lower it, "
+            f"of {source_length}, are more than {HELD_POSITIONS} positions; lower it, "
             f"max_extra_length={self.max_extra_length} or max_length_ratio={self.max_length_ratio}",
         )
 

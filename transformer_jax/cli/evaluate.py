@@ -1,7 +1,9 @@
 """python eval.py --workdir=DIR [--checkpoint=NAME] [--split=test] [--source=F --reference=F]"""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import Experiment
@@ -15,8 +17,9 @@ from transformer_jax.workdir import WorkDir
 def main(argv: Sequence[str]) -> int:
     """Score a checkpoint, and return the exit code."""
     parser = Parser(
-        "Translate a split or a file with a trained model, and score the result. The fields of\n"
-        "decoding, evaluation and data can be changed."
+        "Translate a split or a file with a trained model, and score the result. Of a language\n"
+        "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
+        "character. The fields of decoding, evaluation and data can be changed."
     )
     parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
     parser.add_argument("--checkpoint", help=CHECKPOINTS)
@@ -29,19 +32,18 @@ def main(argv: Sequence[str]) -> int:
 
     workdir = WorkDir(arguments.workdir[0])
     experiment = adjusted(workdir.experiment(), overrides)
-    if arguments.source is not None:
-        split = arguments.source.name
-        src, references = sources.read_parallel(arguments.source, arguments.reference)
-        if not src:
-            raise UserError(f"{arguments.source}: holds no lines")
-    else:
-        split, corpus = arguments.split, sources.load(experiment.data, arguments.split)
-        src, references = list(corpus.src), list(corpus.tgt)
+    one_sided = experiment.objective.one_sided
+    if arguments.source is not None and one_sided:
+        raise UserError(
+            "--source: a language model has no source; name the split's parts instead, as in "
+            "--config.data.test=PART"
+        )
+    corpus = _corpus(arguments, experiment)
+    split = arguments.split if arguments.source is None else arguments.source.name
 
     from transformer_jax.api import load_ensemble
-    from transformer_jax.cli.progress import LineProgress
     from transformer_jax.evaluation import metrics
-    from transformer_jax.evaluation.run import check_writable, evaluate
+    from transformer_jax.evaluation.run import check_writable
     from transformer_jax.experiments.process import (
         keep_freed_memory,
         use_compilation_cache,
@@ -56,12 +58,22 @@ def main(argv: Sequence[str]) -> int:
     trained = load_ensemble(arguments.workdir, checkpoint)
     trained.experiment = experiment
     check_writable(workdir.eval)
-    with LineProgress(len(src)) as progress:
-        name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
-        stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
-        evaluation = evaluate(
-            trained, src, references, experiment.decoding, split, name, stem, progress.watch
-        )
+    name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
+    stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
+    if one_sided:
+        _predict(trained, corpus, split, name, stem)
+    else:
+        _translate(trained, corpus, split, name, stem)
+    return 0
+
+
+def _translate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+    from transformer_jax.cli.progress import LineProgress
+    from transformer_jax.evaluation.run import evaluate
+
+    given, decoding = (list(corpus.src), list(corpus.tgt)), trained.experiment.decoding
+    with LineProgress(len(corpus)) as progress:
+        evaluation = evaluate(trained, *given, decoding, split, name, stem, progress.watch)
     result = evaluation.result
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
         print(f"{line}\n    {scored['signature']}")
@@ -69,7 +81,25 @@ def main(argv: Sequence[str]) -> int:
     # Now that the scores are shown, whatever the disk does.
     evaluation.write(stem)
     print(f"written to {stem}.*")
-    return 0
+
+
+def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+    from transformer_jax.evaluation.language import evaluate, write
+
+    result = evaluate(trained, corpus, split, name)
+    print(*result["details"], sep="\n")
+    write(result, stem)
+    print(f"{result['tokens']:,} pieces, each once; written to {stem}.json")
+
+
+def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Corpus:
+    """Return what is scored: a split, or two files."""
+    if arguments.source is None:
+        return sources.load(experiment.data, arguments.split, experiment.objective)
+    src, references = sources.read_parallel(arguments.source, arguments.reference)
+    if not src:
+        raise UserError(f"{arguments.source}: holds no lines")
+    return sources.Corpus(src, references, "")
 
 
 def label(workdirs: Sequence[str], checkpoint: str, trained: Experiment, scored: Experiment) -> str:

@@ -9,6 +9,7 @@ COMMANDS = {
     "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",
     "export": "write a trained model for another engine",
+    "generate": "write on from prompts with a language model",
     "inspect": "show what a work directory holds",
     "plan": "tell what a run would take, without training",
     "plot": "draw pictures",

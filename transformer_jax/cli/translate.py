@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     arguments, overrides = _parser().read(argv)
     overrides += _as_overrides(arguments)
     experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
-    _check_files(arguments)
+    check_files(arguments)
     n_best = _n_best(arguments, experiment.decoding)
 
     from transformer_jax.api import load_ensemble
@@ -103,7 +103,7 @@ def _n_best(arguments: argparse.Namespace, decoding: DecodingConfig) -> int:
     return wanted
 
 
-def _check_files(arguments: argparse.Namespace) -> None:
+def check_files(arguments: argparse.Namespace) -> None:
     """Check what would else be noticed only after the model is loaded."""
     source, path = arguments.input, arguments.output
     if source is not None:

@@ -1,16 +1,22 @@
-"""Log-probabilities of given translations."""
+"""Log-probabilities of given translations, or of given texts."""
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from transformer_jax.arrays import Array, Float
-from transformer_jax.data.batch import Batch
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.text.teacher_forced import each_pair
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.models.model import Model
 
 
@@ -27,6 +33,38 @@ class PairScore(NamedTuple):
         return sum(self.log_probs)
 
 
+class TextScore(NamedTuple):
+    """What a language model thinks of one text."""
+
+    ids: list[int]  # all that are predicted: EOS too where documents are lines, never BOS
+    log_probs: list[float]  # of each piece, nats
+    pieces: list[str]
+    # How many characters and bytes they stand for, EOS for one; None where the codec does not keep
+    # the text as it is.
+    characters: int | None
+    bytes: int | None
+
+    @property
+    def total(self) -> float:
+        """The log-probability of the whole text, nats."""
+        return sum(self.log_probs)
+
+    @property
+    def perplexity(self) -> float:
+        """The inverse of the geometric mean of the pieces' probabilities."""
+        return math.exp(min(-self.total / max(len(self.ids), 1), 700.0))
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """Bits that coding the text takes, by its length."""
+        return -self.total / math.log(2) / self.characters if self.characters else None
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Bits that coding the text takes, by its length in UTF-8."""
+        return -self.total / math.log(2) / self.bytes if self.bytes else None
+
+
 def score_pairs(
     model: Model,
     params: Any,
@@ -34,15 +72,57 @@ def score_pairs(
     src: Sequence[str],
     tgt: Sequence[str],
     tokens_per_batch: int = 4096,
+    objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
 ) -> list[PairScore]:
     """Return the log-probability of each piece of each target, given its source."""
     sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
-    scores: list[PairScore] = [PairScore([], [], [])] * len(src)
-    rows = each_pair(_log_probs, model, params, sources, targets, tokens_per_batch)
-    for pair, found in rows:
-        ids = targets[pair]
-        scores[pair] = PairScore(ids, found[: len(ids)].tolist(), tokenizers.tgt.pieces(ids))
+    store = TokenStore(Ragged.from_lists(sources), Ragged.from_lists(targets))
+    found = _of_each(model, params, objective, store, tokens_per_batch)
+    return [
+        PairScore(ids, log_probs.tolist(), tokenizers.tgt.pieces(ids))
+        for ids, log_probs in zip(targets, found, strict=True)
+    ]
+
+
+def score_texts(
+    model: Model,
+    params: Any,
+    codec: Codec,
+    objective: ObjectiveConfig,
+    texts: Sequence[str],
+    tokens_per_batch: int = 4096,
+) -> list[TextScore]:
+    """Return the log-probability of each piece of each text, given those before it.
+
+    Texts are framed and cut into windows as in training, so each piece counts once.
+    """
+    frame = OBJECTIVES[objective.name].frame(objective)
+    encoded = codec.encode(texts, frame.bos, frame.eos)
+    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded))
+    parts = _of_each(model, params, objective, store, tokens_per_batch)
+    joined = np.concatenate([*parts, np.zeros(0)])  # windows are in the order of the texts
+    labels = [ids[1:] for ids in encoded]  # all but BOS
+    ends = np.cumsum([len(ids) for ids in labels])[:-1]
+    scores = []
+    for text, ids, found in zip(texts, labels, np.split(joined, ends), strict=True):
+        kept = codec.decode(ids) == text
+        characters, size = (n + frame.eos for n in (len(text), len(text.encode())))
+        units = (characters, size) if kept else (None, None)
+        scores.append(TextScore(ids, found.tolist(), codec.pieces(ids), *units))
     return scores
+
+
+def _of_each(
+    model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
+) -> list[np.ndarray]:
+    """Return the log-probabilities of what is predicted in each item of the objective."""
+    objective = OBJECTIVES[config.name]
+    items = objective.items(store, config)
+    found = [np.zeros(0)] * len(items)
+    given = model, params, objective, items, tokens_per_batch
+    for item, row, predicted in each_item(_log_probs, *given):
+        found[item] = row[predicted]
+    return found
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,4 +1,4 @@
-"""Given translations, in batches of few shapes."""
+"""Given texts, in batches of few shapes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.batching import fixed_batches
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -22,15 +22,30 @@ def each_pair(
     tgt: Sequence[Sequence[int]],
     tokens_per_batch: int,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (pair, its row of the array that `compute` returns for a batch), shortest pairs first.
+    """Yield (pair, its row of the array that `compute` returns for a batch); see `each_item`."""
+    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt))
+    translate = OBJECTIVES["translate"]
+    for pair, row, _ in each_item(compute, model, params, translate, store, tokens_per_batch):
+        yield pair, row
 
-    The arrays of a batch have a pair a row; `tokens_per_batch` is the most positions on each side.
+
+def each_item(
+    compute: Callable[[Model, Any, Batch], Any],
+    model: Model,
+    params: Any,
+    objective: Objective,
+    items: TokenStore,
+    tokens_per_batch: int,
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield (item, its row of the array that `compute` returns for a batch, the positions of the
+    row where something is predicted), shortest items first.
+
+    The arrays of a batch have an item a row; `tokens_per_batch` is the most positions on each side.
 
     Raises:
-      UserError: if a line has more pieces than the model has learned positions for.
+      UserError: if an item has more pieces than the model has learned positions for.
     """
-    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt))
-    longest = max((int(n) for side in store for n in side.lengths), default=0)
+    longest = max((int(n) for side in items.lengths for n in side), default=0)
     lengths = [16]
     while lengths[-1] < longest:  # doubling: few shapes to compile
         lengths.append(2 * lengths[-1])
@@ -42,7 +57,8 @@ def each_pair(
                 "most that this model knows; leave it out or cut it"
             )
         lengths = [*(length for length in lengths if length < most), most]
-    for shape, placement in fixed_batches(store, lengths, tokens_per_batch, 1):
-        batch = OBJECTIVES["translate"].examples(store, placement, *shape)
+    for shape, placement in fixed_batches(items, lengths, tokens_per_batch, 1):
+        batch = objective.examples(items, placement, *shape)
         rows = jax.device_get(compute(model, params, batch))
-        yield from zip(placement.pairs.tolist(), rows, strict=False)
+        predicted = [np.flatnonzero(weight) for weight in batch.targets["tokens"].weight]
+        yield from zip(placement.pairs.tolist(), rows, predicted, strict=False)

@@ -1,6 +1,5 @@
 """From lines of text to translations, in input order."""
 
-import functools
 import itertools
 import logging
 from collections import Counter
@@ -14,22 +13,25 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.penalties import divisor
-from transformer_jax.decoding.search.sampling import Sampling
-from transformer_jax.decoding.search.state import NOTHING, Search
-from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
+from transformer_jax.decoding.search.state import NOTHING
 from transformer_jax.decoding.text.attention import alignments, check_attention, count_words
 from transformer_jax.decoding.text.long_lines import alike, split
 from transformer_jax.decoding.text.rerank import RERANKERS
+from transformer_jax.decoding.text.searching import (
+    check_n_best,
+    fewest_positions,
+    make_engine,
+    make_search,
+    until_eos,
+)
 from transformer_jax.decoding.text.translation import Translation, join
 from transformer_jax.errors import UserError
-from transformer_jax.models.model import Model, Stepper
+from transformer_jax.models.model import Model
 from transformer_jax.vocabulary import EOS
 
-NO_LIMIT = 1 << 30  # positions of models that know any number
 log = logging.getLogger("transformer_jax")
 
 NO_TRANSLATION = Translation("", [], NOTHING, log_prob=NOTHING)
@@ -58,27 +60,16 @@ class Translator:
         longest: int = LONGEST,
         warn: bool = True,
     ) -> None:
-        kept = "num_samples" if config.search == "sample" else "beam_size"
-        if not 1 <= n_best <= config.hypotheses:
-            raise UserError(
-                f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
-            )
+        check_n_best(config, n_best)
         self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn = longest, warn
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
-        self._search = self._make_search()
-        known = [model.config.position_limit or NO_LIMIT for model in self._models]
-        self._position_limit = min(known)
-        self._engine = _engine(tuple(self._models), config.ensemble, self._mesh)
-
-    def _make_search(self) -> Search:
-        config = self._config
-        forbidden = tuple(self._tokenizers.tgt.piece_id(piece) for piece in config.forbidden)
-        if config.search == "sample" or config.beam_size == 1:
-            return Sampling.of(config, forbidden)
-        wanted = self._n_best if config.rerank == "none" else config.beam_size
-        return BeamSearch.of(config, wanted, forbidden)
+        forbidden = [tokenizers.tgt.piece_id(piece) for piece in config.forbidden]
+        wanted = n_best if config.rerank == "none" else config.beam_size
+        self._search = make_search(config, wanted, forbidden)
+        self._position_limit = fewest_positions(self._models)
+        self._engine = make_engine(tuple(self._models), config.ensemble, self._mesh)
 
     @property
     def longest(self) -> int:
@@ -212,7 +203,7 @@ class Translator:
         return [items[i] for i in order[: self._n_best]] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
-        ids = _until_eos(tokens)
+        ids = until_eos(tokens)
         c, text = self._config, self._tokenizers.tgt.decode(ids)
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
@@ -228,22 +219,3 @@ class Translator:
         limit = min(max(limit, len(prefix) + 1), self._position_limit)
         least = min(int(length * c.min_length_ratio), limit)
         return Sentence(ids, limit, least, prefix[: limit - 1], seed, line)
-
-
-@functools.lru_cache(maxsize=8)
-def _engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
-    """Return the engine of these models, shared by all Translators: it holds compiled programs."""
-    mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
-
-    def make_stepper(params: Any) -> Stepper:
-        steppers = [stepper_of(model, mine) for model, mine in zip(models, params, strict=True)]
-        return steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
-
-    return Engine(make_stepper, mesh)
-
-
-def _until_eos(tokens: list[int]) -> list[int]:
-    """Cut after the first EOS, or before the padding."""
-    if EOS in tokens:
-        return tokens[: tokens.index(EOS) + 1]
-    return [token for token in tokens if token]

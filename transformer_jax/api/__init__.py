@@ -1,0 +1,6 @@
+"""What a notebook needs."""
+
+from transformer_jax.api.load import load, load_ensemble, save_average
+from transformer_jax.api.trained import TrainedEnsemble, TrainedModel
+
+__all__ = ["TrainedEnsemble", "TrainedModel", "load", "load_ensemble", "save_average"]

@@ -1,0 +1,116 @@
+"""Work directories read back, and a mean of checkpoints written."""
+
+import dataclasses
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+
+from transformer_jax.api.trained import TrainedEnsemble, TrainedModel
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.config import MeshConfig
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.disk import DiskError, writing
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import abstract_params, build_for
+from transformer_jax.sharding.mesh import make_mesh, replicated
+from transformer_jax.workdir import WorkDir
+
+log = logging.getLogger("transformer_jax")
+
+
+def save_average(workdir: str | Path, count: int, output: str | Path) -> list[int]:
+    """Save the mean of the last `count` checkpoints as the only one of a new work directory.
+
+    Returns the steps that it is the mean of.
+
+    Raises:
+      UserError: if there are too few, or the output holds a run already.
+    """
+    place = WorkDir(output)
+    if place.config.exists() or place.checkpoints.exists():
+        raise UserError(f"--output={place.path}: holds a run already; name a new directory")
+    mean = load(workdir, f"average:{count}")
+    experiment = mean.experiment
+    evaluation = dataclasses.replace(experiment.evaluation, checkpoint="last")
+    new = not place.path.exists()
+    try:
+        with place.claim(dataclasses.replace(experiment, evaluation=evaluation)):
+            with writing(f"the tokenizer of {place.path}", place.path):
+                mean.tokenizers.save(place.path)
+            checkpoints = Checkpoints(place.checkpoints, experiment.checkpoint)
+            digest = mean.tokenizers.digest
+            host = {"step": mean.steps[-1], "average_of": mean.steps, "tokenizer": digest}
+            checkpoints.save(mean.steps[-1], mean.params, {}, host, None)
+            checkpoints.close()
+    except DiskError:
+        if new:  # so that the same command can be tried again
+            shutil.rmtree(place.path, ignore_errors=True)
+        raise
+    return mean.steps
+
+
+def load(workdir: str | Path, checkpoint: str | int | None = None) -> TrainedModel:
+    """Read a trained model: its config, its tokenizer and the parameters of a checkpoint.
+
+    `checkpoint` is best, last, a step or average:N; None takes the experiment's own choice.
+
+    Raises:
+      UserError: if the directory holds no such thing.
+    """
+    place = WorkDir(workdir)
+    experiment = place.experiment()
+    tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint, experiment.codecs)
+    model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
+    shapes = nn.unbox(abstract_params(model))
+    shardings = replicated(shapes, make_mesh(MeshConfig()))
+    like = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings
+    )
+    checkpoints = Checkpoints(place.checkpoints, experiment.checkpoint)
+    name = experiment.evaluation.checkpoint if checkpoint is None else str(checkpoint)
+    params = checkpoints.load_params(name, like)
+    steps = checkpoints.choose(name)
+    digest = checkpoints.record(steps[-1])["host"].get("tokenizer", tokenizers.digest)
+    if digest != tokenizers.digest:
+        raise UserError(
+            f"{place.path}: its tokenizer is not the one that checkpoint {steps[-1]} was trained "
+            "with; put that one back"
+        )
+    checkpoints.close()
+    return TrainedModel(experiment, model, params, tokenizers, steps, place.path)
+
+
+def load_ensemble(
+    workdirs: str | Path | Sequence[str | Path], checkpoint: str | int | None = None
+) -> TrainedModel | TrainedEnsemble:
+    """Read one model, or several as an ensemble: every named checkpoint of every work directory.
+
+    `checkpoint` names one or several, divided by commas; see `load`. A checkpoint that is named
+    twice is a member twice, with a warning.
+
+    Raises:
+      UserError: if a directory holds no such thing, or tokenizers differ.
+    """
+    paths = [workdirs] if isinstance(workdirs, str | Path) else list(workdirs)
+    names = [None] if checkpoint is None else str(checkpoint).split(",")
+    members = [load(path, name) for path in paths for name in names]
+    for member, path in zip(members[:: len(names)], paths, strict=True):
+        if member.tokenizers.digest != members[0].tokenizers.digest:
+            raise UserError(
+                f"--workdir={path}: its tokenizer is not that of {paths[0]}; the models of "
+                "an ensemble must write the same pieces"
+            )
+    counts = Counter((str(member.path), *member.steps) for member in members)
+    for (place, *steps), count in counts.items():
+        if count > 1:
+            named = f"checkpoint {steps[0]}" if len(steps) == 1 else f"the mean of {steps}"
+            log.warning(
+                "%s: %s is a member of the ensemble %d times; name it once to save time and to "
+                "weigh all members alike", place, named, count,
+            )  # fmt: skip
+    return members[0] if len(members) == 1 else TrainedEnsemble(members)

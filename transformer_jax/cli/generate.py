@@ -1,0 +1,143 @@
+"""transformer-jax generate --workdir=DIR [--prompt=TEXT | --input=FILE] [--output=FILE]"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
+from transformer_jax.cli.evaluate import adjusted
+from transformer_jax.cli.translate import check_files
+from transformer_jax.errors import UserError
+from transformer_jax.workdir import WorkDir
+
+_BLOCK = 256  # prompts at a time
+
+_HELP = """\
+Write on from prompts with a language model: print each prompt and what follows it, up to the end
+of a line where the model was trained on lines. A prefix language model reads the prompt as its
+source and prints what it writes alone. Prompts are those of --prompt, else the lines of a file or
+of standard input; an empty one begins a text.
+
+Without options the search is that of the config's decoding. An option of sampling asks for random
+texts. Where texts hold line ends, --json tells one from the next.
+
+The fields of decoding, evaluation and data can be changed."""
+
+# Options that ask for random texts, and the fields of config.decoding that they set.
+_SAMPLING = {
+    "num_samples": ("N", "random texts of each prompt"),
+    "temperature": ("T", "of sampling; below 1: more probable pieces"),
+    "top_k": ("K", "sample among the K most probable pieces"),
+    "top_p": ("P", "sample among the fewest pieces with probability P"),
+    "seed": ("N", "of sampling; the same seed, the same texts"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Generate text, and return the exit code."""
+    arguments, overrides = _parser().read(argv)
+    overrides += _as_overrides(arguments)
+    experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
+    check_files(arguments)
+
+    from transformer_jax.api import load_ensemble
+    from transformer_jax.experiments.process import (
+        keep_freed_memory,
+        use_compilation_cache,
+        use_every_core,
+    )
+
+    use_compilation_cache()
+    use_every_core()
+    keep_freed_memory()
+    checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
+    trained = load_ensemble(arguments.workdir, checkpoint)
+    decoding = experiment.decoding
+    several = decoding.num_samples if decoding.search == "sample" else 1
+    generator = trained.generator(decoding, several)
+    _generate(arguments, generator, trained.params, trained.tokenizers.tgt)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(_HELP)
+    add = parser.add_argument
+    add("--workdir", required=True, action="append", help=WORKDIRS)
+    add("--checkpoint", help=CHECKPOINTS)
+    add("--prompt", action="append", metavar="TEXT", help="may be given several times")
+    add("--input", type=Path, metavar="FILE", help="a prompt a line, plain or .gz; default: "
+        "standard input")  # fmt: skip
+    add("--output", type=Path, metavar="FILE", help="default: standard output")
+    add("--max-tokens", type=int, metavar="N", help="most pieces behind each prompt; default: 256, "
+        "or as many as the model has positions for")  # fmt: skip
+    add("--beam-size", metavar="N", help="the most probable text found; 1: greedy")
+    add("--sample", action="store_true", help="random texts")
+    for name, (metavar, what) in _SAMPLING.items():
+        add(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
+    add("--json", action="store_true", help="JSON lines with scores and pieces")
+    return parser
+
+
+def _as_overrides(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    if arguments.prompt is not None and arguments.input is not None:
+        raise UserError("--prompt and --input: give one of them")
+    given = {name: getattr(arguments, name) for name in _SAMPLING}
+    fields = [(f"decoding.{name}", value) for name, value in given.items() if value is not None]
+    if fields or arguments.sample:
+        if arguments.beam_size is not None:
+            raise UserError("--beam-size: searches for the best text, without sampling; leave it "
+                            "out, or --sample and its options")  # fmt: skip
+        return [("decoding.search", "sample"), *fields]
+    if arguments.beam_size is not None:
+        return [("decoding.search", "beam"), ("decoding.beam_size", arguments.beam_size)]
+    return []
+
+
+def _blocks(arguments: argparse.Namespace, source: Any) -> Iterator[list[str]]:
+    """Yield prompts, as many at a time as there are."""
+    from transformer_jax.cli.lines import typed
+
+    if arguments.prompt is not None:
+        yield arguments.prompt
+    elif arguments.input is None and sys.stdin.isatty():
+        yield from ([line] for line in typed())
+    else:
+        yield from source.blocks(_BLOCK)
+
+
+def _generate(arguments: argparse.Namespace, generator: Any, params: Any, codec: Any) -> None:
+    from transformer_jax.cli.lines import read_from, write_to
+
+    first, tokens, seconds = 1, 0, 0.0
+    with read_from(arguments.input) as source, write_to(arguments.output) as target:
+        for block in _blocks(arguments, source):
+            began = time.monotonic()
+            found = generator.generate(params, block, arguments.max_tokens, first)
+            seconds += time.monotonic() - began
+            for prompt, texts in zip(block, found, strict=True):
+                tokens += sum(len(text.ids) for text in texts)
+                if arguments.json:
+                    print(_row(prompt, texts, codec), file=target)
+                else:
+                    print(*(text.text for text in texts), sep="\n", file=target)
+            target.flush()
+            first += len(block)
+    if seconds:
+        print(
+            f"{tokens:,} tokens in {seconds:.1f} s with compilation, {tokens / seconds:,.0f} "
+            "tokens/s",
+            file=sys.stderr,
+        )
+
+
+def _row(prompt: str, texts: Sequence[Any], codec: Any) -> str:
+    """Return the JSON line of a prompt."""
+    rows = [
+        {"text": text.text, "log_prob": text.log_prob, "pieces": codec.pieces(text.ids)}
+        for text in texts
+    ]
+    return json.dumps({"prompt": prompt, "texts": rows}, ensure_ascii=False)

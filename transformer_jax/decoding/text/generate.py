@@ -1,0 +1,190 @@
+"""From prompts to texts that go on from them, in input order."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.search.penalties import divisor
+from transformer_jax.decoding.search.state import NOTHING
+from transformer_jax.decoding.text.searching import (
+    check_n_best,
+    fewest_positions,
+    make_engine,
+    make_search,
+    until_eos,
+)
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+from transformer_jax.vocabulary import BOS, EOS
+
+MAX_TOKENS = 256  # unless another number is asked for
+
+
+class Generated(NamedTuple):
+    """One text that a model wrote."""
+
+    text: str  # a language model's with the prompt
+    ids: list[int]  # the pieces that were written, with EOS where the search came to one
+    score: float  # log-probability / length penalty: what the search ranks by
+    log_prob: float  # of the pieces that were written, nats
+
+
+def _continued(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
+    """Return what a language model reads: where documents are lines, the beginning of one.
+
+    Where they are files, nearly every window of the training begins in the midst of one, and so
+    does a prompt: with BOS, which training hardly ever sees there, it is predicted worse.
+    """
+    (ids,) = codec.encode([prompt], eos=False)
+    return ids if ids and objective.document == "file" else [BOS, *ids]
+
+
+def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
+    """Return what a prefix language model reads: the source whole, and where a target begins."""
+    return [*codec.encode([prompt])[0], BOS]
+
+
+# What a model reads before it writes, by its objective. The last token is not yet in the cache.
+PROMPTS: dict[str, Callable[[Codec, str, ObjectiveConfig], list[int]]] = {
+    "language_model": _continued,
+    "prefix_lm": _answered,
+}
+
+
+class Generator:
+    """A model that writes on from a prompt, its codec, and compiled searches.
+
+    Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
+    texts are wanted of each prompt. Lengths are asked for with `max_tokens`: those of `config` are
+    relative to a source.
+
+    Raises:
+      UserError: if the objective is not one of prompts, or a setting is one of translation.
+    """
+
+    def __init__(
+        self,
+        model: Model | Sequence[Model],
+        codec: Codec,
+        objective: ObjectiveConfig,
+        config: DecodingConfig,
+        n_best: int = 1,
+        devices: Sequence[jax.Device] | None = None,
+    ) -> None:
+        _check(objective, config)
+        check_n_best(config, n_best)
+        self._models = list(model) if isinstance(model, Sequence) else [model]
+        self._codec, self._objective, self._config = codec, objective, config
+        self._n_best = n_best
+        forbidden = [codec.piece_id(piece) for piece in config.forbidden]
+        if objective.document == "file":  # whose training has no EOS
+            forbidden.append(EOS)
+        self._search = make_search(config, n_best, forbidden)
+        self._mesh = Mesh(devices or jax.local_devices(), "rows")
+        self._positions = fewest_positions(self._models)
+        self._engine = make_engine(tuple(self._models), config.ensemble, self._mesh)
+
+    def generate(
+        self,
+        params: Any,
+        prompts: Sequence[str],
+        max_tokens: int | None = None,
+        first: int = 1,
+        progress: Callable[[Iterable], Iterable] = iter,
+    ) -> list[list[Generated]]:
+        """Return up to n_best texts of each prompt, best first, samples as they were drawn.
+
+        A text ends with EOS or after `max_tokens` new pieces; None are 256, or as many as the model
+        has positions for. `first` is the number of the first prompt, on which samples depend.
+        `progress` wraps the loop over prompts, in the order in which they are finished.
+
+        Raises:
+          UserError: if a prompt and its text are longer than the model can read.
+        """
+        read = [PROMPTS[self._objective.name](self._codec, x, self._objective) for x in prompts]
+        sentences = [
+            Sentence(
+                ids[:-1], self._limit(first + i, len(ids), max_tokens),
+                seed=(first + i) % 2**31, line=i, first=ids[-1],
+            )
+            for i, ids in enumerate(read)
+        ]  # fmt: skip
+        found: list[list[Generated]] = [[] for _ in prompts]
+        params = [params] if len(self._models) == 1 else list(params)
+        with jax.set_mesh(self._mesh):
+            for _ in progress(self._each(params, sentences, read, found)):
+                pass
+        return found
+
+    def _limit(self, number: int, length: int, max_tokens: int | None) -> int:
+        """Return how many pieces may follow those of a prompt, of which the last is not read."""
+        room = self._positions - length + 1
+        if room < 1:
+            raise UserError(
+                f"prompt {number}: {length} pieces, of at most config.model.max_positions="
+                f"{self._positions}; shorten it"
+            )
+        if max_tokens is None:
+            return min(MAX_TOKENS, room)
+        if not 1 <= max_tokens * self._config.hypotheses <= HELD_POSITIONS:
+            raise UserError(
+                f"max_tokens={max_tokens}: must be at least 1, and with "
+                f"{self._config.hypotheses} hypotheses at most "
+                f"{HELD_POSITIONS // self._config.hypotheses}"
+            )
+        if max_tokens > room:
+            raise UserError(
+                f"max_tokens={max_tokens}: behind the {length} pieces of prompt {number}, "
+                f"config.model.max_positions={self._positions} leaves room for {room}; lower it, "
+                "or shorten the prompt"
+            )
+        return max_tokens
+
+    def _each(
+        self,
+        params: list,
+        sentences: Sequence[Sentence],
+        read: Sequence[list[int]],
+        found: list[list[Generated]],
+    ) -> Iterator[int]:
+        """Fill in what is found for each prompt; yield its number."""
+        params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
+        budget = self._config.tokens_per_batch
+        for number, tokens, scores in stream(
+            self._engine, self._search, params, sentences, budget, self._positions
+        ):
+            found[number] = self._texts(read[number], tokens, scores)
+            yield number
+
+    def _texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
+        """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts."""
+        c = self._config
+        texts = []
+        for row, score in zip(tokens.tolist(), scores.tolist(), strict=True):
+            if score > NOTHING / 2:
+                ids = until_eos(row)
+                whole = [*read, *ids] if self._objective.one_sided else ids
+                log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
+                texts.append(Generated(self._codec.decode(whole), ids, score, log_prob))
+        return texts[: self._n_best]
+
+
+def _check(objective: ObjectiveConfig, config: DecodingConfig) -> None:
+    if objective.name not in PROMPTS:
+        raise UserError(
+            f"config.objective.name={objective.name!r}: such a model does not write on from a "
+            "prompt; to translate with it, use translate"
+        )
+    for name, off in (("rerank", "none"), ("coverage_penalty", 0.0)):
+        value = getattr(config, name)
+        if value != off:
+            raise UserError(
+                f"config.decoding.{name}={value!r}: is for translations; set it to {off!r} to "
+                "generate text"
+            )

@@ -1,0 +1,64 @@
+"""What a config asks of a search, and the engine that it runs on."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+
+from transformer_jax.choices import pick
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.batching.engine import Engine
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.state import Search
+from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model, Stepper
+from transformer_jax.vocabulary import EOS
+
+NO_LIMIT = 1 << 30  # positions of models that know any number
+
+
+def check_n_best(config: DecodingConfig, n_best: int) -> None:
+    """Check that a search keeps as many hypotheses as are wanted.
+
+    Raises:
+      UserError: if it does not.
+    """
+    kept = "num_samples" if config.search == "sample" else "beam_size"
+    if not 1 <= n_best <= config.hypotheses:
+        raise UserError(
+            f"n_best={n_best}: must lie between 1 and decoding.{kept}={config.hypotheses}"
+        )
+
+
+def make_search(config: DecodingConfig, wanted: int, forbidden: Sequence[int]) -> Search:
+    """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces."""
+    if config.search == "sample" or config.beam_size == 1:
+        return Sampling.of(config, tuple(forbidden))
+    return BeamSearch.of(config, wanted, tuple(forbidden))
+
+
+@functools.lru_cache(maxsize=8)
+def make_engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
+    """Return the engine of these models, shared by all searches: it holds compiled programs."""
+    mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
+
+    def make_stepper(params: Any) -> Stepper:
+        steppers = [stepper_of(model, mine) for model, mine in zip(models, params, strict=True)]
+        return steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
+
+    return Engine(make_stepper, mesh)
+
+
+def fewest_positions(models: Sequence[Model]) -> int:
+    """Return how many positions all of the models know."""
+    return min(model.config.position_limit or NO_LIMIT for model in models)
+
+
+def until_eos(tokens: list[int]) -> list[int]:
+    """Cut after the first EOS, or before the padding."""
+    if EOS in tokens:
+        return tokens[: tokens.index(EOS) + 1]
+    return [token for token in tokens if token]

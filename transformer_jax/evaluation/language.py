@@ -1,0 +1,59 @@
+"""How well a language model predicts a split: loss, perplexity, bits a character and a byte."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.data.sources import Corpus
+from transformer_jax.decoding.text.score import score_texts
+from transformer_jax.disk import write_text, writing
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.validation import text_units
+
+
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> dict[str, Any]:
+    """Return the scores of a language model on a split, as `write` stores them.
+
+    Each piece counts once, EOS included where documents are lines; windows are those of training,
+    so the first pieces of one are predicted from fewer before them than its last. Characters and
+    bytes are left out where the codec does not keep the text as it is.
+
+    Raises:
+      UserError: if the model is an ensemble.
+    """
+    if isinstance(trained, TrainedEnsemble):
+        raise UserError("a language model is scored alone: load one checkpoint of one --workdir")
+    experiment, codec = trained.experiment, trained.tokenizers.tgt
+    texts = score_texts(trained.model, trained.params, codec, experiment.objective, corpus.tgt)
+    nll = -math.fsum(text.total for text in texts)
+    tokens = sum(len(text.ids) for text in texts)
+    loss = nll / tokens
+    values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    units = text_units(experiment, codec, corpus)
+    values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
+    return {
+        "split": split,
+        "checkpoint": checkpoint,
+        "steps": trained.steps,
+        "sentences": len(texts),
+        "tokens": tokens,
+        **{f"{name}s": count for name, count in units.items()},
+        "scores": {name: {"value": value, "signature": ""} for name, value in values.items()},
+        "details": [f"{name} = {value:.4f}" for name, value in values.items()],
+        "decoding": None,
+        "evaluation": asdict(experiment.evaluation),
+        "references": corpus.fingerprint,
+    }
+
+
+def write(result: dict[str, Any], stem: str) -> None:
+    """Write STEM.json.
+
+    Raises:
+      DiskError: if the disk does not take it.
+    """
+    with writing(f"{stem}.json", Path(stem).parent):
+        write_text(Path(f"{stem}.json"), json.dumps(result, indent=2) + "\n")
