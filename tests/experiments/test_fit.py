@@ -19,7 +19,8 @@ from transformer_jax.experiments.fit import misfits
 def told(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
     """Return what is said of so many pairs of 3 to 15 pieces a side."""
     lengths = np.resize(np.arange(3, 16), pairs)
-    side = Ragged(np.full(lengths.sum(), 9, np.int32), np.append(0, np.cumsum(lengths)))
+    offsets = np.append(0, np.cumsum(lengths))
+    side = Ragged.from_offsets(np.full(lengths.sum(), 9, np.int32), offsets)
     store, chosen = TokenStore(side, side), np.arange(pairs)
     prepared = SimpleNamespace(
         train=store, lines=pairs, selection=SimpleNamespace(pairs=chosen),

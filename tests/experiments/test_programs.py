@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, VOCAB, alone, random_store
+from tiny import MODEL, TRANSLATE, VOCAB, alone, random_store
 
 from transformer_jax.config import Experiment, MeshConfig, OptimizerConfig
 from transformer_jax.data.batching import Shape
@@ -75,7 +75,10 @@ def test_each_shape_is_compiled_once_and_told(caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     mesh, state, step, batch = scene(ONE)
     shapes = [Shape(8, 6, 7), Shape(16, 6, 7)]
-    with StepPrograms(step, abstract(state), mesh, shapes) as programs, jax.set_mesh(mesh):
+    with (
+        StepPrograms(step, abstract(state), TRANSLATE, mesh, shapes) as programs,
+        jax.set_mesh(mesh),
+    ):
         kept = jax.tree.map(jnp.copy, state)
         for _ in range(2):
             state, ahead = programs(state, batch)
