@@ -24,7 +24,7 @@ from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
 from transformer_jax.decoding.text.attention import alignments, check_attention, count_words
 from transformer_jax.decoding.text.long_lines import alike, split
 from transformer_jax.decoding.text.rerank import RERANKERS
-from transformer_jax.decoding.text.translation import Translation, join
+from transformer_jax.decoding.text.translation import Translation, join, on_one_line
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.vocabulary import EOS
@@ -69,9 +69,7 @@ class Translator:
         self._longest, self._warn = longest, warn
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._search = self._make_search()
-        self._position_limit = min(
-            model.config.position_limit or NO_LIMIT for model in self._models
-        )
+        self._position_limit = min(m.config.position_limit or NO_LIMIT for m in self._models)
         self._engine = _engine(tuple(self._models), config.ensemble, self._mesh)
 
     def _make_search(self) -> Search:
@@ -215,7 +213,7 @@ class Translator:
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = _until_eos(tokens)
-        c, text = self._config, self._tokenizers.tgt.decode(ids)
+        c, text = self._config, on_one_line(self._tokenizers.tgt.decode(ids))
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 
