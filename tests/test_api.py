@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 from tiny import random_params
-from transformer_jax.decoding.forced import each_pair
-from transformer_jax.decoding.score import _log_probs
 
 import transformer_jax
 from transformer_jax.api import save_average
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, TokenizerConfig
 from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.decoding.text.score import _log_probs
+from transformer_jax.decoding.text.teacher_forced import each_pair
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.workdir import WorkDir

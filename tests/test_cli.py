@@ -256,7 +256,10 @@ def test_overrides_of_what_may_change_are_used_and_recorded(run):
         ("seed=8", "config.seed: is part of the trained model and cannot change now"),
         ("decodng.alpha=1", "config.decodng.alpha: unknown field (did you mean 'decoding.alpha'?)"),
         ("decoding.alpha=x", "config.decoding.alpha='x': must be a number"),
-        ("decoding.beam_size=0", "config.decoding.beam_size=0: must be at least 1"),
+        (
+            "decoding.beam_size=0",
+            "config.decoding.beam_size=0: must be at least 1 and at most 1000",
+        ),
     ],
 )
 def test_overrides_of_what_may_not(run, override, message, monkeypatch):

@@ -26,7 +26,9 @@ from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.cli import evaluate, lines, progress
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import DecodingConfig, Experiment, ModelConfig, TokenizerConfig
-from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.utf8 import Bytes
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.workdir import WorkDir
@@ -79,6 +81,7 @@ def translate(run, *options, text="", monkeypatch, capsys) -> list[str]:
     return out.split("\n")[:-1]
 
 
+# Three sentences: another number of them, or longer ones, would be other programs to compile.
 TEXT = "the cat\n\na mat and two dogs\ntwo small dogs"
 
 
@@ -124,7 +127,7 @@ def test_samples_depend_on_the_line_and_not_on_the_block(run, monkeypatch, capsy
     argv = ["--sample=3", "--config.decoding.top_k=9"]
     given = {"text": "the cat\n\nthe cat\na mat\nthe cat", "monkeypatch": monkeypatch}
     whole = translate(run, *argv, **given, capsys=capsys)
-    monkeypatch.setattr("transformer_jax.cli.translate._BLOCK", 2)
+    monkeypatch.setattr("transformer_jax.cli.translate._BLOCK", 3)  # two sentences and two
     assert translate(run, *argv, **given, capsys=capsys) == whole
     rows = [[x["text"] for x in json.loads(line)["translations"]] for line in whole]
     assert list(map(len, rows)) == [3, 1, 3, 3, 3]
@@ -133,9 +136,10 @@ def test_samples_depend_on_the_line_and_not_on_the_block(run, monkeypatch, capsy
 
 
 def test_one_sample_and_the_least_risky_are_plain_text(run, monkeypatch, capsys):
-    for argv in (["--sample=1"], ["--sample=4", "--config.decoding.rerank=chrf"]):
-        found = translate(run, *argv, text="the cat\n", monkeypatch=monkeypatch, capsys=capsys)
-        assert len(found) == 1
+    several = ["--sample=3", "--config.decoding.top_k=9", "--config.decoding.rerank=chrf"]
+    for argv, text in ((["--sample=1"], "the cat\n"), (several, "the cat\na mat\n")):
+        found = translate(run, *argv, text=text, monkeypatch=monkeypatch, capsys=capsys)
+        assert len(found) == text.count("\n")
         assert not found[0].startswith("{")
 
 
@@ -150,8 +154,8 @@ def test_ensembles(run, tmp_path, monkeypatch, capsys):
     twice = translate(run, "--checkpoint=1,best", **given)
     assert twice == translate(run, "--checkpoint=best", **given)
     other = make(tmp_path / "other")
-    of_two = translate(run, f"--workdir={other}", "--checkpoint=best,last", **given)
-    assert of_two == translate(run, "--checkpoint=best,last", **given)
+    of_two = translate(run, f"--workdir={other}", "--checkpoint=last", **given)
+    assert of_two == translate(run, "--checkpoint=last", **given)
     trained = load_ensemble([run, other], "1,2")
     assert trained.steps == [1, 2, 1, 2]
     with pytest.raises(UserError, match="attention is of one model"):
@@ -181,13 +185,13 @@ def test_a_pipe_is_read_once(run, tmp_path, monkeypatch, capsys):
     """Such as --input=<(zcat FILE): its lines cannot be counted first."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=("the cat\na mat\n",))
+    writer = threading.Thread(target=pipe.write_text, args=(f"{TEXT}\n",))
     writer.start()
     found = translate(run, f"--input={pipe}", monkeypatch=monkeypatch, capsys=capsys)
     writer.join()
-    expected = translate(run, text="the cat\na mat\n", monkeypatch=monkeypatch, capsys=capsys)
+    expected = translate(run, text=TEXT, monkeypatch=monkeypatch, capsys=capsys)
     assert found == expected
-    assert len(found) == 2
+    assert len(found) == 4
 
 
 def test_a_person_at_a_terminal(run, monkeypatch, capsys):
@@ -206,7 +210,7 @@ def test_a_person_at_a_terminal(run, monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO()))
     monkeypatch.setattr("builtins.input", answer)
-    assert dispatch(["translate", f"--workdir={run}"]) == 0
+    assert dispatch(["translate", f"--workdir={run}", "--beam-size=1"]) == 0
     assert told == [("", 0), ("", 1), ("", 1)]  # no prompt, as the output is no terminal
     monkeypatch.setattr(sys, "stdout", Terminal(io.BytesIO()))
     assert next(lines.typed()) == "the cat"
@@ -283,6 +287,16 @@ def test_a_co_process_is_answered(run, monkeypatch):
     assert first == again
     assert empty == "\n"
     assert other.endswith("\n")
+
+
+def test_a_line_end_inside_a_translation_is_a_space():
+    """Where pieces can spell one; the pieces themselves stay what they are."""
+    codec, text = Bytes(), "two\nsmall\r\ndogs"
+    model = build(EXPERIMENT.model, codec.size, codec.size)
+    translator = Translator(model, TokenizerPair(codec, codec), DecodingConfig())
+    (found,) = translator._translations(np.array(codec.encode([text])), np.zeros(1))
+    assert found.text == "two small  dogs"
+    assert codec.decode(found.ids) == text
 
 
 def test_lines_that_trickle_in_do_not_wait_for_ever(monkeypatch):
@@ -397,9 +411,9 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--input=."], "--input=.: cannot be opened (Is a directory)"),
         (["--output=gone/out"], "--output=gone/out: must be a file in a directory that exists"),
         (["--input=in", "--output=in"], "--output=in: is the input; name another file"),
-        (["--beam-size=0"], "config.decoding.beam_size=0: must be at least 1"),
+        (["--beam-size=0"], "config.decoding.beam_size=0: must be at least 1 and at most 1000"),
         (["--beam-size=x"], "config.decoding.beam_size='x': must be a whole number"),
-        (["--sample=0"], "config.decoding.num_samples=0: must be at least 1"),
+        (["--sample=0"], "config.decoding.num_samples=0: must be at least 1 and at most 1000"),
         (["--sample=2", "--beam-size=3"], "not allowed with argument"),
         (["--n-best=3"],
          "--n-best=3: must lie between 1 and decoding.beam_size=2; add --beam-size=3"),

@@ -1,6 +1,7 @@
 """Which sentences of the validation split are measured and which are translated."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,12 +14,14 @@ from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.text.translate import NO_TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
 from transformer_jax.evaluation.validation import make_validation, notes, selected, spread
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loss import Sums
 
+NO_CODECS = SimpleNamespace(src=None, tgt=None)
 DATA = dataclasses.replace(RUN.data, max_length=16, tokens_per_batch=128, rows_divisible_by=8)
 
 
@@ -50,11 +53,18 @@ def measured(monkeypatch):
             )
 
         monkeypatch.setattr(validation, "make_validation_step", lambda *_: sums)
-        monkeypatch.setattr(validation, "Translator", lambda *_, **given: named.update(given))
-        experiment, nothing = dataclasses.replace(RUN, data=DATA), [""] * len(store)
+
+        def translator(*_, **given):
+            named.update(given)
+            return SimpleNamespace(translate=lambda params, lines: [NO_TRANSLATION] * len(lines))
+
+        monkeypatch.setattr(validation, "Translator", translator)
+        evaluation = dataclasses.replace(RUN.evaluation, bleu_sentences=1)
+        experiment = dataclasses.replace(RUN, data=DATA, evaluation=evaluation)
+        nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)
-        validate = make_validation(experiment, None, None, corpus, store, plan, mesh)
-        return validate(())["loss"], max(lengths), named.get("longest", 1024)
+        validate = make_validation(experiment, None, NO_CODECS, corpus, store, plan, mesh)
+        return validate(())["loss"], max(lengths), named["longest"]
 
     return measure
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.cli.arguments import load_config
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, SideConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.token_store import TokenStore
@@ -19,7 +19,8 @@ from transformer_jax.experiments.fit import misfits
 def told(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
     """Return what is said of so many pairs of 3 to 15 pieces a side."""
     lengths = np.resize(np.arange(3, 16), pairs)
-    side = Ragged(np.full(lengths.sum(), 9, np.int32), np.append(0, np.cumsum(lengths)))
+    offsets = np.append(0, np.cumsum(lengths))
+    side = Ragged.from_offsets(np.full(lengths.sum(), 9, np.int32), offsets)
     store, chosen = TokenStore(side, side), np.arange(pairs)
     prepared = SimpleNamespace(
         train=store, lines=pairs, selection=SimpleNamespace(pairs=chosen),
@@ -40,6 +41,13 @@ def test_the_paper_s_model_on_a_small_corpus():
                       "tokenizer.vocab_size", "model"]  # fmt: skip
     assert "try --config.data.tokens_per_batch=2048" in found[2]
     assert "configs/small.py" in found[-1]
+
+
+def test_codecs_that_are_not_subwords_have_no_size_to_change():
+    sides = {"src": SideConfig("bytes"), "tgt": SideConfig("bytes")}
+    found = told(dataclasses.replace(short(500), **sides), 10_000, 60_000_000)
+    assert found
+    assert "vocab_size" not in " ".join(found)
 
 
 @pytest.mark.parametrize("pairs", [3000, 10_000, 50_000])

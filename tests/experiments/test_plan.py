@@ -13,6 +13,7 @@ from transformer_jax.config import (
     Experiment,
     ModelConfig,
     OptimizerConfig,
+    SideConfig,
     TokenizerConfig,
     TrainingConfig,
 )
@@ -133,6 +134,14 @@ def test_command(tmp_path, capsys):
     assert "TPU: not compiled for; pip install" in told
     assert "GPU: fits on one L4 of 24.0 GB: 0.0 GB of arrays at once" in told
     assert "counted and not compiled" in told
+
+
+def test_sizes_are_those_of_the_codecs():
+    """Bytes are 260 pieces, whatever config.tokenizer says."""
+    sides = {"src": SideConfig("bytes"), "tgt": SideConfig("bytes")}
+    lines = report(Experiment(model=MODEL, **sides), None, None, None)
+    count = by_formula.parameters(MODEL, 260, 260)
+    assert next(lines) == f"parameters: {count:,} with 260 pieces"
 
 
 @pytest.mark.e2e

@@ -1,5 +1,6 @@
 """What a report holds is what lies in the work directories, and gathering it changes nothing."""
 
+import dataclasses
 import json
 import subprocess
 
@@ -12,7 +13,7 @@ from written import EXPERIMENT, HOSTILE, PLAIN, START, scored, trained, with_fie
 from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.cli.main import dispatch
-from transformer_jax.config import EvaluationConfig
+from transformer_jax.config import EvaluationConfig, Experiment, ModelConfig, SideConfig
 from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
@@ -92,6 +93,21 @@ def test_facts_are_those_of_the_last_start(run):
     assert facts["validation"]["BLEU"] == 22.0
     append_row(run.history, {"step": 200, "event": "start", "time": 1.0, **START, "pairs": 1})
     assert runs.facts(runs.read(run))["pairs"] == 1
+
+
+def test_the_tokenizer_is_that_of_the_codecs(run):
+    def told(joint, *codecs):
+        sides = dict(zip(("src", "tgt"), map(SideConfig, codecs), strict=True))
+        tokenizer = dataclasses.replace(Experiment().tokenizer, joint=joint)
+        model = ModelConfig(tied_embeddings="none")
+        experiment = Experiment(model=model, tokenizer=tokenizer, **sides)
+        return runs.facts(dataclasses.replace(runs.read(run), experiment=experiment))["tokenizer"]
+
+    subwords = "bpe, at most 32,000 pieces"
+    assert told(True, "subwords", "subwords") == f"{subwords}, one vocabulary"
+    assert told(True, "bytes", "bytes") == "bytes, one vocabulary"
+    assert told(False, "characters", "characters") == "characters, two vocabularies"
+    assert told(False, "bytes", "subwords") == f"source bytes; target {subwords}"
 
 
 def test_half_written_lines_change_nothing_and_nothing_is_written(run):

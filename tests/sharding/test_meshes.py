@@ -16,6 +16,7 @@ from transformer_jax.config import (
     MeshConfig,
     ModelConfig,
     OptimizerConfig,
+    SideConfig,
     TokenizerConfig,
     TrainingConfig,
 )
@@ -223,7 +224,7 @@ def test_sizes_that_a_mesh_does_not_divide(sizes, rows, slices, words):
         training=TrainingConfig(accumulation_steps=slices),
     )
     with pytest.raises(UserError) as caught:
-        check_mesh(mesh_of(*sizes), experiment)
+        check_mesh(mesh_of(*sizes), experiment, (32, 32))
     for word in words:
         assert word in str(caught.value)
 
@@ -232,6 +233,19 @@ def test_a_vocabulary_that_a_mesh_does_not_divide():
     """The tokenizer may find fewer pieces than asked for; the parameters themselves are checked."""
     with pytest.raises(UserError, match=r"tokenizer\.vocab_size: 33 .* 2 devices of .*tensor"):
         param_shardings(abstract_params(build(MODEL, 33, 33)), mesh_of(2, 2, 2))
+
+
+def test_a_vocabulary_that_is_no_choice_is_named_by_its_codec():
+    """Bytes are 260 pieces, whatever config.tokenizer says; each side is checked."""
+    pieces = TokenizerConfig(vocab_size=33, joint=False)
+    experiment = Experiment(
+        model=dataclasses.replace(MODEL, num_heads=8, head_dim=2, tied_embeddings="none"),
+        tokenizer=pieces, tgt=SideConfig("bytes"),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^config\.tgt\.codec='bytes': 260 .* 8 devices of"):
+        check_mesh(mesh_of(1, 1, 8), experiment, (32, 260))
+    with pytest.raises(UserError, match=r"^config\.tokenizer\.vocab_size: 33 .* 8 devices of"):
+        check_mesh(mesh_of(1, 1, 8), experiment, (33, 260))
 
 
 def wrong_axes() -> list[str]:
@@ -285,7 +299,7 @@ def test_a_size_that_is_none_is_anothers():
     experiment = Experiment(model=MODEL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(rules.SIZES, "kv_heads", "model.v_head_dim")
-        check_mesh(mesh_of(1, 1, 8), experiment)
+        check_mesh(mesh_of(1, 1, 8), experiment, (32, 32))
 
 
 @pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (2, 2, 1), (16, -1, 1)], ids=str)

@@ -55,9 +55,13 @@ def _of_batches(experiment: Experiment, tokens: int) -> list[str]:
 
 
 def _of_vocabulary(experiment: Experiment, source: int, target: int) -> list[str]:
-    size = experiment.tokenizer.vocab_size
-    tokens = source + target if experiment.tokenizer.joint else min(source, target)
-    if tokens >= _OCCURRENCES * size:
+    size, sides = (
+        experiment.tokenizer.vocab_size,
+        zip(experiment.codecs, (source, target), strict=True),
+    )
+    counts = [tokens for codec, tokens in sides if codec == "subwords"]
+    tokens = sum(counts) if experiment.tokenizer.joint else min(counts, default=0)
+    if not counts or tokens >= _OCCURRENCES * size:
         return []
     fitting = max(int(float(f"{tokens / 50:.1g}")), 100)
     remedy = f"; try --config.tokenizer.vocab_size={fitting}" if fitting < size else ""

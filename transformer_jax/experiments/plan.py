@@ -16,13 +16,14 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.config import Experiment
+from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
-from transformer_jax.training.cost import Cost, longest_shape, parameters, step_cost, step_of
+from transformer_jax.training.cost import Cost, Sizes, longest_shape, parameters, step_cost, step_of
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
 
@@ -43,8 +44,8 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
       UserError: if the mesh does not fit the devices or the sizes.
     """
     mesh = make_mesh(experiment.mesh, devices)
-    check_mesh(mesh, experiment)
-    sizes = (experiment.tokenizer.vocab_size,) * 2
+    sizes = expected_sizes(experiment)
+    check_mesh(mesh, experiment, sizes)
     step, boxed = step_of(
         experiment.model, experiment.objective.name, experiment.optimizer, experiment.training,
         experiment.seed, sizes,
@@ -90,11 +91,11 @@ def report(
     experiment: Experiment, libtpu: str | None, rate: float | None, watts: float | None
 ) -> Iterator[str]:
     """Yield the lines of a plan; rate in operations a second and watts are those of one device."""
-    size, shape = experiment.tokenizer.vocab_size, longest_shape(experiment)
-    cost = step_cost(experiment, (size, size), shape)
+    sizes, shape = expected_sizes(experiment), longest_shape(experiment)
+    cost = step_cost(experiment, sizes, shape)
     per_step = cost.operations.products
     whole = per_step * experiment.training.steps
-    yield f"parameters: {parameters(experiment.model, (size, size)):,} with {size:,} pieces"
+    yield f"parameters: {parameters(experiment.model, sizes):,} with {_pieces(sizes)}"
     yield (
         f"batch: {shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} "
         "target positions, the longest of its shapes"
@@ -147,6 +148,13 @@ def _gpu_lines(cost: Cost, whole: float) -> Iterator[str]:
             yield f"  {_cost(whole, chip, 1)}"
             return
     yield f"GPU: on none of {', '.join(GPUS)}: {need}; try model.remat='full'"
+
+
+def _pieces(sizes: Sizes) -> str:
+    source, target = sizes
+    if source == target:
+        return f"{target:,} pieces"
+    return f"{source:,} pieces on the source side and {target:,} on the target side"
 
 
 def _told(compiled: Compiled) -> str:

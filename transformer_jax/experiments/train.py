@@ -15,6 +15,7 @@ from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
+from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.disk import writing
 from transformer_jax.door import differences
@@ -47,7 +48,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     """
     workdir.check(experiment)  # soon, and again by the claim
     mesh = make_mesh(experiment.mesh)
-    check_mesh(mesh, experiment)
+    check_mesh(mesh, experiment, expected_sizes(experiment))
     first = jax.process_index() == 0
     if not first:
         together("prepare")  # the first process makes what all of them read

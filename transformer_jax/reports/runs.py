@@ -93,7 +93,7 @@ def facts(run: Run) -> dict[str, Any]:
     """Return what an abstract of the run says."""
     experiment, started = run.experiment, _last_start(run)
     trained = [row for row in run.metrics if "loss" in row]
-    data, tokenizer = experiment.data, experiment.tokenizer
+    data = experiment.data
     return {
         "model": _model(experiment),
         "parameters": started.get("parameters") or table.parameters(run.point),
@@ -102,8 +102,7 @@ def facts(run: Run) -> dict[str, Any]:
         "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
         "splits": {name: shown(getattr(data, name)) for name in ("train", "validation", "test")},
         "pairs": started.get("pairs"),
-        "tokenizer": f"{tokenizer.algorithm}, {'one vocabulary' if tokenizer.joint else 'two'}, "
-        f"at most {tokenizer.vocab_size:,} pieces",
+        "tokenizer": _tokenizer(experiment),
         "steps": trained[-1]["step"] if trained else None,
         "steps_planned": experiment.training.steps,
         "tokens": trained[-1]["target_tokens"] if trained else None,
@@ -173,11 +172,20 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
+    encoder = f"{c.num_encoder_layers} encoder and " * (c.architecture == "encoder_decoder")
     return (
-        f"{c.num_encoder_layers} encoder and {c.num_decoder_layers} decoder layers, "
-        f"d_model {c.d_model}, d_ff {c.d_ff}, {c.num_heads} heads, {c.residual}, dropout "
-        f"{c.dropout_rate:g}, {c.compute_dtype}"
+        f"{encoder}{c.num_decoder_layers} decoder layers, d_model {c.d_model}, d_ff {c.d_ff}, "
+        f"{c.num_heads} heads, {c.residual}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
     )
+
+
+def _tokenizer(experiment: Experiment) -> str:
+    config, (source, target) = experiment.tokenizer, experiment.codecs
+    known = {"subwords": f"{config.algorithm}, at most {config.vocab_size:,} pieces"}
+    one, other = known.get(source, source), known.get(target, target)
+    if config.joint:
+        return f"{one}, one vocabulary"
+    return f"{one}, two vocabularies" if one == other else f"source {one}; target {other}"
 
 
 def _machine(told: dict[str, Any] | None) -> str | None:

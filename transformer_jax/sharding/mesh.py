@@ -37,8 +37,9 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     return jax.make_mesh(tuple(sizes[name] for name in AXES), AXES, kinds, devices=devices)
 
 
-def check_mesh(mesh: Mesh, experiment: Experiment) -> None:
-    """Check what an experiment asks of a mesh: that it divides the batches and the model.
+def check_mesh(mesh: Mesh, experiment: Experiment, vocabularies: tuple[int, int]) -> None:
+    """Check what an experiment asks of a mesh: that it divides the batches and the model, whose
+    vocabularies have so many pieces on the source and the target side.
 
     Raises:
       UserError: if it does not; names both numbers.
@@ -53,7 +54,12 @@ def check_mesh(mesh: Mesh, experiment: Experiment) -> None:
             f"set it to {-(-data.rows_divisible_by // parts) * parts}"
         )
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
-    check_sizes(mesh, {axis: size for axis, size in sizes.items() if size is not None})
+    for side, codec, size in zip(("src", "tgt"), experiment.codecs, vocabularies, strict=True):
+        sizes["vocab"] = size
+        known = {axis: size for axis, size in sizes.items() if size is not None}
+        subwords = codec == "subwords"  # whose number alone can be chosen
+        fields = SIZES if subwords else {**SIZES, "vocab": f"{side}.codec={codec!r}"}
+        check_sizes(mesh, known, fields)
 
 
 def _row_parts(mesh: Mesh) -> int:

@@ -48,8 +48,8 @@ def active() -> AbstractContextManager[None]:
     return nn.logical_axis_rules(list(RULES))
 
 
-def check_sizes(mesh: Mesh, sizes: Mapping[str, int]) -> None:
-    """Check that the mesh divides the size of each logical axis.
+def check_sizes(mesh: Mesh, sizes: Mapping[str, int], fields: Mapping[str, str] = SIZES) -> None:
+    """Check that the mesh divides the size of each logical axis; `fields` is what to change.
 
     Raises:
       UserError: if it does not; names both numbers.
@@ -59,7 +59,7 @@ def check_sizes(mesh: Mesh, sizes: Mapping[str, int]) -> None:
         parts = mesh.shape[mesh_axis] if isinstance(mesh_axis, str) else 1
         if size % parts:
             raise UserError(
-                f"config.{SIZES[axis]}: {size} cannot be divided among the {parts} devices of "
+                f"config.{fields[axis]}: {size} cannot be divided among the {parts} devices of "
                 f"config.mesh.{mesh_axis}; choose a multiple of {parts}, or another mesh"
             )
 

@@ -27,7 +27,7 @@ from transformer_jax.decoding.text.searching import (
     make_search,
     until_eos,
 )
-from transformer_jax.decoding.text.translation import Translation, join
+from transformer_jax.decoding.text.translation import Translation, join, on_one_line
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 from transformer_jax.vocabulary import EOS
@@ -204,7 +204,7 @@ class Translator:
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = until_eos(tokens)
-        c, text = self._config, self._tokenizers.tgt.decode(ids)
+        c, text = self._config, on_one_line(self._tokenizers.tgt.decode(ids))
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 

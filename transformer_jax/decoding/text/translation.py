@@ -1,5 +1,6 @@
 """What a search gives back for a line."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,11 @@ class Translation(NamedTuple):
     score: float  # log-probability / length penalty + coverage penalty: what the search ranks by
     alignments: Alignments | None = None  # (source word, target word), if asked for
     log_prob: float | None = 0.0  # of the pieces, nats; not known where there is a coverage penalty
+
+
+def on_one_line(text: str) -> str:
+    """Return a text with spaces for its line ends: translations go a line for a line."""
+    return re.sub(r"[\r\n]", " ", text)
 
 
 def join(
