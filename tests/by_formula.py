@@ -20,7 +20,7 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     attention = (d + 1) * (queries + shared) + values * d + d
     inward = {"relu": 1, "gelu": 1, "swiglu": 2}[c.activation]
     feed_forward = inward * (d + 1) * c.d_ff + (c.d_ff + 1) * d
-    norm = {"layer_norm": 2, "rms_norm": 1}[c.norm] * d
+    norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1}[c.norm]
     pre = c.residual == "pre_norm"
     if c.architecture == "decoder":
         layers = c.num_decoder_layers * (attention + feed_forward + 2 * norm) + pre * norm

@@ -314,7 +314,7 @@ def test_a_wrong_element_is_refused_with_its_index(path, value, where):
         (
             "model.norm",
             "layernorm",
-            "must be one of 'layer_norm', 'rms_norm' (did you mean 'layer_norm'?)",
+            "must be one of 'layer_norm', 'rms_norm', 'scale_norm' (did you mean 'layer_norm'?)",
         ),
     ],
 )

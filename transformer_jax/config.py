@@ -73,7 +73,7 @@ class ModelConfig:
     residual: Literal["post_norm", "pre_norm"] = "post_norm"  # where the norm stands
     # "layer_norm" with scale and bias; "rms_norm": a scale alone, and no mean is taken off (Zhang
     # and Sennrich 2019, arXiv:1910.07467).
-    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    norm: Literal["layer_norm", "rms_norm", "scale_norm"] = "layer_norm"
     norm_epsilon: float = 1e-6  # added to the variance or mean square; tensor2tensor's value
     # Inside the feed-forward layers. "swiglu": gated, with a third matrix of d_model x d_ff
     # (Shazeer 2020, arXiv:2002.05202).

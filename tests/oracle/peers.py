@@ -140,7 +140,7 @@ def randomise(model: torch.nn.Module, seed: int = 0) -> None:
     for tensor in model.tensors().values():
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
         with torch.no_grad():
-            if tensor.ndim == 1:
+            if tensor.ndim <= 1:
                 tensor += 0.1 * noise
             else:
                 tensor.copy_(noise * tensor.shape[-1] ** -0.5)

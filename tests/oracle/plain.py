@@ -92,6 +92,8 @@ class Plain(torch.nn.Module):
         shape, scale, eps = x.shape[-1:], self.p[f"{path}/scale"], self.config.norm_epsilon
         if self.config.norm == "rms_norm":
             return F.rms_norm(x, shape, scale, eps)
+        if self.config.norm == "scale_norm":
+            return scale * F.normalize(x, dim=-1, eps=eps)
         return F.layer_norm(x, shape, scale, self.p[f"{path}/bias"], eps)
 
     def _map(self, path: str, x: torch.Tensor, axes: int = 1) -> torch.Tensor:

@@ -43,4 +43,20 @@ class RMSNorm(nn.Module):
         return (normal * scale.reshape(1, 1, -1)).astype(x.dtype)
 
 
-NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}
+class ScaleNorm(nn.Module):
+    """scale * x / max(length of x, epsilon), one scale for all (Nguyen and Salazar 2019,
+    arXiv:1910.05895), which starts at sqrt(D).
+    """
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        init = named(nn.initializers.constant(x.shape[-1] ** 0.5))
+        scale = self.param("scale", init, ())
+        wide = at_least_float32(x)
+        length = jnp.sqrt(jnp.square(wide).sum(-1, keepdims=True))
+        return (scale * wide / jnp.maximum(length, self.epsilon)).astype(x.dtype)
+
+
+NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, "scale_norm": ScaleNorm}
