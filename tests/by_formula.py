@@ -18,7 +18,7 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
     shared = (c.num_kv_heads or c.num_heads) * (c.key_size + c.value_size)
     attention = (d + 1) * (queries + shared) + values * d + d
-    inward = {"relu": 1, "gelu": 1, "swiglu": 2}[c.activation]
+    inward = {"relu": 1, "gelu": 1, "relu_squared": 1, "swiglu": 2}[c.activation]
     feed_forward = inward * (d + 1) * c.d_ff + (c.d_ff + 1) * d
     norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1}[c.norm]
     pre = c.residual == "pre_norm"

@@ -77,7 +77,7 @@ class ModelConfig:
     norm_epsilon: float = 1e-6  # added to the variance or mean square; tensor2tensor's value
     # Inside the feed-forward layers. "swiglu": gated, with a third matrix of d_model x d_ff
     # (Shazeer 2020, arXiv:2002.05202).
-    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    activation: Literal["relu", "gelu", "relu_squared", "swiglu"] = "relu"
     # "dense": all pairs as written in the paper. "fused": jax.nn.dot_product_attention, which never
     # stores them; by cuDNN on a GPU in bfloat16, by XLA elsewhere, with a warning that says why.
     attention: Literal["dense", "fused"] = "dense"

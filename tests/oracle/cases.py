@@ -83,7 +83,10 @@ CASES = {
         _of(LLAMA, decoder_pattern=("full", "local"), window=3, relative_positions="alibi"),
         ONE_PER_ROW,
     ),
-    "scale norm": Case("plain", _of(LLAMA, norm="scale_norm", num_decoder_layers=1), ONE_PER_ROW),
+    "scale norm, squared relu": Case(
+        "plain", _of(LLAMA, norm="scale_norm", activation="relu_squared", num_decoder_layers=1),
+        ONE_PER_ROW,
+    ),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip
 

@@ -104,6 +104,8 @@ class Plain(torch.nn.Module):
         hidden = self._map(f"{path}/up", x)
         if self.config.activation == "swiglu":
             hidden = F.silu(self._map(f"{path}/gate", x)) * hidden
+        elif self.config.activation == "relu_squared":
+            hidden = F.relu(hidden).square()
         else:
             hidden = getattr(F, self.config.activation)(hidden)
         return self._map(f"{path}/down", hidden)

@@ -24,6 +24,7 @@ ACTIVATIONS = {
     "relu": Activation(jax.nn.relu),
     # By the error function, not its approximation by tanh, which is jax.nn's default.
     "gelu": Activation(lambda x: jax.nn.gelu(x, approximate=False)),
+    "relu_squared": Activation(lambda x: jnp.square(jax.nn.relu(x))),  # So et al. 2021
     # Shazeer 2020, arXiv:2002.05202. At equal parameters d_ff is two thirds of an ungated one's.
     "swiglu": Activation(jax.nn.silu, gated=True),
 }
