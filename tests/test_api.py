@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 from tiny import random_params
-from transformer_jax.decoding.forced import each_pair
-from transformer_jax.decoding.score import _log_probs
 
 import transformer_jax
 from transformer_jax.api import save_average
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, TokenizerConfig
 from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.decoding.text.score import _log_probs
+from transformer_jax.decoding.text.teacher_forced import each_pair
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.workdir import WorkDir
@@ -228,3 +228,11 @@ def test_nothing_to_load(tmp_path):
     with pytest.raises(UserError, match=r"no config\.json here; train first, or check --workdir$"):
         transformer_jax.load(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_translation_model_writes_on_from_no_prompt(run):
+    model = transformer_jax.load(run[0].path)
+    with pytest.raises(UserError, match=r"objective\.name='translate': .* use translate"):
+        model.generate("zwei")
+    with pytest.raises(UserError, match="a translation for each line"):
+        model.score("zwei")

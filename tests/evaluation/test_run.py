@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
-from transformer_jax.decoding.translation import Translation
 
 from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.disk import DiskError
 from transformer_jax.evaluation import run
 from transformer_jax.evaluation.run import evaluate
