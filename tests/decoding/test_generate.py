@@ -38,13 +38,13 @@ def generator(objective: ObjectiveConfig, decoding: DecodingConfig = GREEDY, n_b
 def logits(objective: ObjectiveConfig, texts: list[list[int]], prefixes: list[int]) -> np.ndarray:
     """Return what one pass over whole texts predicts; their beginnings of such lengths have rank 0
     by ranks."""
-    inputs = np.zeros((len(texts), MODEL.max_positions), np.int32)
+    inputs = np.zeros((len(PROMPTS), MODEL.max_positions), np.int32)  # one shape for all tests
     for row, text in enumerate(texts):
         inputs[row, : len(text)] = text
     pos = np.broadcast_to(np.arange(MODEL.max_positions, dtype=np.int32), inputs.shape)
     rank = None
     if objective == PREFIX:
-        rank = np.maximum(pos - np.array(prefixes)[:, None] + 1, 0)
+        rank = np.maximum(pos - np.resize(prefixes, len(inputs))[:, None] + 1, 0)
     side = Side(inputs, pos, (inputs > 0).astype(np.int32), rank)
     return np.array(logits_of(*made(objective), Batch(None, side, {})))
 
@@ -72,12 +72,12 @@ def test_greedy_text_is_the_argmax_of_the_whole_pass(objective):
                 row[:, banned] = -np.inf
                 text.append(int(row[len(text) - 1].argmax()))
     found = generator(objective).generate(made(objective)[1], PROMPTS, 10)
-    for (one,), text, length in zip(found, texts, begun, strict=True):
+    scores = np.asarray(jax.nn.log_softmax(logits(objective, texts, prefixes)))
+    for (one,), text, length, row in zip(found, texts, begun, scores, strict=True):
         assert one.ids == text[length:]
         shown = text[length:] if objective == PREFIX else text
         assert one.text == CODEC.decode(shown)
-        scores = np.asarray(jax.nn.log_softmax(logits(objective, [text], [length - 1])[0]))
-        expected = sum(scores[i - 1, text[i]] for i in range(length, len(text)))
+        expected = sum(row[i - 1, text[i]] for i in range(length, len(text)))
         assert one.log_prob == pytest.approx(expected, abs=1e-4)
 
 
