@@ -136,7 +136,7 @@ def test_single_settings_can_be_changed(run):
     for fields, message in (
         ({"beam": 1}, r"^config\.decoding\.beam: unknown field \(did you mean 'beam_size'\?\)$"),
         ({"beam_size": "4"}, r"^config\.decoding\.beam_size='4': must be a whole number$"),
-        ({"alpha": -1}, r"^config\.decoding\.alpha=-1.0: must be at least 0$"),
+        ({"alpha": -1}, r"^config\.decoding\.alpha=-1.0: must be at least 0 and at most 100$"),
         ({"n_best": 5, "beam_size": 1}, "n_best=5: must lie between 1 and"),
     ):
         with pytest.raises(UserError, match=message):
@@ -228,3 +228,11 @@ def test_nothing_to_load(tmp_path):
     with pytest.raises(UserError, match=r"no config\.json here; train first, or check --workdir$"):
         transformer_jax.load(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_translation_model_writes_on_from_no_prompt(run):
+    model = transformer_jax.load(run[0].path)
+    with pytest.raises(UserError, match=r"objective\.name='translate': .* use translate"):
+        model.generate("zwei")
+    with pytest.raises(UserError, match="a translation for each line"):
+        model.score("zwei")

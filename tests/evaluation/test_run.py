@@ -3,12 +3,16 @@
 from types import SimpleNamespace
 
 import pytest
+from tiny import RUN, SINGLE, make
 
-from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config import DecodingConfig, Experiment, TokenizerConfig
+from transformer_jax.data.codecs import characters
+from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.disk import DiskError
 from transformer_jax.evaluation import run
 from transformer_jax.evaluation.run import evaluate
+from transformer_jax.evaluation.sentences import describe
 
 LINES, REFERENCES = ["ein Hund", "eine Katze"], ["a dog", "a cat"]
 
@@ -55,3 +59,16 @@ def test_scores_outlive_a_full_disk(tmp_path, monkeypatch):
     assert found.result["scores"].keys() == {"BLEU", "chrF"}
     with pytest.raises(DiskError, match="No space left"):
         found.write(str(tmp_path / "test.best"))
+
+
+def test_sentences_of_a_model_without_cross_attention():
+    """A prefix language model looks at no source: their rows have all the rest."""
+    model, params = make(SINGLE["decoder"], "ranked")
+    codec = characters.train(TokenizerConfig(), ["adghnotuw "])
+    trained = SimpleNamespace(
+        experiment=RUN, model=model, params=params, tokenizers=TokenizerPair(codec, codec),
+        translator=lambda: SimpleNamespace(longest=100),
+    )  # fmt: skip
+    (row,) = describe(trained, ["hund"], ["a dog"], [Translation("a hat", [5, 6], 0.0)])
+    assert row["hypothesis"] == "a hat"
+    assert "attention" not in row

@@ -15,6 +15,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import DataConfig, EvaluationConfig
 from transformer_jax.data import sources
+from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.errors import UserError
@@ -52,7 +53,8 @@ def describe(
         rows.append({"line": i + 1, **texts, **scored})
         if seen is not None:
             rows[i]["seen"] = [seen[word] for word in words(references[i])]
-    if not isinstance(trained, TrainedEnsemble):  # whose members look at different places
+    # The members of an ensemble look at different places, some models at none.
+    if not isinstance(trained, TrainedEnsemble) and has_attention(trained.model, trained.params):
         for i in sorted({i for kind in picked(rows).values() for i in kind}):
             attention = _attention(trained, src[i], found[i])
             if attention is not None:

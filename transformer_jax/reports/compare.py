@@ -72,7 +72,13 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     Raises:
       UserError: if they are not there or do not belong together.
     """
-    name = checkpoint or workdir.experiment().evaluation.checkpoint
+    experiment = workdir.experiment()
+    if experiment.objective.one_sided:
+        raise UserError(
+            f"{workdir.path}: is a language model, which has no translations to compare; "
+            "its scores are those of eval.py"
+        )
+    name = checkpoint or experiment.evaluation.checkpoint
     name, *changed = name.split(",")
     average_count(name)  # refuses what is no checkpoint's name
     stem = workdir.eval / ",".join([f"{split}.{name.replace(':', '-')}", *changed])

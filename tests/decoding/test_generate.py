@@ -1,0 +1,143 @@
+"""A language model writes on from a prompt what one pass over the whole text says."""
+
+import dataclasses
+import string
+
+import jax
+import numpy as np
+import pytest
+from tiny import SINGLE, logits_of, make
+
+from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerConfig
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.codecs import characters
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.score import score_pairs, score_texts
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS, EOS, PAD
+
+CODEC = characters.train(TokenizerConfig(), [string.ascii_lowercase])  # 30 pieces, as tiny's VOCAB
+MODEL = dataclasses.replace(SINGLE["decoder"], positions="learned", max_positions=24)
+LINES = ObjectiveConfig("language_model", window=8)
+FILES = ObjectiveConfig("language_model", window=8, document="file")
+PREFIX = ObjectiveConfig("prefix_lm")
+GREEDY = DecodingConfig(beam_size=1)
+SAMPLES = DecodingConfig(search="sample", num_samples=2, seed=3)
+PROMPTS = ["", "ab", "helloworld"]
+
+
+def made(objective: ObjectiveConfig):
+    return make(MODEL, "ranked" if objective == PREFIX else "causal")
+
+
+def generator(objective: ObjectiveConfig, decoding: DecodingConfig = GREEDY, n_best: int = 1):
+    return Generator(made(objective)[0], CODEC, objective, decoding, n_best)
+
+
+def logits(objective: ObjectiveConfig, texts: list[list[int]], prefixes: list[int]) -> np.ndarray:
+    """Return what one pass over whole texts predicts; their beginnings of such lengths have rank 0
+    by ranks."""
+    inputs = np.zeros((len(PROMPTS), MODEL.max_positions), np.int32)  # one shape for all tests
+    for row, text in enumerate(texts):
+        inputs[row, : len(text)] = text
+    pos = np.broadcast_to(np.arange(MODEL.max_positions, dtype=np.int32), inputs.shape)
+    rank = None
+    if objective == PREFIX:
+        rank = np.maximum(pos - np.resize(prefixes, len(inputs))[:, None] + 1, 0)
+    side = Side(inputs, pos, (inputs > 0).astype(np.int32), rank)
+    return np.array(logits_of(*made(objective), Batch(None, side, {})))
+
+
+def prompts_of(objective: ObjectiveConfig) -> tuple[list[list[int]], list[int]]:
+    """Return what is read of each prompt, and how much of it is a prefix."""
+    letters = [CODEC.encode([prompt], eos=False)[0] for prompt in PROMPTS]
+    if objective == PREFIX:
+        return [[*ids, EOS, BOS] for ids in letters], [len(ids) + 1 for ids in letters]
+    if objective == FILES:  # in the midst of a text, unless there is none
+        return [ids or [BOS] for ids in letters], [0, 0, 0]
+    return [[BOS, *ids] for ids in letters], [0, 0, 0]
+
+
+@pytest.mark.parametrize("objective", [LINES, FILES, PREFIX], ids=["lines", "files", "prefixes"])
+def test_greedy_text_is_the_argmax_of_the_whole_pass(objective):
+    """Token by token, behind prompts of different lengths in one batch."""
+    texts, prefixes = prompts_of(objective)
+    begun = [len(text) for text in texts]
+    banned = [PAD, BOS] + [EOS] * (objective == FILES)
+    for _ in range(10):
+        whole = logits(objective, texts, prefixes)
+        for text, row in zip(texts, whole, strict=True):
+            if text[-1] != EOS:
+                row[:, banned] = -np.inf
+                text.append(int(row[len(text) - 1].argmax()))
+    found = generator(objective).generate(made(objective)[1], PROMPTS, 10)
+    scores = np.asarray(jax.nn.log_softmax(logits(objective, texts, prefixes)))
+    for (one,), text, length, row in zip(found, texts, begun, scores, strict=True):
+        assert one.ids == text[length:]
+        shown = text[length:] if objective == PREFIX else text
+        assert one.text == CODEC.decode(shown)
+        expected = sum(row[i - 1, text[i]] for i in range(length, len(text)))
+        assert one.log_prob == pytest.approx(expected, abs=1e-4)
+
+
+def test_samples_depend_on_the_prompt_and_its_number_alone():
+    params = made(FILES)[1]
+    sampler = generator(FILES, SAMPLES, 2)
+    together = sampler.generate(params, PROMPTS, 6)
+    (alone,) = sampler.generate(params, PROMPTS[1:2], 6, first=2)
+    assert [item.ids for item in alone] == [item.ids for item in together[1]]
+    assert alone[0].ids != alone[1].ids
+    assert {len(item.ids) for items in together for item in items} == {6}  # no EOS in a file
+
+
+def test_what_cannot_be_generated_is_refused():
+    params = made(LINES)[1]
+    for objective, decoding, message in (
+        (ObjectiveConfig(), GREEDY, r"objective\.name='translate': such a model does not write"),
+        (LINES, DecodingConfig(rerank="chrf"), r"decoding\.rerank='chrf': is for translations"),
+        (LINES, DecodingConfig(coverage_penalty=0.2), r"coverage_penalty=0\.2: is for transl"),
+    ):
+        with pytest.raises(UserError, match=message):
+            generator(objective, decoding)
+    with pytest.raises(UserError, match=r"n_best=3: must lie between 1 and decoding\.num_samples"):
+        generator(LINES, SAMPLES, 3)
+    for prompt, tokens, message in (
+        ("a" * 24, 1, r"prompt 2: 25 pieces, of at most config\.model\.max_positions=24; shorten"),
+        ("a" * 13, 12, r"max_tokens=12: behind the 14 pieces of prompt 2, .* room for 11; lower"),
+        ("a", 0, "max_tokens=0: must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            generator(LINES).generate(params, ["", prompt], tokens)
+
+
+def test_every_piece_of_a_text_is_scored_once():
+    """Given those before it in its window."""
+    texts = ["thequickbrownfox", "", "jump"]
+    found = score_texts(*made(LINES), CODEC, LINES, texts)
+    for text, scored in zip(texts, found, strict=True):
+        ids = CODEC.encode([text], bos=True)[0]
+        assert scored.ids == ids[1:]
+        for begin in range(0, len(ids) - 1, LINES.window):
+            window = ids[begin : begin + LINES.window + 1]
+            whole = logits(LINES, [window], [0])[0]
+            expected = jax.nn.log_softmax(whole)[np.arange(len(window) - 1), window[1:]]
+            part = scored.log_probs[begin : begin + LINES.window]
+            np.testing.assert_allclose(part, expected, atol=1e-5)
+        assert scored.bits_per_character == scored.bits_per_byte
+        bits = -scored.total / np.log(2)
+        assert scored.bits_per_character == pytest.approx(bits / (len(text) + 1))
+        assert scored.perplexity == pytest.approx(2 ** (bits / len(scored.ids)))
+    (unknown,) = score_texts(*made(LINES), CODEC, LINES, ["a b"])
+    assert unknown.bits_per_character is None
+
+
+def test_a_target_is_scored_behind_its_prefix():
+    src, tgt = ["ab", "wxyz"], ["cde", "f"]
+    found = score_pairs(*made(PREFIX), TokenizerPair(CODEC, CODEC), src, tgt, objective=PREFIX)
+    for one, other, scored in zip(src, tgt, found, strict=True):
+        prefix, target = CODEC.encode([one, other])
+        whole = logits(PREFIX, [[*prefix, BOS, *target]], [len(prefix)])[0, len(prefix) :]
+        expected = jax.nn.log_softmax(whole)[np.arange(len(target)), target]
+        assert scored.ids == target
+        np.testing.assert_allclose(scored.log_probs, expected, atol=1e-5)

@@ -1,0 +1,126 @@
+"""A language model read back: text from prompts, scores, and what it refuses."""
+
+import io
+import json
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tiny import random_params
+
+import transformer_jax
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.cli import compare, evaluate, generate, score, translate
+from transformer_jax.config import Experiment
+from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.door import override, parse
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build_for
+from transformer_jax.workdir import WorkDir
+
+ROOT = Path(__file__).parents[1]
+TEXT = "To be, or not to be,\nthat is the question:\n" * 3
+TINY = {
+    "model.num_decoder_layers": 1, "model.num_heads": 2, "model.d_model": 16, "model.d_ff": 16,
+    "model.max_positions": 16, "objective.window": 16, "data.max_length": 16,
+}  # fmt: skip
+
+
+def untrained(directory: Path) -> Experiment:
+    """Make a work directory of configs/shakespeare.py on a text of ours, with random parameters."""
+    (directory / "train.txt").write_text(TEXT)
+    (directory / "validation.txt").write_text(TEXT[5:50])
+    config = runpy.run_path(str(ROOT / "configs/shakespeare.py"))["get_config"]()
+    for field, value in {**TINY, "data.directory": directory}.items():
+        override(config, field, str(value))
+    experiment = parse(config)
+    workdir = WorkDir(directory / "run")
+    codecs = train_pair(experiment.tokenizer, [], [TEXT], experiment.codecs)
+    model = build_for(experiment, codecs.src.size, codecs.tgt.size)
+    with workdir.claim(experiment):
+        codecs.save(workdir.path)
+        checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
+        checkpoints.save(1, random_params(model), {}, {}, {"loss": 1.0})
+        checkpoints.close()
+    return experiment
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> str:
+    directory = tmp_path_factory.mktemp("shakespeare")
+    untrained(directory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
+        yield str(directory / "run")
+
+
+def test_generate_prints_each_prompt_and_what_follows(run, capsys, monkeypatch):
+    """Line ends are part of the text; the same seed gives the same texts, here and from Python."""
+    options = [f"--workdir={run}", "--max-tokens=9", "--seed=4"]
+    assert generate.main([*options, "--prompt=be,\nth", "--prompt=question"]) == 0
+    printed = capsys.readouterr()
+    assert "18 tokens in" in printed.err
+    settings = {"search": "sample", "temperature": 0.8, "seed": 4}
+    expected = transformer_jax.load(run).generate(["be,\nth", "question"], 9, **settings)
+    assert printed.out == "".join(f"{text}\n" for text in expected)
+    assert [len(text) for text in expected] == [6 + 9, 8 + 9]
+    assert expected[0].startswith("be,\nth")
+    stdin = SimpleNamespace(buffer=io.BytesIO(b"or\nquestion"), isatty=lambda: False)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert generate.main([*options, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["prompt"] for row in rows] == ["or", "question"]
+    assert rows[1]["texts"][0]["text"] == expected[1]
+    assert "".join(rows[1]["texts"][0]["pieces"]) == expected[1][8:]
+
+
+def test_eval_counts_each_character_once(run, capsys):
+    """What it prints and writes is what `score` gives for the whole text."""
+    assert evaluate.main([f"--workdir={run}", "--split=validation"]) == 0
+    printed = capsys.readouterr().out
+    files = sorted(Path(run, "eval").glob("validation.*"))
+    assert [file.name for file in files] == ["validation.best.json"]
+    written = json.loads(files[0].read_text())
+    text = transformer_jax.load(run).score(TEXT[5:50])
+    assert written["tokens"] == written["characters"] == len(text.ids) == 45
+    found = {name: entry["value"] for name, entry in written["scores"].items()}
+    assert found == pytest.approx({
+        "loss": -text.total / 45, "perplexity": text.perplexity,
+        "bits_per_character": text.bits_per_character, "bits_per_byte": text.bits_per_byte,
+    })  # fmt: skip
+    assert f"perplexity = {text.perplexity:.4f}\n" in printed
+    file = Path(run).parent / "validation.txt"
+    assert score.main([f"--workdir={run}", f"--target={file}"]) == 0
+    assert float(capsys.readouterr().out) == pytest.approx(text.total)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (translate.main, "such a model has no source to translate; to write on from a prompt, use"),
+        (lambda a: translate.main([*a, "--json"]), "such a model has no source to translate"),
+        (lambda a: score.main([*a, "--source=x", "--target=x"]), "has no source; give --target"),
+        (lambda a: evaluate.main([*a, "--source=x", "--reference=x"]), "has no source; name the"),
+        (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "a language model is scored alone"),
+        (lambda a: compare.main([a[0].partition("=")[2]] * 2), "has no translations to compare"),
+        (lambda a: generate.main([*a, "--prompt=x", "--input=x"]), "give one of them"),
+        (lambda a: generate.main([*a, "--beam-size=2", "--top-k=3"]), "without sampling; leave"),
+        (lambda a: generate.main([*a, "--prompt=To", "--max-tokens=20"]), "leaves room for 15;"),
+    ],
+)
+def test_what_does_not_fit_is_refused(run, command, message):
+    """In one line, before anything is computed."""
+    with pytest.raises(UserError, match=message):
+        command([f"--workdir={run}"])
+
+
+def test_python_refuses_the_same(run):
+    model = transformer_jax.load(run)
+    assert f"<TrainedModel language model of txt from {run}, step 1" in repr(model)
+    for refused in (lambda: model.translate("To be"), lambda: model.attention("To be")):
+        with pytest.raises(UserError, match="has no source to translate"):
+            refused()
+    with pytest.raises(UserError, match="a language model has no source; give texts alone"):
+        model.score("To be", "or not")
