@@ -1,5 +1,5 @@
 # On a fresh machine: `make demo`, `make test`. Each sets up .venv by itself.
-.PHONY: setup demo test e2e check oracle clean
+.PHONY: setup demo test quick e2e check oracle clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,6 +33,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2
+
+# Without the tests that compile large programs: about a minute, for a look between two changes.
+quick: setup
+	$(BIN)/python -m pytest -m "not slow and not oracle and not e2e" -n 2
 
 # Whole programs killed, out of disk, on other devices, as several processes: takes long.
 e2e: setup

@@ -12,6 +12,8 @@ from tiny import RUN, random_store
 
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.translate import NO_TRANSLATION
@@ -21,7 +23,7 @@ from transformer_jax.evaluation.validation import make_validation, notes, select
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loss import Sums
 
-NO_CODECS = SimpleNamespace(src=None, tgt=None)
+CODECS = TokenizerPair(Bytes(), Bytes())
 DATA = dataclasses.replace(RUN.data, max_length=16, tokens_per_batch=128, rows_divisible_by=8)
 
 
@@ -63,7 +65,7 @@ def measured(monkeypatch):
         experiment = dataclasses.replace(RUN, data=DATA, evaluation=evaluation)
         nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)
-        validate = make_validation(experiment, None, NO_CODECS, corpus, store, plan, mesh)
+        validate = make_validation(experiment, None, CODECS, corpus, store, plan, mesh)
         return validate(())["loss"], max(lengths), named["longest"]
 
     return measure
