@@ -72,7 +72,7 @@ class TrainedModel:
         n_best: int | None = None,
         **fields: Any,
     ) -> Any:
-        """Return the best translation of a line, or a list of those of several, as text.
+        """Return the best translation of a line as text, or a list of them for several lines.
 
         With `n_best` it is a list of up to so many hypotheses instead, best first, each with text,
         pieces (`ids`), score and log-probability. Settings are `decoding`, else those of the
@@ -93,11 +93,11 @@ class TrainedModel:
     def score(
         self, src: str | Sequence[str], tgt: str | Sequence[str]
     ) -> PairScore | list[PairScore]:
-        """Return the log-probabilities (nats) of a line's given translation, or a list of those of
-        several: of each piece and of all together.
+        """Return the log-probabilities (nats) of the given translation of a line, of each piece and
+        in all; a list for several lines.
 
         Raises:
-          UserError: if they are not as many, or one has more pieces than the model has positions.
+          UserError: if their numbers differ, or one has more pieces than the model has positions.
         """
         if isinstance(src, str) and isinstance(tgt, str):
             return score_pairs(self.model, self.params, self.tokenizers, [src], [tgt])[0]
@@ -108,7 +108,7 @@ class TrainedModel:
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
 
-        Without a target it is that of the best translation.
+        Without a target, the best translation is taken.
 
         Raises:
           UserError: if there is no source, or one side is longer than the model can read.

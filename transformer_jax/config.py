@@ -141,8 +141,8 @@ class ModelConfig:
             )
             _check(
                 self.key_size == self.value_size,
-                f"v_head_dim={self.value_size}: attention='fused' needs that of head_dim="
-                f"{self.key_size}; make them equal or choose 'dense'",
+                f"v_head_dim={self.value_size}: attention='fused' needs it equal to "
+                f"head_dim={self.key_size}; make them equal or choose 'dense'",
             )
 
     @property

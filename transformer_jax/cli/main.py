@@ -10,7 +10,7 @@ COMMANDS = {
     "compare": "test whether one run translates better than another",
     "export": "write a trained model for another engine",
     "inspect": "show what a work directory holds",
-    "plan": "tell what a run would take, without training",
+    "plan": "estimate what a run would take, without training",
     "plot": "draw pictures",
     "report": "write one page that shows runs, or a sweep",
     "score": "print log-probabilities of given translations",

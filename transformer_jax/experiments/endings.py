@@ -32,7 +32,7 @@ def say_goodbye(
     """Say why a run ended, and what to do next."""
     if outcome == Outcome.DIVERGED:
         log.info(
-            "stopped at step %d: %d updates in a row were not finite, on the lines told above; "
+            "stopped at step %d: %d updates in a row were not finite, on the lines named above; "
             "lower optimizer.learning_rate or set optimizer.clip_norm; checkpoints up to %s are "
             "kept",
             report.step, report.bad_steps, checkpoints.steps()[-1:],

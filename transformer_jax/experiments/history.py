@@ -73,7 +73,7 @@ def note(workdir: WorkDir, row: dict[str, Any]) -> None:
         return
     workdir.check_claim()
     try:
-        with suppress(UserError):  # a line that somebody damaged stays as it is
+        with suppress(UserError):  # a damaged line stays as it is
             if workdir.history.exists():  # without what a crash left half-written
                 write_rows(workdir.history, read_rows(workdir.history))
         append_row(workdir.history, row)

@@ -80,7 +80,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
 
 
 def describe(prepared: Prepared) -> list[str]:
-    """Return lines that tell what data there is and how it becomes batches."""
+    """Return lines for the log: what data there is and how it becomes batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     tokens, noun = int(store.tgt.lengths[selection.pairs].sum()), prepared.objective.noun
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())

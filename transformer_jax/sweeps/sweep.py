@@ -28,7 +28,7 @@ Program = tuple[str, list[str]]  # its name in the record, its command
 
 
 class Watcher(Protocol):
-    """Who is told what happens."""
+    """Is called when a program starts, while it runs, and when it ends."""
 
     def started(self, point: Point, program: str) -> None: ...
     def running(self, points: Sequence[Point]) -> None: ...
