@@ -77,7 +77,7 @@ def make_validation(
 
 
 def selected(store: TokenStore, config: DataConfig) -> Selection:
-    """Leave out items that are too long for training, which would take memory that it does not.
+    """Leave out items that are too long for training: they would need more memory than it does.
 
     All others count, uneven and empty ones too.
 

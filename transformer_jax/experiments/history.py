@@ -31,8 +31,8 @@ _LIBRARIES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiec
 def started(
     step: int, prepared: Prepared, parameters: int, run: str, changed: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the row of a start: the command, the code, the machine, the sizes; which run it is a
-    part of; and {path: (old, new)} of the fields that changed since the last start."""
+    """Return the row of a start: the command, the code, the machine, the sizes, the run that it is
+    part of, and {path: (old, new)} of the fields that changed since the last start."""
     program, *arguments = sys.orig_argv
     tokenizers = prepared.tokenizers
     return {

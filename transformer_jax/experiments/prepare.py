@@ -31,7 +31,7 @@ class Prepared(NamedTuple):
     plan: Plan
     validation: Corpus
     validation_store: TokenStore  # the items of the objective
-    notes: list[str]  # of what is particular about the validation split
+    notes: list[str]  # what the log says about the validation split
     identity: dict[str, str]  # digests: a run goes on with these or not at all
 
 

@@ -45,7 +45,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     Raises:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
     """
-    workdir.check(experiment)  # soon, and again by the claim
+    workdir.check(experiment)  # early; the claim checks again
     mesh = make_mesh(experiment.mesh)
     check_mesh(mesh, experiment)
     first = jax.process_index() == 0
