@@ -68,7 +68,7 @@ class Checkpoints:
     ) -> None:
         """Save a step, whole or not at all.
 
-        `training` is {} for parameters that nobody goes on training; scores are {"bleu": ...,
+        `training` is {} for parameters that are not trained further; scores are {"bleu": ...,
         "loss": ...}, or None as long as validation did not run.
 
         Raises:

@@ -141,8 +141,8 @@ class ModelConfig:
             )
             _check(
                 self.key_size == self.value_size,
-                f"v_head_dim={self.value_size}: attention='fused' needs that of head_dim="
-                f"{self.key_size}; make them equal or choose 'dense'",
+                f"v_head_dim={self.value_size}: attention='fused' needs it equal to "
+                f"head_dim={self.key_size}; make them equal or choose 'dense'",
             )
 
     @property
@@ -190,8 +190,8 @@ def _check_patterns(model: ModelConfig) -> None:
         )
     _check(
         (model.window is None) == ("local" not in patterns),
-        f"window={model.window}: is the size of what 'local' layers of encoder_pattern and "
-        "decoder_pattern see; set it if and only if one of them names such a layer",
+        f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
+        "has a 'local' layer",
     )
     if model.architecture == "decoder":
         for name in ("num_encoder_layers", "encoder_pattern"):
@@ -616,9 +616,9 @@ class Experiment:
         rows = max(self.tokenizer.vocab_size, model.max_positions)
         _check(
             rows * model.d_model <= _ELEMENTS,
-            f"model.d_model={model.d_model}: a table of tokenizer.vocab_size="
-            f"{self.tokenizer.vocab_size} or model.max_positions={model.max_positions} such rows "
-            f"is more than {_ELEMENTS} numbers; lower them",
+            f"model.d_model={model.d_model}: a table of so many columns and tokenizer.vocab_size="
+            f"{self.tokenizer.vocab_size} or model.max_positions={model.max_positions} rows has "
+            f"more than {_ELEMENTS} numbers; lower one of them",
         )
         _check(
             self.tokenizer.joint or model.tied_embeddings != "all",

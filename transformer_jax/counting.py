@@ -1,7 +1,7 @@
 """What a program computes and holds, counted from the program itself, neither compiled nor run.
 
 A model is described once, by its code. Sizes worked out a second time, from its config, are right
-until somebody writes another layer; so nothing here knows what a model is.
+until another layer is written; so nothing here knows what a model is.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Checksums: what was stored is what comes back, or somebody hears of it."""
+"""Checksums: what comes back is what was stored, or an error says that it is not."""
 
 import hashlib
 import json

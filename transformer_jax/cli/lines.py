@@ -28,7 +28,7 @@ class Input:
     """Lines of text as they arrive, from a binary file that `name` names.
 
     Lines end at LF alone; a CR before it goes, and so does a byte order mark. A lone CR, U+2028 and
-    the like are part of a line. Bytes that are no UTF-8 become U+FFFD, with one warning.
+    the like are part of a line. Bytes that are not UTF-8 become U+FFFD, with one warning.
     """
 
     def __init__(self, file: Any, name: str) -> None:

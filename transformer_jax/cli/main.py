@@ -11,7 +11,7 @@ COMMANDS = {
     "export": "write a trained model for another engine",
     "generate": "write on from prompts with a language model",
     "inspect": "show what a work directory holds",
-    "plan": "tell what a run would take, without training",
+    "plan": "estimate what a run would take, without training",
     "plot": "draw pictures",
     "report": "write one page that shows runs, or a sweep",
     "score": "print log-probabilities of given translations",

@@ -12,7 +12,7 @@ from transformer_jax.errors import UserError
 
 def main(argv: Sequence[str]) -> int:
     """Print what a run would take, without training."""
-    parser = Parser("Tell what a run would take: memory, operations, time, energy.")
+    parser = Parser("Estimate what a run would take: memory, operations, time, energy.")
     parser.add_argument(
         "--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT"
     )

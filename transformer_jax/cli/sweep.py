@@ -30,7 +30,7 @@ names are shared out."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a sweep, or tell about it, and return the exit code."""
+    """Run a sweep or show its points or table, and return the exit code."""
     parser = _parser()
     arguments, overrides = parser.read(argv)
     directory = Path(arguments.workdir).absolute()

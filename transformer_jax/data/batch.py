@@ -11,7 +11,7 @@ from transformer_jax.vocabulary import PAD
 class Side(NamedTuple):
     """What a stack of layers reads, one row a sequence or several packed ones.
 
-    A segment numbers the sequences of a row from 1 and is 0 on padding: nothing else says so.
+    A segment numbers the sequences of a row from 1 and is 0 on padding, which nothing else marks.
     Positions count from 0 within each segment. A position sees those of its segment whose rank is
     at most its own. `rank` is None where the objective's order says it all: "causal" (rank is
     position) or "all" (every rank is 0). `kind` is None where there is one kind of token.

@@ -37,9 +37,9 @@ def make_validation(
 ) -> Callable[[Any], Scores]:
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
 
-    The loss is that of the items that `selected` leaves; BLEU is of translations in parts where a
-    source is too long, as those of `translate` are. For a language model there are also
-    "bits_per_character" and "bits_per_byte", see `text_units`.
+    The loss is over the items that `selected` leaves; for BLEU, a source that is too long is
+    translated in parts, as `translate` does. A language model also has "bits_per_character" and
+    "bits_per_byte", see `text_units`.
     """
     data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
     units = text_units(experiment, tokenizers.tgt, corpus)
@@ -77,7 +77,7 @@ def make_validation(
 
 
 def selected(store: TokenStore, config: DataConfig) -> Selection:
-    """Leave out items that are too long for training, which would take memory that it does not.
+    """Leave out items that are too long for training: they would need more memory than it does.
 
     All others count, uneven and empty ones too.
 
@@ -95,7 +95,7 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
 
 
 def notes(store: TokenStore, config: DataConfig) -> list[str]:
-    """Return lines that tell what is particular about the validation pairs, if anything is."""
+    """Return what the log should say about the validation pairs, if anything is unusual."""
     return [
         f"validation: the loss leaves out {count:,} of {len(store):,} pairs ({reason}); for BLEU, "
         "long sources are translated in parts"

@@ -1,4 +1,4 @@
-"""What is said at the end of a start of the trainer."""
+"""What the trainer says when it ends."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from transformer_jax.workdir import WorkDir
 
 
 def already_finished(step: int, reason: str, changed: dict[str, Any]) -> Outcome:
-    """Say so on the terminal alone: a finished run is not touched, not even its train.log."""
+    """Say that the run is finished, on the terminal alone: not even its train.log is touched."""
     if jax.process_index() > 0:
         return Outcome.FINISHED
     log_to(None)
@@ -32,7 +32,7 @@ def say_goodbye(
     """Say why a run ended, and what to do next."""
     if outcome == Outcome.DIVERGED:
         log.info(
-            "stopped at step %d: %d updates in a row were not finite, on the lines told above; "
+            "stopped at step %d: %d updates in a row were not finite, on the lines named above; "
             "lower optimizer.learning_rate or set optimizer.clip_norm; checkpoints up to %s are "
             "kept",
             report.step, report.bad_steps, checkpoints.steps()[-1:],

@@ -1,4 +1,4 @@
-"""Settings that nothing forbids and that yet do not fit each other or the data: what to change."""
+"""Settings that are allowed but do not suit each other or the data, and what to change."""
 
 from transformer_jax.config import Experiment
 from transformer_jax.experiments.prepare import Prepared

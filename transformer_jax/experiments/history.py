@@ -31,8 +31,8 @@ _LIBRARIES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiec
 def started(
     step: int, prepared: Prepared, parameters: int, run: str, changed: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the row of a start: the command, the code, the machine, the sizes; which run it is a
-    part of; and {path: (old, new)} of the fields that changed since the last start."""
+    """Return the row of a start: the command, the code, the machine, the sizes, the run that it is
+    part of, and {path: (old, new)} of the fields that changed since the last start."""
     program, *arguments = sys.orig_argv
     tokenizers = prepared.tokenizers
     return {
@@ -73,7 +73,7 @@ def note(workdir: WorkDir, row: dict[str, Any]) -> None:
         return
     workdir.check_claim()
     try:
-        with suppress(UserError):  # a line that somebody damaged stays as it is
+        with suppress(UserError):  # a damaged line stays as it is
             if workdir.history.exists():  # without what a crash left half-written
                 write_rows(workdir.history, read_rows(workdir.history))
         append_row(workdir.history, row)

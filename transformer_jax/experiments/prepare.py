@@ -31,7 +31,7 @@ class Prepared(NamedTuple):
     plan: Plan
     validation: Corpus
     validation_store: TokenStore  # the items of the objective
-    notes: list[str]  # of what is particular about the validation split
+    notes: list[str]  # what the log says about the validation split
     identity: dict[str, str]  # digests: a run goes on with these or not at all
 
 
@@ -80,7 +80,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
 
 
 def describe(prepared: Prepared) -> list[str]:
-    """Return lines that tell what data there is and how it becomes batches."""
+    """Return lines for the log: what data there is and how it becomes batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     tokens, noun = int(store.tgt.lengths[selection.pairs].sum()), prepared.objective.noun
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())

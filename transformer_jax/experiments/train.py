@@ -46,7 +46,7 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     Raises:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
     """
-    workdir.check(experiment)  # soon, and again by the claim
+    workdir.check(experiment)  # early; the claim checks again
     mesh = make_mesh(experiment.mesh)
     check_mesh(mesh, experiment, expected_sizes(experiment))
     first = jax.process_index() == 0
@@ -134,7 +134,7 @@ def _train(
         log.warning(line)
     if start.record is not None:
         log.info(_position(int(state.step), prepared.plan))
-        _tell_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
+        _log_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
     size = counting.parameters(state.params)
     row = history.started(int(state.step), prepared, size, identity["run"], changed)
     history.note(workdir, row)
@@ -171,7 +171,7 @@ def _position(step: int, plan: Plan) -> str:
     return f"resuming at step {step}, epoch {epoch}, pair {pair}"
 
 
-def _tell_new_rate(updates: int, before: Any, now: Any) -> None:
+def _log_new_rate(updates: int, before: Any, now: Any) -> None:
     old, new = float(before(updates)), float(now(updates))
     if old != new:
         log.info("the learning rate of the next update changes with it: %.6g -> %.6g", old, new)

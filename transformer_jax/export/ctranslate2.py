@@ -17,8 +17,8 @@ from transformer_jax.vocabulary import BOS, EOS, UNK
 
 _POSITIONS = 1024  # rows written of a sinusoidal table
 
-# The models that `export` writes as what they are. An entry is true when the test that reads an
-# exported model as CTranslate2 does (tests/export/test_models.py) says so.
+# The models that `export` writes correctly. An entry belongs here once the test that reads an
+# exported model as CTranslate2 does (tests/export/test_models.py) passes with it.
 SUPPORTED: Allowed = {
     "architecture": ("encoder_decoder",),
     "d_model": ANY,

@@ -65,7 +65,7 @@ def _apart(x, axis: int):
     return tuple(jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in parts)
 
 
-# As jax would have it, a sum of arrays that are zero but for one part: many times slower.
+# JAX's own gradient sums arrays that are zero but for one part: many times slower.
 _apart.defvjp(
     lambda x, axis: (_apart(x, axis), None),
     lambda axis, _, gradients: (jnp.stack(gradients, axis),),
@@ -95,8 +95,8 @@ def _forward(x, kernel, in_axes: int):
 
 
 def _backward(in_axes: int, operands, gradient):
-    # As jax would have it, the kernel's gradient is a product with its axes the wrong way round,
-    # transposed: on a CPU that costs a copy and half the speed of the product.
+    # JAX's own gradient of the kernel is a product with its axes the wrong way round, transposed:
+    # on a CPU that costs a copy and half the speed of the product.
     x, kernel = operands
     gradient = gradient.astype(x.dtype)  # it was rounded to that already, behind the product
     outer = x.ndim - in_axes

@@ -1,1 +1,1 @@
-"""What work directories hold, gathered, compared and told: no model, no drawing."""
+"""What work directories hold, gathered and compared: no model, no drawing."""

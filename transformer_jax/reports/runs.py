@@ -1,4 +1,4 @@
-"""What a work directory tells of its run, read while the trainer may be writing there."""
+"""What a work directory says of its run, read while the trainer may be writing there."""
 
 import dataclasses
 import shlex
@@ -124,7 +124,7 @@ def facts(run: Run) -> dict[str, Any]:
 
 
 def state(run: Run) -> str:
-    """Return how far a run is: what its trainer noted last, else what its rows tell."""
+    """Return how far a run is: what its trainer noted last, else what its rows say."""
     step = max((row["step"] for row in run.metrics), default=0)
     if run.history and run.history[-1]["event"] == "end":
         return str(run.history[-1]["outcome"])
@@ -146,7 +146,7 @@ def command(run: Run) -> str:
     """Return a command that trains the same, written from config.json."""
     changed = differences(Experiment(), run.experiment)
     words = ["python", "train.py", "--config=configs/base.py", f"--workdir=runs/{run.name}"]
-    changed.pop("data.how_to_get", None)  # told, not used
+    changed.pop("data.how_to_get", None)  # shown, not used
     for path, (_, value) in changed.items():
         words.append(f"--config.{path}={as_text(value)}")
     return shlex.join(words)

@@ -166,7 +166,7 @@ def _watch(over: threading.Event) -> None:
     """Give signs of life, and look for those of the others, until the program is over."""
     store, me = _store(), distributed.global_state.process_id
     # By process, its last sign and how often it was the same. Looks are counted and not seconds, so
-    # that after a computer slept nobody takes the others for dead.
+    # that after a computer slept no process takes the others for dead.
     heard: dict[str, tuple[str, int]] = {}
     count = 0
     while not over.is_set():

@@ -14,7 +14,7 @@ from transformer_jax.sweeps.table import sizes, training_minutes
 from transformer_jax.training.cost import longest_shape, roughly
 
 # Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
-# order of magnitude until a point of the sweep is finished and tells.
+# order of magnitude until a point of the sweep is finished and shows it.
 _EFFICIENCY = 0.4
 
 

@@ -21,8 +21,8 @@ def state_of(point: Point, record: Record, split: str | None) -> str:
 
 
 def unscored(point: Point, record: Record, split: str | None) -> str:
-    """Return why a point has no scores of `split` though somebody asked for them, by whatever
-    split if it is None; "" if it has, or if nobody did.
+    """Return why a point that was to be evaluated on `split` (None: on any) has no scores; "" if it
+    has, or if no evaluation was asked for.
     """
     splits = get_args(Split) if split is None else (split,)
     if any(is_scored(point, name) for name in splits):

@@ -21,14 +21,14 @@ from transformer_jax.sweeps.scores import is_scored
 from transformer_jax.workdir import append_row, read_rows
 
 FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program
-_REFUSED = 2  # and that of any program for a mistake in its input
+_REFUSED = 2  # the exit code of any program for a mistake in its input
 _TICK = 0.1  # seconds between looks at the processes
 
 Program = tuple[str, list[str]]  # its name in the record, its command
 
 
 class Watcher(Protocol):
-    """Who is told what happens."""
+    """Is called when a program starts, while it runs, and when it ends."""
 
     def started(self, point: Point, program: str) -> None: ...
     def running(self, points: Sequence[Point]) -> None: ...

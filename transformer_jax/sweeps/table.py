@@ -75,7 +75,7 @@ def tabulate(
 
 
 def measure(point: Point, split: str | None) -> dict[str, float]:
-    """Return parameters, minutes of training and scores, as far as a point's directory tells."""
+    """Return parameters, minutes of training and scores, as far as a point's directory has them."""
     found: dict[str, float] = {"parameters": parameters(point)}
     if not point.belongs():
         return found

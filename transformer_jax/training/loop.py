@@ -1,4 +1,4 @@
-"""The loop: dispatch a step, read what the one before told, validate, save, stop."""
+"""The loop: dispatch a step, read the metrics of the one before, validate, save, stop."""
 
 import enum
 import math
@@ -111,7 +111,7 @@ def restore(run: Run, state: TrainState) -> Start:
     damaged: dict[int, DamagedCheckpoint] = {}
     for step in reversed(run.checkpoints.steps()):
         try:
-            record = run.checkpoints.record(step)  # of older ones too: it tells which is the best
+            record = run.checkpoints.record(step)  # of older ones too: they say which is the best
             if start is None:
                 weights, rest, host = run.checkpoints.restore(step, *like.to_items())
                 progress = Progress(**{key: host[key] for key in vars(Progress())})

@@ -1,4 +1,4 @@
-"""What a run tells while it runs: metrics.jsonl, timings.jsonl, TensorBoard, train.log, a bar."""
+"""What a run reports while it runs: metrics.jsonl, timings.jsonl, TensorBoard, train.log, a bar."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ log = logging.getLogger("transformer_jax")
 
 
 class Report:
-    """Sums what the steps tell and writes a row every `log_every` steps.
+    """Sums what the steps report and writes a row every `log_every` steps.
 
     The sums since the last row are part of a checkpoint (`state`), so that a resumed run writes the
     rows of an uninterrupted one.

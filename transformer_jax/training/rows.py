@@ -21,7 +21,7 @@ def take_up(workdir: WorkDir, state: dict[str, Any], scored: Scored, log_every: 
     """Bring the rows to a checkpoint with this `state`, and return how many metrics.jsonl has.
 
     Rows after its step are dropped, and its own validation unless it is `scored`. Validations that
-    were lost are restored from `scored`; of what else was lost a warning tells.
+    were lost are restored from `scored`; a warning names whatever else was lost.
     """
     start = int(state.get("step", 0))
 
@@ -32,7 +32,7 @@ def take_up(workdir: WorkDir, state: dict[str, Any], scored: Scored, log_every: 
         rows = [row for row in read_rows(path) if keep(row)]
         if path == workdir.metrics:
             rows = _restored(rows, {step: scored[step] for step in scored if step <= start})
-            _tell_missing(rows, state, start in scored, log_every)
+            _warn_of_missing(rows, state, start in scored, log_every)
             count = len(rows)
         if rows or path.exists():
             write_rows(path, rows)
@@ -50,7 +50,7 @@ def _restored(rows: Rows, scored: Scored) -> Rows:
     return sorted([*rows, *new], key=lambda row: (row["step"], _is_validation(row)))
 
 
-def _tell_missing(rows: Rows, state: dict[str, Any], validated: bool, log_every: int) -> None:
+def _warn_of_missing(rows: Rows, state: dict[str, Any], validated: bool, log_every: int) -> None:
     expected = state.get("rows", len(rows) - validated) + validated  # older ones do not know
     if len(rows) >= expected:
         return

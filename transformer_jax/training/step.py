@@ -21,7 +21,7 @@ from transformer_jax.training.state import TrainState
 
 
 class StepMetrics(NamedTuple):
-    """What a step tells."""
+    """What a step reports."""
 
     sums: Sums
     grad_norm: Float[Array, ""]  # before clipping
@@ -93,8 +93,8 @@ def _running_mean(state: TrainState, params: Any, decay: float) -> Any:
 def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
     """Jit a train step for states laid out like this one, which it uses up.
 
-    The new state lies as the old one did, and what the step tells is whole on every device, so that
-    every process can read it.
+    The new state lies as the old one did, and what the step reports is whole on every device, so
+    that every process can read it.
     """
     shardings = jax.tree.map(lambda x: x.sharding, state)
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, on_every_device(mesh)))
@@ -106,7 +106,7 @@ def make_validation_step(model: Model, config: TrainingConfig) -> Callable[[Any,
 
 
 def _keeps_itself(part: Any) -> bool:
-    return isinstance(part, AdamState)  # whose update was told whether the gradient is finite
+    return isinstance(part, AdamState)  # whose update knows whether the gradient is finite
 
 
 def _mean_loss(model: Model, config: TrainingConfig):

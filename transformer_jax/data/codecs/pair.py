@@ -52,7 +52,7 @@ class TokenizerPair(NamedTuple):
         """Read what `save` wrote.
 
         Raises:
-          UserError: if a file is missing or is no tokenizer of ours.
+          UserError: if a file is missing, or is not a tokenizer that `save` wrote.
         """
         kinds = [CODECS[name] for name in codecs]
         names = _file_names(joint, *(kind.codec for kind in kinds))

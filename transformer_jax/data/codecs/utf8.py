@@ -16,7 +16,7 @@ _PIECES = [*SPELLED, *(f"<0x{byte:02X}>" for byte in range(256))]  # as Sentence
 
 
 class Bytes:
-    """Each byte of a text is a piece. Bytes that are no UTF-8 are decoded as U+FFFD."""
+    """Each byte of a text is a piece. Bytes that are not UTF-8 are decoded as U+FFFD."""
 
     file = "bytes{}.json"
     special = SPECIAL

@@ -21,7 +21,7 @@ def mix(
     view: View,
     dropout: Callable[[Array], Array],
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
-    """Return what `dense.mix` does. Its weights are computed only where somebody reads them.
+    """Return what `dense.mix` does. Its weights are computed only where they are used.
 
     `dropout` must do nothing. Cached decoding has few queries and its own layout: dense. So is what
     is wider than float32.
