@@ -168,10 +168,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     arguments = parser.parse_args()
     task = make_task(shakespeare(arguments.data, arguments.sequences), arguments.steps)
-    workers = {name: Worker(engine, name, task) for name in ENGINES}
-    losses = {name: worker.result for name, worker in workers.items()}
-    for name, worker in workers.items():
-        print(f"{name}: compiled in {worker.first_seconds:.0f} s", file=sys.stderr)
+    workers, losses = {}, {}
+    for name in ENGINES:
+        workers[name] = worker = Worker(engine, name, task)
+        losses[name] = worker.result
+        told = f"compiled in {worker.first_seconds:.0f} s, loss {worker.result:.4f}"
+        print(f"{name}: {told}", file=sys.stderr, flush=True)
     middle = take_turns(workers, arguments.rounds)
     if not np.allclose(list(losses.values()), losses[OURS], rtol=1e-3):
         sys.exit(f"the engines differ in their loss after the first round: {losses}")
