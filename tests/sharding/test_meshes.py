@@ -15,6 +15,7 @@ from transformer_jax.config import (
     Experiment,
     MeshConfig,
     ModelConfig,
+    ObjectiveConfig,
     OptimizerConfig,
     TokenizerConfig,
     TrainingConfig,
@@ -246,7 +247,9 @@ def wrong_axes() -> list[str]:
     wrong = set()
     for config in VARIANTS.values():
         pieces, data = TokenizerConfig(vocab_size=VOCAB), DataConfig(max_length=8)
-        experiment = Experiment(model=config, tokenizer=pieces, data=data)
+        name = "prefix_lm" if config.architecture == "decoder" else "translate"
+        objective = ObjectiveConfig(name)
+        experiment = Experiment(model=config, tokenizer=pieces, data=data, objective=objective)
         sizes = {axis: attrgetter(path)(experiment) for axis, path in rules.SIZES.items()}
         boxes = jax.tree.leaves(
             abstract_params(build(config, VOCAB, VOCAB)), is_leaf=lambda x: hasattr(x, "names")
