@@ -270,8 +270,7 @@ def test_every_axis_of_parameters_is_checked():
     ("axis", "table"),
     [
         ("mlp", {"RULES": [rule for rule in rules.RULES if rule[0] != "mlp"]}),
-        ("heads", {"SIZES": {"vocab": "tokenizer.vocab_size", "embed": "model.d_model",
-                             "mlp": "model.d_ff"}}),
+        ("heads", {"SIZES": {axis: path for axis, path in rules.SIZES.items() if axis != "heads"}}),
         ("mlp", {"SIZES": rules.SIZES | {"mlp": "model.num_heads"}}),
     ],
     ids=["no rule", "no field", "another field"],
