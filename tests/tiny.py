@@ -68,18 +68,35 @@ TABLES = {
 }
 
 
-def _variants(combined: tuple[str, ...]) -> dict[str, ModelConfig]:
-    """Return every combination of some tables, each entry of the others, and more layers."""
-    choices = [
-        dict(zip(combined, names, strict=True))
-        for names in itertools.product(*(TABLES[field] for field in combined))
-    ]
-    choices += [
-        {field: name} for field in TABLES if field not in combined for name in TABLES[field]
-    ]
+_COMBINED = ("residual", "positions", "tied_embeddings")
+
+
+def _covering() -> list[dict[str, str]]:
+    """Return choices in which every entry of the combined tables occurs, in different company."""
+    tables = {field: list(TABLES[field]) for field in _COMBINED}
+    rows = range(max(map(len, tables.values())))
+    return [{field: names[i % len(names)] for field, names in tables.items()} for i in rows]
+
+
+def _product() -> list[dict[str, str]]:
+    """Return all choices from the combined tables."""
+    tables = (TABLES[field] for field in _COMBINED)
+    return [dict(zip(_COMBINED, names, strict=True)) for names in itertools.product(*tables)]
+
+
+def _named(choices: list[dict[str, str]]) -> dict[str, ModelConfig]:
     names = {}
     for choice in choices:
-        names.setdefault(dataclasses.replace(MODEL, **choice), "-".join(choice.values()) or "paper")
+        names.setdefault(dataclasses.replace(MODEL, **choice), "-".join(choice.values()))
+    return {name: config for config, name in names.items()}
+
+
+def _variants() -> dict[str, ModelConfig]:
+    """Return the combinations, each entry of the other tables by itself, and more layers."""
+    choices = _covering()
+    choices += [
+        {field: name} for field in TABLES if field not in _COMBINED for name in TABLES[field]
+    ]
     others = {
         "deeper": {"v_head_dim": 5, "num_encoder_layers": 2, "num_decoder_layers": 2},
         "multi_query": {"num_kv_heads": 1},
@@ -96,13 +113,14 @@ def _variants(combined: tuple[str, ...]) -> dict[str, ModelConfig]:
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),
         },
     }  # fmt: skip
-    for name, choice in others.items():
-        names[dataclasses.replace(MODEL, **choice)] = name
-    return {name: config for config, name in names.items()}
+    return _named(choices) | {k: dataclasses.replace(MODEL, **v) for k, v in others.items()}
 
 
-COMBINED = _variants(("residual", "positions", "tied_embeddings"))
-SINGLE = _variants(())
+VARIANTS = _variants()
+# Whatever else the combined tables allow: minutes, for `make e2e`.
+MORE_VARIANTS = {
+    name: config for name, config in _named(_product()).items() if name not in VARIANTS
+}
 
 
 def random_params(model, seed: int = 0):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import COMBINED, VOCAB, alone, logits_of, make, random_store
+from tiny import MORE_VARIANTS, VARIANTS, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.vocabulary import UNK
@@ -115,13 +115,14 @@ def _by_sixes(model, params, batch: Batch) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "program"),
-    [(name, "everything") for name in [*COMBINED, *RANKED]]
-    + [(next(iter(COMBINED)), program) for program in PROGRAMS],
+    [(name, "everything") for name in [*VARIANTS, *RANKED]]
+    + [pytest.param(name, "everything", marks=pytest.mark.e2e) for name in MORE_VARIANTS]
+    + [(next(iter(VARIANTS)), program) for program in PROGRAMS if program != "everything"],
 )
 def test_cached_is_full(name, program):
     """Whatever is fed, exchanged and taken back, the logits are those of the text that is left."""
     config, by_ranks, _ = name.partition(" by ranks")
-    model, params = make(COMBINED[config], "ranked" if by_ranks else "causal")
+    model, params = make((VARIANTS | MORE_VARIANTS)[config], "ranked" if by_ranks else "causal")
     decoding = Decoding(model, params)
     decoding.follow(PROGRAMS[program])
     expected = decoding.in_one_pass(model, params)

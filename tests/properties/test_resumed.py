@@ -169,14 +169,17 @@ def test_continued_from_any_end_is_uninterrupted(start, whole, steps):
     assert f"step {steps} is the end no more" in workdir.log.read_text()
 
 
-def test_a_longer_run_tells_the_new_learning_rate(start):
+def test_a_longer_run_tells_the_new_learning_rate(copy, monkeypatch):
+    """Before it goes on; how it does is told above."""
+    monkeypatch.setattr(runs, "_follow", lambda *_: Outcome.FINISHED)
     optimizer = dataclasses.replace(SIX.optimizer, schedule="linear")
-    three = dataclasses.replace(THREE, optimizer=optimizer)
-    start("linear", three)
-    workdir, _ = start("linear", dataclasses.replace(SIX, optimizer=optimizer))
-    log = workdir.log.read_text()
-    # After warm-up in 2 steps, step 4 of 3 would have 0; of 6 it has 1 - 2/5.
-    assert "learning rate of the next update changes with it: 0 -> 0.0006\n" in log
+    linear = dataclasses.replace(SIX, optimizer=optimizer)
+    copy.write_config(linear)
+    longer = dataclasses.replace(linear, training=dataclasses.replace(SIX.training, steps=11))
+    assert runs.run_experiment(longer, copy) == Outcome.FINISHED
+    # After warm-up in 2 steps, step 7 of 6 would have 0; of 11 it has 1 - 5/10.
+    told = "learning rate of the next update changes with it: 0 -> 0.0005\n"
+    assert told in copy.log.read_text()
 
 
 @pytest.mark.parametrize("number", [1, 4])
@@ -425,39 +428,44 @@ def poison_params(monkeypatch, steps) -> None:
 
 
 def poison_gradients(monkeypatch, steps) -> None:
-    real = step_module._accumulate
-
-    def accumulate(gradient, params, batch, key, slices):
-        grads, sums = real(gradient, params, batch, key, slices)
-        return jax.tree.map(lambda g: jnp.where(is_marked(batch), jnp.nan, g), grads), sums
-
-    monkeypatch.setattr(step_module, "_accumulate", accumulate)
-    mark_batches(monkeypatch, steps)
+    patch_step(monkeypatch)
+    mark_batches(monkeypatch, steps, BAD_GRADIENT)
 
 
 def poison_batches(monkeypatch, steps) -> None:
     """Batches are whole numbers and cannot be NaN; what is computed from some of them is."""
-    real = step_module.batch_sums
-
-    def batch_sums(model, config, params, batch, key):
-        sums = real(model, config, params, batch, key)
-        return sums._replace(loss=jnp.where(is_marked(batch), jnp.nan, sums.loss))
-
-    monkeypatch.setattr(step_module, "batch_sums", batch_sums)
-    mark_batches(monkeypatch, steps)
+    patch_step(monkeypatch)
+    mark_batches(monkeypatch, steps, BAD_LOSS)
 
 
-def is_marked(batch):
-    return batch.src.pos[0, 0] == 1
+BAD_GRADIENT, BAD_LOSS = 1, 2
 
 
-def mark_batches(monkeypatch, steps) -> None:
+def patch_step(monkeypatch) -> None:
+    """Make one step for both: a batch says what is bad about it by its first position."""
+    accumulate, batch_sums = step_module._accumulate, step_module.batch_sums
+
+    def accumulate_or_not(gradient, params, batch, key, slices):
+        grads, sums = accumulate(gradient, params, batch, key, slices)
+        bad = batch.src.pos[0, 0] == BAD_GRADIENT
+        return jax.tree.map(lambda g: jnp.where(bad, jnp.nan, g), grads), sums
+
+    def sums_or_not(model, config, params, batch, key):
+        sums = batch_sums(model, config, params, batch, key)
+        bad = batch.src.pos[0, 0] == BAD_LOSS
+        return sums._replace(loss=jnp.where(bad, jnp.nan, sums.loss))
+
+    monkeypatch.setattr(step_module, "_accumulate", accumulate_or_not)
+    monkeypatch.setattr(step_module, "batch_sums", sums_or_not)
+
+
+def mark_batches(monkeypatch, steps, mark: int) -> None:
     real = BatchSource.__getitem__
 
     def item(self, index):
         batch = real(self, index)
         if index + 1 in steps:
-            batch.src.pos[0, 0] = 1
+            batch.src.pos[0, 0] = mark
         return batch
 
     monkeypatch.setattr(BatchSource, "__getitem__", item)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import (
-    COMBINED,
-    SINGLE,
+    MORE_VARIANTS,
     TRANSLATE,
+    VARIANTS,
     VOCAB,
     alone,
     for_model,
@@ -35,7 +35,8 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def all_variants(test):
-    return pytest.mark.parametrize("name", COMBINED)(test)
+    more = [pytest.param(name, marks=pytest.mark.e2e) for name in MORE_VARIANTS]
+    return pytest.mark.parametrize("name", [*VARIANTS, *more])(test)
 
 
 def noise(like):
@@ -78,7 +79,7 @@ def joined(*batches):
 @functools.cache
 def computed(name: str):
     """Return logits: of TIGHT and the same with another future, of LOOSE and of packed pairs."""
-    model, params = make(COMBINED[name])
+    model, params = make((VARIANTS | MORE_VARIANTS)[name])
     batches = TIGHT, with_another_future(TIGHT), joined(with_noise(LOOSE), packed()[0])
     before, after, long = (np.asarray(logits_of(model, params, batch)) for batch in batches)
     return before, after, long[:8], long[8:]
@@ -122,10 +123,10 @@ def test_padding_changes_nothing(name):
     np.testing.assert_allclose(ours, sums_of(expected, TIGHT), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_padding_changes_no_gradient(name):
     """Whatever padding holds, the gradient of the loss sum is the same to the last bit."""
-    model, params = make(SINGLE[name])
+    model, params = make(VARIANTS[name])
 
     def gradient(batch):
         batch = jax.tree.map(jnp.asarray, for_model(model.config, batch))

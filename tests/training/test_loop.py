@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
-from tiny import random_store
+from tiny import TRANSLATE, random_store
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import (
@@ -39,7 +39,7 @@ from transformer_jax.workdir import WorkDir, WorkDirGone, read_rows
 STORE = random_store([(3, 3)] * 40)
 DATA = DataConfig(max_length=4, tokens_per_batch=32, num_buckets=1)
 PLAN = BucketPlan(STORE, np.arange(40), DATA, seed=0)
-SOURCE = BatchSource(STORE, PLAN)
+SOURCE = BatchSource(STORE, PLAN, TRANSLATE)
 
 
 class Clock:
@@ -109,7 +109,7 @@ def _count(state, batch, bad_from):
     tokens = (batch.tgt.seg > 0).sum().astype(jnp.float32)
     updates = state.params["updates"] + (1 - bad)
     new = state.replace(step=state.step + 1, bad_steps=bad_steps, params={"updates": updates})
-    sums = Sums(tokens, tokens, tokens, tokens)
+    sums = Sums(*[tokens] * len(Sums._fields))
     return new, StepMetrics(sums, jnp.float32(1), bad.astype(jnp.float32), bad_steps)
 
 

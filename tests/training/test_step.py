@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from tiny import MODEL, VOCAB, alone, random_params, random_store
+from tiny import MODEL, VOCAB, alone, for_model, random_params, random_store
 
 from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
 from transformer_jax.models.build import build
@@ -32,20 +32,24 @@ LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
 BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(5)]
 
 
+# A step knows nothing of its model: where batches are not cut up, a small one will do.
+SMALL = dataclasses.replace(MODEL, architecture="decoder", num_encoder_layers=6, dropout_rate=0.0)
+
+
 @functools.cache
-def program(dropout: float, slices: int, r_drop: float | None = None, optimizer: str = "adam"):
+def program(model, optimizer: str, **training):
     """Return the step, jitted without donation, so that states can be used twice.
 
     Without the compiler's optimisations it is there in half the time.
     """
-    model = build(dataclasses.replace(MODEL, dropout_rate=dropout), VOCAB, VOCAB)
-    config = TrainingConfig(accumulation_steps=slices, r_drop=r_drop)
-    step = make_train_step(model, OPTIMIZERS[optimizer], config, seed=7)
+    step = make_train_step(
+        build(model, VOCAB, VOCAB), OPTIMIZERS[optimizer], TrainingConfig(**training), seed=7
+    )
     return jax.jit(step, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def fresh_state(mesh, tx=TX) -> TrainState:
-    params = random_params(build(MODEL, VOCAB, VOCAB))
+def fresh_state(mesh, tx=TX, model=SMALL) -> TrainState:
+    params = random_params(build(model, VOCAB, VOCAB))
     zero = jnp.zeros((), jnp.int32)
     state = TrainState(zero, zero, params, tx.init(params))
     return jax.device_put(state, NamedSharding(mesh, PartitionSpec()))
@@ -58,43 +62,53 @@ def mesh_of(count: int):
     return jax.make_mesh((1, 1, 1), AXES, axis_types=kinds, devices=jax.devices()[:1])
 
 
-def run(
-    dropout: float, slices: int = 1, devices: int = 1, steps: int = 5, r_drop: float | None = None
-):
+def placed(batch, mesh, model=SMALL):
+    """Return the batch on a mesh, as the model takes it."""
+    return place_batch(for_model(model, batch), mesh)
+
+
+def run(model, devices: int = 1, steps: int = 5, **training):
     """Return the sums and the gradient's norm of each step."""
     mesh = mesh_of(devices)
-    state, told = fresh_state(mesh), []
+    state, told = fresh_state(mesh, model=model), []
     with jax.set_mesh(mesh):
         for batch in BATCHES[:steps]:
-            state, metrics = program(dropout, slices, r_drop)(state, place_batch(batch, mesh))
+            state, metrics = program(model, "adam", **training)(state, placed(batch, mesh, model))
             assert len(metrics.sums.loss.sharding.device_set) == devices
             told.append([*metrics.sums, metrics.grad_norm])
     return np.array(told)
 
 
+def dropping(rate: float, model=MODEL):
+    return dataclasses.replace(model, dropout_rate=rate)
+
+
 @pytest.mark.parametrize("slices", [2, 4])
 def test_accumulated_is_one_batch(slices):
     """In slices, without dropout: the same sums and gradient norms, step after step."""
-    np.testing.assert_allclose(run(0.0, slices), run(0.0), rtol=1e-6)
+    cut = run(dropping(0.0), accumulation_steps=slices)
+    np.testing.assert_allclose(cut, run(dropping(0.0)), rtol=1e-6)
 
 
 def test_sharded_is_one_device():
     """On 8 devices, with dropout: the same sums and gradient norms, step after step."""
-    np.testing.assert_allclose(run(0.1, devices=8), run(0.1), rtol=1e-5)
+    np.testing.assert_allclose(run(MODEL, devices=8), run(MODEL), rtol=1e-5)
 
 
 def test_r_drop_passes_twice():
     """Two passes through the same network are one pass: the same sums and norms. Through different
     masks they differ, which the loss shows, on any number of devices the same."""
-    np.testing.assert_allclose(run(0.0, r_drop=5.0), run(0.0), rtol=1e-5)
-    one, little, much = run(0.3, steps=1)[0], *(run(0.3, steps=1, r_drop=a)[0] for a in (1e-6, 5.0))
-    loss, nll, _, tokens, norm = range(5)
+    np.testing.assert_allclose(run(SMALL, r_drop=5.0), run(SMALL), rtol=1e-5)
+    model = dropping(0.3, SMALL)
+    one = run(model, steps=1)[0]
+    little, much = (run(model, steps=1, r_drop=a)[0] for a in (1e-6, 5.0))
+    loss, nll, _, tokens, _, norm = range(6)
     assert little[tokens] == much[tokens] == one[tokens]
     assert little[nll] == much[nll] != one[nll]  # of other masks than one pass has
     assert much[loss] > little[loss] + 1
     assert much[norm] != pytest.approx(little[norm], rel=1e-3)
-    sharded = run(0.3, devices=8, steps=2, r_drop=5.0)
-    np.testing.assert_allclose(sharded, run(0.3, steps=2, r_drop=5.0), rtol=1e-5)
+    sharded = run(model, devices=8, steps=2, r_drop=5.0)
+    np.testing.assert_allclose(sharded, run(model, steps=2, r_drop=5.0), rtol=1e-5)
 
 
 def test_dropout_is_a_function_of_the_step():
@@ -103,8 +117,8 @@ def test_dropout_is_a_function_of_the_step():
     state = fresh_state(mesh)
     later = replace(state, step=state.step + 1)
     with jax.set_mesh(mesh):
-        batch = place_batch(BATCHES[0], mesh)
-        losses = [float(program(0.1, 1)(s, batch)[1].sums.loss) for s in (state, state, later)]
+        batch, step = placed(BATCHES[0], mesh), program(dropping(0.3, SMALL), "adam")
+        losses = [float(step(s, batch)[1].sums.loss) for s in (state, state, later)]
     assert losses[0] == losses[1]
     assert losses[0] != pytest.approx(losses[2], rel=1e-3)
 
@@ -115,26 +129,21 @@ def test_the_loss_falls():
     state, losses = fresh_state(mesh), []
     with jax.set_mesh(mesh):
         for _ in range(4):
-            state, metrics = program(0.0, 1)(state, place_batch(BATCHES[0], mesh))
+            state, metrics = program(SMALL, "adam")(state, placed(BATCHES[0], mesh))
             losses.append(float(metrics.sums.loss))
     assert sorted(losses, reverse=True) == losses
 
 
 def test_running_mean_of_parameters():
     """The mean by hand, of a decay that the first steps do not reach; training goes on as ever."""
-    mesh, plain = mesh_of(1), program(0.0, 1)
-    config = TrainingConfig(ema_decay=0.3)
-    averaging = jax.jit(
-        make_train_step(build(dataclasses.replace(MODEL, dropout_rate=0.0), VOCAB, VOCAB), TX,
-                        config, seed=7),
-        compiler_options={"xla_backend_optimization_level": 0},
-    )  # fmt: skip
+    mesh = mesh_of(1)
+    plain, averaging = program(SMALL, "adam"), program(SMALL, "adam", ema_decay=0.3)
     state = fresh_state(mesh)
     bare, state = state, replace(state, average=state.params)
     mean = jax.tree.map(np.asarray, state.params)
     with jax.set_mesh(mesh):
         for kept in (1 / 10, 2 / 11, 3 / 12, 0.3, 0.3):
-            batch = place_batch(BATCHES[0], mesh)
+            batch = placed(BATCHES[0], mesh)
             bare, state = plain(bare, batch)[0], averaging(state, batch)[0]
             mean = jax.tree.map(lambda m, p, k=kept: k * m + (1 - k) * p, mean, bare.params)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
@@ -146,13 +155,16 @@ def test_running_mean_of_parameters():
 def test_operands_of_bfloat16():
     """Parameters and optimizer state stay float32; the first losses are those of float32 nearly."""
     mesh, losses = mesh_of(1), {}
-    for dtype in ("float32", "bfloat16"):
-        shape = dataclasses.replace(MODEL, dropout_rate=0.0, compute_dtype=dtype)
-        step = jax.jit(make_train_step(build(shape, VOCAB, VOCAB), TX, TrainingConfig(), seed=7))
+    half = build(dataclasses.replace(SMALL, compute_dtype="bfloat16"), VOCAB, VOCAB)
+    steps = {
+        "float32": program(SMALL, "adam"),
+        "bfloat16": jax.jit(make_train_step(half, TX, TrainingConfig(), seed=7)),
+    }
+    for dtype, step in steps.items():
         state, losses[dtype] = fresh_state(mesh), []
         with jax.set_mesh(mesh):
             for batch in BATCHES[:3]:
-                state, metrics = step(state, place_batch(batch, mesh))
+                state, metrics = step(state, placed(batch, mesh))
                 losses[dtype].append(float(metrics.sums.loss / metrics.sums.tokens))
         kinds = {x.dtype for x in jax.tree.leaves((state.params, state.opt_state))}
         assert kinds <= {jnp.dtype("float32"), jnp.dtype("int32")}
@@ -164,9 +176,9 @@ def test_operands_of_bfloat16():
 def test_bad_updates_are_left_out(optimizer):
     """A gradient that is not finite changes nothing but the counters; a good one resets them."""
     mesh = mesh_of(1)
-    step = program(0.0, 1, optimizer=optimizer)
+    step = program(SMALL, optimizer)
     with jax.set_mesh(mesh):
-        batch = place_batch(BATCHES[0], mesh)
+        batch = placed(BATCHES[0], mesh)
         good, metrics = step(fresh_state(mesh, OPTIMIZERS[optimizer]), batch)
         assert (int(good.step), int(good.bad_steps), float(metrics.skipped)) == (1, 0, 0)
 
@@ -191,10 +203,10 @@ def test_moments_are_updated_in_place():
     """The compiled step, for one processor, copies none of the optimizer's arrays."""
     mesh = mesh_of(1)
     state = fresh_state(mesh)
-    model = build(MODEL, VOCAB, VOCAB)
+    model = build(SMALL, VOCAB, VOCAB)
     step = jit_train_step(make_train_step(model, TX, TrainingConfig(), 7), state, mesh)
     with jax.set_mesh(mesh):
-        text = step.lower(state, place_batch(BATCHES[0], mesh)).compile().as_text()
+        text = step.lower(state, placed(BATCHES[0], mesh)).compile().as_text()
     assert re.search(r"%state_opt_state_\S+ = f32\[\d", text)
     copied = re.findall(r" = (f32\[\d\S*) copy\(%state_opt_state_", text)
     assert not copied
