@@ -6,7 +6,7 @@ import string
 import jax
 import numpy as np
 import pytest
-from tiny import SINGLE, logits_of, make
+from tiny import VARIANTS, logits_of, make
 
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data.batch import Batch, Side
@@ -18,7 +18,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 CODEC = characters.train(TokenizerConfig(), [string.ascii_lowercase])  # 30 pieces, as tiny's VOCAB
-MODEL = dataclasses.replace(SINGLE["decoder"], positions="learned", max_positions=24)
+MODEL = dataclasses.replace(VARIANTS["decoder"], positions="learned", max_positions=24)
 LINES = ObjectiveConfig("language_model", window=8)
 FILES = ObjectiveConfig("language_model", window=8, document="file")
 PREFIX = ObjectiveConfig("prefix_lm")

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from tiny import RUN, SINGLE, make
+from tiny import RUN, VARIANTS, make
 
 from transformer_jax.config import DecodingConfig, Experiment, TokenizerConfig
 from transformer_jax.data.codecs import characters
@@ -63,7 +63,7 @@ def test_scores_outlive_a_full_disk(tmp_path, monkeypatch):
 
 def test_sentences_of_a_model_without_cross_attention():
     """A prefix language model looks at no source: their rows have all the rest."""
-    model, params = make(SINGLE["decoder"], "ranked")
+    model, params = make(VARIANTS["decoder"], "ranked")
     codec = characters.train(TokenizerConfig(), ["adghnotuw "])
     trained = SimpleNamespace(
         experiment=RUN, model=model, params=params, tokenizers=TokenizerPair(codec, codec),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, SINGLE, VOCAB, alone, logits_of, make, random_store
+from tiny import MODEL, VARIANTS, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.data.batch import Batch
 from transformer_jax.vocabulary import UNK
@@ -18,7 +18,7 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 def variant(name: str, **fields):
     """Return a config of another variant, with other fields."""
-    return dataclasses.replace(SINGLE[name], **fields)
+    return dataclasses.replace(VARIANTS[name], **fields)
 
 
 def logits(config, batch: Batch, order: str = "causal") -> np.ndarray:
@@ -90,7 +90,7 @@ def test_a_window_as_long_as_the_text_is_none(name):
 @pytest.mark.parametrize("name", ["pattern", "llama"])
 def test_idle_sentences_keep_their_state(name):
     """What is fed to them leaves no trace; nor does what was taken back, in anyone's."""
-    model, params = make(SINGLE[name])
+    model, params = make(VARIANTS[name])
     stepper = model.stepper(params)
     run = jax.jit(stepper.step)
     ids = jnp.asarray(np.random.default_rng(3).integers(UNK, VOCAB, (3, 3, 2, 2)), jnp.int32)
