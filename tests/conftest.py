@@ -35,10 +35,10 @@ SLOW = (
     "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_lines.py",
     "decoding/test_long_lines.py", "decoding/test_sampling.py", "decoding/test_stream.py",
     "decoding/test_top.py", "decoding/test_translate.py", "experiments/test_plan.py",
-    "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",
+    "e2e/", "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",
     "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
-    "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py",
+    "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
     "test_translate_cli.py", "training/",
 )  # fmt: skip
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
