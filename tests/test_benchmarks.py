@@ -36,13 +36,19 @@ def gpu():
     return script("gpu")
 
 
-@pytest.mark.parametrize("stage", ["matmul", "train-base-ours-fused", "decode-base-ours-beam"])
+# The paper's base model takes half a minute to compile.
+BASE = [pytest.param(name, marks=pytest.mark.e2e)
+        for name in ("train-base-ours-fused", "decode-base-ours-beam")]  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", ["matmul", *BASE])
 def test_a_dry_run(gpu, stage):
     row = gpu.measure(stage, dry=True)
     assert (row["stage"], row["dry_run"]) == (stage, True)
     assert (row["operations_per_s"] or 0) + (row["target_tokens_per_s"] or 0) > 0
 
 
+@pytest.mark.e2e
 def test_fused_attention_agrees_with_dense(gpu):
     """In float32, as dry runs are, by XLA; with rows of every length, padding and dropout."""
     row = gpu.measure("agree", dry=True)

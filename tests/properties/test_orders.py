@@ -52,7 +52,7 @@ def ranked(seed: int = 0) -> Batch:
     return BATCH._replace(tgt=BATCH.tgt._replace(rank=rank))
 
 
-@pytest.mark.parametrize("name", ["llama", "alibi", "paper"])
+@pytest.mark.parametrize("name", ["llama", "alibi", "post_norm-sinusoidal-all"])
 def test_ranks_are_the_order(name):
     """Where tokens stand in the row is nothing, once they have positions and ranks."""
     batch = ranked()
@@ -71,7 +71,7 @@ def test_ranks_that_are_positions_are_causal():
     assert np.abs(logits(config, ranked(), "ranked") - logits(config, batch)).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["paper", "llama"])
+@pytest.mark.parametrize("name", ["post_norm-sinusoidal-all", "llama"])
 def test_a_window_as_long_as_the_text_is_none(name):
     """Six positions are at most five apart; a window of five leaves one pair out."""
     full = variant(name)

@@ -256,14 +256,6 @@ def test_diverged(start, monkeypatch):
     assert "stopped at step 3: 3 updates in a row were not finite" in workdir.log.read_text()
 
 
-def test_refused_before_it_starts(start):
-    """A validation sentence longer than learned positions reach is no surprise after hours."""
-    model = dataclasses.replace(SIX.model, positions="learned", max_positions=12)
-    data = dataclasses.replace(SIX.data, max_length=12)
-    with pytest.raises(UserError, match="max_positions"):
-        start("refused", dataclasses.replace(SIX, model=model, data=data))
-
-
 # --- what is noticed ----------------------------------------------------------------------------
 
 
@@ -401,8 +393,8 @@ def test_other_training_text_is_refused(copy, monkeypatch):
     """And nothing is written."""
     real = sources.load
 
-    def load_changed(data, split):
-        corpus = real(data, split)
+    def load_changed(data, split, *objective):
+        corpus = real(data, split, *objective)
         changed = [*corpus.src[:-1], corpus.src[-1] + "!"]
         return Corpus(changed, corpus.tgt, "changed") if split == "train" else corpus
 

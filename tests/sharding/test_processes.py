@@ -56,7 +56,7 @@ def start(home: Path, name: str, experiment: Experiment, devices: int) -> list[s
     """Start two processes of train.py with so many devices each."""
     config = home / f"{name}.py"
     config.write_text(
-        "from transformer_jax.config import door, from_json\n"
+        "from transformer_jax.door import door, from_json\n"
         f"def get_config():\n    return door(from_json({to_json(experiment)!r}))\n"
     )
     argv = [
