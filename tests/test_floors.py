@@ -172,3 +172,10 @@ def test_every_choice_is_accounted_for():
         if typing.get_origin(hint) is typing.Literal
     }
     assert literal == {field for _, field in TABLES} | BRANCHES.keys()
+
+
+def test_every_objective_names_its_architecture():
+    objectives = typing.get_type_hints(config.ObjectiveConfig)["name"]
+    architectures = typing.get_type_hints(config.ModelConfig)["architecture"]
+    assert config.ARCHITECTURES.keys() == set(typing.get_args(objectives))
+    assert set(config.ARCHITECTURES.values()) <= set(typing.get_args(architectures))

@@ -322,6 +322,14 @@ class DataConfig:
         )
 
 
+# The architecture that each objective trains.
+ARCHITECTURES = {
+    "translate": "encoder_decoder",
+    "language_model": "decoder",
+    "prefix_lm": "decoder",
+}
+
+
 @dataclass(frozen=True)
 class ObjectiveConfig:
     """What is predicted from what."""
@@ -706,7 +714,7 @@ class Experiment:
         """Refuse what does not fit an objective other than translation."""
         data, objective, codec = self.data, self.objective, self.tgt.codec
         name = f"objective.name={objective.name!r}"
-        wanted = "encoder_decoder" if objective.name == "translate" else "decoder"
+        wanted = ARCHITECTURES[objective.name]
         _check(
             self.model.architecture == wanted,
             f"model.architecture={self.model.architecture!r}: {name} is an objective of "

@@ -14,6 +14,7 @@ from transformer_jax.data.codecs import characters
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_pairs, score_texts
+from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
@@ -141,3 +142,15 @@ def test_a_target_is_scored_behind_its_prefix():
         expected = jax.nn.log_softmax(whole)[np.arange(len(target)), target]
         assert scored.ids == target
         np.testing.assert_allclose(scored.log_probs, expected, atol=1e-5)
+
+
+def test_a_source_and_its_translation_share_the_positions_of_one_sequence():
+    """A prompt of all but n positions is answered with n pieces at most; one of all is refused."""
+    model, params = made(PREFIX)
+    config = dataclasses.replace(GREEDY, forbidden=("</s>",))
+    translator = Translator(model, TokenizerPair(CODEC, CODEC), config)
+    sources = ["a" * length for length in (10, 20, 22)]
+    written = [len(found.ids) for found in translator.translate(params, sources)]
+    assert written == [MODEL.max_positions - len(source) - 1 for source in sources]  # 1: EOS
+    with pytest.raises(UserError, match=r"line 1: 24 pieces .*max_positions=24"):
+        translator.translate(params, ["a" * 23])

@@ -155,7 +155,7 @@ class TrainedModel:
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
 
-        Without a target it is that of the best translation.
+        Without a target, the best translation is taken.
 
         Raises:
           UserError: if there is no source, or one side is longer than the model can read.

@@ -15,7 +15,7 @@ from transformer_jax.config import (
     OptimizerConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batching import Shape, rows_for
+from transformer_jax.data.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.sharding.mesh import AXES, make_mesh
@@ -61,7 +61,7 @@ def longest_shape(experiment: Experiment) -> Shape:
     objective, length = experiment.objective, experiment.data.max_length
     if objective.one_sided:
         length = objective.window
-    two_sided = experiment.model.architecture == "encoder_decoder"
+    two_sided = blank(OBJECTIVES[objective.name], Shape(1, 1, 1)).src is not None
     return Shape(rows_for(experiment.data, length), two_sided * length, length)
 
 

@@ -4,10 +4,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
+from transformer_jax.data.batch import Side
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
@@ -55,6 +57,16 @@ def make_engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
 def fewest_positions(models: Sequence[Model]) -> int:
     """Return how many positions all of the models know."""
     return min(model.config.position_limit or NO_LIMIT for model in models)
+
+
+def room_behind(models: Sequence[Model], length: int) -> int:
+    """Return how many pieces may be written to a source of so many.
+
+    Where the source is a prompt, both stand in one sequence and share the positions.
+    """
+    nothing = np.zeros((1, 1), np.int32)
+    prompt = stepper_of(models[0], None).context(Side(nothing, nothing, nothing)).tgt
+    return fewest_positions(models) - (0 if prompt is None else length)
 
 
 def until_eos(tokens: list[int]) -> list[int]:

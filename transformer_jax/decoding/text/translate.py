@@ -25,6 +25,7 @@ from transformer_jax.decoding.text.searching import (
     fewest_positions,
     make_engine,
     make_search,
+    room_behind,
     until_eos,
 )
 from transformer_jax.decoding.text.translation import Translation, join, on_one_line
@@ -145,8 +146,13 @@ class Translator:
             for number, part in enumerate(part for part in sources if len(part) > 1):
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31
+                if (room := room_behind(self._models, len(part))) < 1:
+                    raise UserError(
+                        f"line {first + line}: {len(part)} pieces leave no room for an output in "
+                        f"config.model.max_positions={self._position_limit}; shorten it"
+                    )
                 try:
-                    self._config.check_fits(len(part), self._position_limit)
+                    self._config.check_fits(len(part), room)
                 except UserError as error:
                     raise UserError(f"line {first + line}: decoding.{error}") from None
                 parts.append(self._sentence(part, prefix, seed, line))
@@ -216,6 +222,6 @@ class Translator:
         """Return what the search needs to know of a line."""
         c, length = self._config, len(ids)
         limit = int(length * c.max_length_ratio) + c.max_extra_length
-        limit = min(max(limit, len(prefix) + 1), self._position_limit)
+        limit = min(max(limit, len(prefix) + 1), room_behind(self._models, length))
         least = min(int(length * c.min_length_ratio), limit)
         return Sentence(ids, limit, least, prefix[: limit - 1], seed, line)
