@@ -133,7 +133,7 @@ def test_metrics_are_deterministic_and_rates_are_elsewhere(run):
     assert losses[3] < losses[0]
     timings = read_rows(run.timings)
     assert [row["step"] for row in timings] == [1, 2, 3, 4]
-    rates = {"target_tokens_per_s", "steps_per_s"}
+    rates = {"target_tokens_per_s", "steps_per_s", "processor_seconds"}
     assert timings[0].keys() == {"step", "time", "seconds"} | rates
 
 

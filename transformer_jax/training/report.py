@@ -167,8 +167,14 @@ class Report:
             "target_tokens_per_s": round(rate, 1),
             "steps_per_s": round(self._rate, 4),
         }
+        timing = {
+            "step": step,
+            "time": time.time(),
+            **rates,
+            "processor_seconds": round(time.process_time() - self._clock_processor, 3),
+            "seconds": self._times.lap(),
+        }
         self.restart_clock()
-        timing = {"step": step, "time": time.time(), **rates, "seconds": self._times.lap()}
         self._append(self._workdir.timings, timing)
         self._to_board(step, "rate", rates)
         told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
@@ -198,7 +204,8 @@ class Report:
 
     def restart_clock(self) -> None:
         """Leave what happened since the last row, a validation or a save, out of the rates."""
-        self._clock, self._clock_tokens = time.monotonic(), self.tokens
+        self._clock, self._clock_processor = time.monotonic(), time.process_time()
+        self._clock_tokens = self.tokens
         self._clock_step = self.step
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:
