@@ -1,0 +1,174 @@
+"""The table of configs/variants.py: what each single change did, at equal updates and equal time.
+
+    transformer-jax sweep --config=configs/variants.py --variants=all --workdir=DIR \
+      --evaluate=validation --config.data.directory=DATA            one seed of every variant
+    python benchmarks/variant_speed.py --data=DATA >> speed.jsonl   on quiet cores
+    python benchmarks/variants.py DIR --speed=speed.jsonl --output=results/variants
+
+Writes OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. DIR holds a work
+directory for each variant and seed, as the sweep makes them (with --config.seed=1 in another DIR,
+which may be named too). Of each: the validation loss of its last update, which decides; the one
+that its curve has, by straight lines, where the processor time of `--share` of base's updates was
+spent, by the speeds that variant_speed.py measured (without that file by the processor seconds of
+the trainings' own timings); BLEU of the validation split by beam search, with sacrebleu's paired
+tests against the base of the same seed.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.cli.arguments import load_config
+from transformer_jax.data import sources
+from transformer_jax.disk import write_text
+from transformer_jax.door import parse
+from transformer_jax.errors import UserError
+from transformer_jax.plots.picture import save
+from transformer_jax.reports import runs
+from transformer_jax.reports.compare import paired_tests, read_system
+from transformer_jax.workdir import WorkDir, read_rows
+
+CONFIG = Path(__file__).parents[1] / "configs/variants.py"
+BASE = "base"
+_MARK, _BAND, _GRID = "#0b5fa5", "#e8eef5", "#d9d9d9"
+
+
+def curve(workdir: WorkDir) -> tuple[list[int], list[float]]:
+    """Return the updates and losses of all validations."""
+    rows = [row for row in read_rows(workdir.metrics) if "validation_loss" in row]
+    return [row["step"] for row in rows], [row["validation_loss"] for row in rows]
+
+
+def at(steps: list[int], losses: list[float], step: float) -> float | None:
+    """Return the loss of a curve by straight lines; None beyond its ends."""
+    for (a, x), (b, y) in itertools.pairwise(zip(steps, losses, strict=True)):
+        if a <= step <= b:
+            return x + (y - x) * (step - a) / (b - a)
+    return None
+
+
+def processor_seconds(workdir: WorkDir) -> float:
+    """Return those of an update: the median over the rows of timings.jsonl."""
+    rows = read_rows(workdir.timings)
+    pairs = itertools.pairwise([{"step": 0}, *rows])
+    return statistics.median(b["processor_seconds"] / (b["step"] - a["step"]) for a, b in pairs)
+
+
+def point(workdir: WorkDir, base: WorkDir, speed: float | None, share: float) -> dict[str, Any]:
+    """Return what one training scored, beside the base of the same seed."""
+    steps, losses = curve(workdir)
+    if speed is None:
+        speed = processor_seconds(base) / processor_seconds(workdir)
+    found = {
+        "seed": workdir.experiment().seed,
+        "loss": losses[-1],
+        "loss_at_equal_time": at(steps, losses, share * steps[-1] * speed),
+        "speed": speed,
+        "parameters": runs.facts(runs.read(workdir))["parameters"],
+    }
+    try:
+        systems = [read_system(place, None, "validation") for place in (base, workdir)]
+    except UserError:
+        return found  # it is not scored yet
+    experiment = base.experiment()
+    corpus = sources.load(experiment.data, "validation", experiment.objective)
+    if workdir is base:
+        systems = systems[:1] * 2
+    _, ours = paired_tests(systems, corpus.tgt, ["BLEU"], tests=("ar",))
+    return found | {"bleu": ours.score, "bleu_interval": ours.interval, "p": ours.p_values["ar"]}
+
+
+def collect(places: list[Path], speeds: dict[str, Any], share: float) -> list[dict[str, Any]]:
+    """Return a row for each variant that was trained to its end with any seed, base first."""
+    from runpy import run_path
+
+    changes, rows = run_path(str(CONFIG))["CHANGES"], []
+    last = parse(load_config(str(CONFIG), [])).training.steps
+    for variant, change in changes.items():
+        points = []
+        for place in places:
+            base, workdir = WorkDir(place / BASE), WorkDir(place / variant)
+            if workdir.metrics.exists() and curve(workdir)[0][-1:] == [last]:
+                speed = speeds.get(variant, {}).get("train")
+                points.append(point(base if variant == BASE else workdir, base, speed, share))
+        if points:
+            rows.append({"variant": variant, "changes": change, "points": points}
+                        | {key: speeds.get(variant, {}).get(key)
+                           for key in ("train", "decode", "memory_mb")})  # fmt: skip
+    return rows
+
+
+def mean(row: dict[str, Any], key: str) -> float | None:
+    """Return the mean over seeds of what all of them have."""
+    values = [point.get(key) for point in row["points"]]
+    return None if None in values else statistics.fmean(values)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the table."""
+    titles = ("variant", "parameters", "loss", "loss, equal time", "BLEU", "p", "training",
+              "decoding", "memory")  # fmt: skip
+    lines = [" | ".join(titles), "|".join(["---"] + ["---:"] * (len(titles) - 1))]
+    for row in rows:
+        cells: list[tuple[Any, str]] = [
+            (row["points"][0]["parameters"], ",.0f"), (mean(row, "loss"), ".4f"),
+            (mean(row, "loss_at_equal_time"), ".4f"), (mean(row, "bleu"), ".2f"),
+            (None if row["variant"] == BASE else row["points"][0].get("p"), ".3f"),
+            (row["train"], ".2f"), (row["decode"], ".2f"), (row["memory_mb"], ".0f"),
+        ]  # fmt: skip
+        shown = ["" if value is None else format(value, form) for value, form in cells]
+        name = row["variant"] + (f" ({n} seeds)" if (n := len(row["points"])) > 1 else "")
+        lines.append(" | ".join([name, *shown]))
+    return "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw the differences from base; its seeds' range is the grey band."""
+    from matplotlib.figure import Figure
+
+    columns = [("loss", "at equal updates"), ("loss_at_equal_time", "at equal processor time")]
+    figure = Figure(figsize=(9, 1.2 + 0.24 * len(rows)), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True, sharex=True)
+    for panel, (key, title) in zip(panels, columns, strict=True):
+        base = mean(rows[0], key)
+        band = [one[key] - base for one in rows[0]["points"]]
+        panel.axvspan(min(band), max(band), color=_BAND, zorder=0)
+        panel.axvline(0, color="0.4", linewidth=0.8, zorder=1)
+        for height, row in enumerate(rows):
+            values = [one[key] - base for one in row["points"] if one[key] is not None]
+            panel.scatter(values, [height] * len(values), s=30, color=_MARK, alpha=0.8, zorder=2)
+        panel.set_title(title, fontsize="small", loc="left")
+        panel.set_xlabel("validation loss, difference from base (less is better)")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color=_GRID, linewidth=0.5)
+    panels[0].set_yticks(range(len(rows)), [row["variant"] for row in rows])
+    panels[0].invert_yaxis()
+    save(figure, path)
+
+
+def main() -> None:
+    """Write the table, the picture and the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("places", nargs="+", type=Path, metavar="DIR", help="one a seed")
+    parser.add_argument("--speed", type=Path, help="what variant_speed.py wrote")
+    parser.add_argument("--share", type=float, default=0.8, help="of base's updates")
+    parser.add_argument("--output", type=Path, required=True, help="without ending")
+    arguments = parser.parse_args()
+    lines = [] if arguments.speed is None else sources.read_lines(arguments.speed)
+    speeds = {row["variant"]: row for row in map(json.loads, lines)}
+    rows = collect(arguments.places, speeds, arguments.share)
+    if not rows or rows[0]["variant"] != BASE:
+        raise UserError(f"{arguments.places[0]}: has no finished training of {BASE!r}")
+    text = json.dumps({"share": arguments.share, "variants": rows}, indent=1) + "\n"
+    write_text(arguments.output.with_suffix(".json"), text)
+    draw(rows, arguments.output.with_suffix(".svg"))
+    print(markdown(rows), end="")
+
+
+if __name__ == "__main__":
+    main()

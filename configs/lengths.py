@@ -1,0 +1,61 @@
+"""Do position schemes carry beyond the lengths of training? English to German, up to 32 pieces.
+
+    python benchmarks/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
+    transformer-jax sweep --config=configs/lengths.py --variants=all --workdir=runs/lengths \
+      --evaluate=test --config.data.directory=PLACE
+    python benchmarks/lengths.py picture runs/lengths --output=results/lengths
+
+Everyday sentences (Tatoeba) and captions (Multi30k), single ones and several behind one another, of
+at most 32 pieces with EOS; tested on sentences joined to up to 128 pieces. One small pre-norm model
+for each way of knowing order, everything else alike.
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
+
+SCHEMES: dict = {
+    "sinusoidal": {},
+    "learned": {"positions": "learned", "max_positions": 128},  # of which 32 rows are trained
+    "none": {"positions": "none"},
+    "rope": {"positions": "none", "relative_positions": "rope"},
+    "alibi": {"positions": "none", "relative_positions": "alibi"},
+}
+VARIANTS: dict = {name: {} for name in SCHEMES}  # nothing published stands beside them
+
+
+def get_config(scheme: str = "sinusoidal"):
+    """Return the experiment of one of SCHEMES."""
+    if scheme not in SCHEMES:
+        raise ValueError(f"no variant {scheme!r}; there are {', '.join(SCHEMES)}")
+    c = door(Experiment())
+    c.model.d_model = 128
+    c.model.d_ff = 512
+    c.model.num_heads = 4
+    c.model.num_encoder_layers = 3
+    c.model.num_decoder_layers = 3
+    c.model.residual = "pre_norm"
+    c.model.compute_dtype = "bfloat16"
+
+    c.data.directory = "data/lengths"
+    c.data.how_to_get = "python benchmarks/lengths.py text"
+    c.data.max_length = 32
+    c.data.tokens_per_batch = 4096
+    c.data.num_buckets = 4
+    c.tokenizer.vocab_size = 8000
+
+    c.optimizer.algorithm = "muon"
+    c.optimizer.update_rms = 0.4
+    c.optimizer.schedule = "linear"
+    c.optimizer.learning_rate = 2e-3
+    c.optimizer.warmup_steps = 200
+    c.training.ema_decay = 0.998
+    c.training.steps = 1600
+    c.checkpoint.every_steps = 400
+    c.checkpoint.keep_last = 1
+    c.checkpoint.best_by = "loss"
+    c.evaluation.every_steps = 400
+    c.evaluation.bleu_sentences = 0  # the sweep scores the long sentences at the end
+    c.evaluation.checkpoint = "last"
+    for name, value in SCHEMES[scheme].items():
+        setattr(c.model, name, value)
+    return c
