@@ -45,6 +45,7 @@ SPECIAL = {
     "model.num_kv_heads": 2,
     "model.rope_theta": 500.0,
     "model.encoder_pattern": ("local", "full"),
+    "model.biases": ("query", "key", "value"),
     "model.decoder_pattern": ("local",),
 }
 MODEL_OF_LINES = {
@@ -352,6 +353,8 @@ def test_numbers_are_finite(text):
         ("model.num_decoder_layers", 1, 0),
         ("model.norm_epsilon", 1e-12, 0.0),
         ("model.norm_epsilon", 1.0, 1.1),
+        ("model.attention_temperature", 0.001, 0.0),
+        ("model.biases", [], ["key", "key"]),
         ("model.d_ff", 2**20, 2**20 + 1),
         ("model.dropout_rate", 0.0, -0.1),
         ("model.dropout_rate", 0.99, 1.0),

@@ -33,6 +33,7 @@ MUST_STAY = (
     "model.num_encoder_layers", "model.num_decoder_layers", "model.dropout_rate",
     "model.attention_dropout_rate", "model.activation_dropout_rate", "model.residual",
     "model.norm", "model.norm_epsilon", "model.activation", "model.positions",
+    "model.biases", "model.score_scale", "model.attention_temperature", "model.query_key_norm",
     "model.max_positions", "model.tied_embeddings", "model.compute_dtype",
     "tokenizer.algorithm", "tokenizer.vocab_size", "tokenizer.joint", "tokenizer.byte_fallback",
     "tokenizer.character_coverage", "tokenizer.normalization", "tokenizer.max_lines",

@@ -107,6 +107,16 @@ def _variants() -> dict[str, ModelConfig]:
             "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
             "num_kv_heads": 1, "tied_embeddings": "none",
         },
+        "qwen": {
+            "architecture": "decoder", "num_encoder_layers": 6, "norm": "rms_norm",
+            "activation": "reglu", "biases": ("query", "key", "value"), "num_kv_heads": 1,
+            "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
+            "query_key_norm": "per_head", "attention_temperature": 2.0,
+        },
+        "bare": {
+            "biases": (), "query_key_norm": "all_heads", "score_scale": "none", "num_kv_heads": 1,
+            "activation": "geglu_tanh", "num_encoder_layers": 2,
+        },
         "partial_rope": {"relative_positions": "rope", "rope_fraction": 0.67, "rope_theta": 50.0},
         "pattern": {
             "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,

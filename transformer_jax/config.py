@@ -75,9 +75,25 @@ class ModelConfig:
     # and Sennrich 2019, arXiv:1910.07467).
     norm: Literal["layer_norm", "rms_norm", "scale_norm"] = "layer_norm"
     norm_epsilon: float = 1e-6  # added to the variance or mean square; tensor2tensor's value
-    # Inside the feed-forward layers. "swiglu": gated, with a third matrix of d_model x d_ff
-    # (Shazeer 2020, arXiv:2002.05202).
-    activation: Literal["relu", "gelu", "relu_squared", "swiglu"] = "relu"
+    # Inside the feed-forward layers. "gelu" is by the error function, "gelu_tanh" GPT-2's
+    # approximation. "swiglu" and those behind it: gated, with a third matrix of d_model x d_ff
+    # (Shazeer 2020, arXiv:2002.05202); "geglu_tanh" is "gated-gelu" of T5 1.1.
+    activation: Literal[
+        "relu", "gelu", "gelu_tanh", "relu_squared", "silu", "mish", "swiglu", "reglu", "geglu",
+        "geglu_tanh",
+    ] = "relu"  # fmt: skip
+    # biases: which linear maps add one. () as in Llama and T5; ("query", "key", "value") as in
+    # Qwen2; all but "key" as in Whisper. "output" is the map behind the heads.
+    biases: tuple[Literal["query", "key", "value", "output", "feed_forward"], ...] = (
+        "query", "key", "value", "output", "feed_forward",
+    )  # fmt: skip
+    # Scores are products of queries and keys: "inverse_sqrt" times head_dim^-0.5 (paper 3.2.1),
+    # "none" as they are (T5, whose queries start smaller by that factor).
+    score_scale: Literal["inverse_sqrt", "none"] = "inverse_sqrt"
+    attention_temperature: float = 1.0  # divides scores, before a bias of relative_positions
+    # RMSNorm of queries and keys, before they rotate: "per_head", all heads with one scale (Qwen3);
+    # "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
+    query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
     # "dense": all pairs as written in the paper. "fused": jax.nn.dot_product_attention, which never
     # stores them; by cuDNN on a GPU in bfloat16, by XLA elsewhere, with a warning that says why.
     attention: Literal["dense", "fused"] = "dense"
@@ -113,6 +129,11 @@ class ModelConfig:
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
         _above(1, 1e9, rope_theta=self.rope_theta)
         _above(0, 1, rope_fraction=self.rope_fraction)
+        _within(1e-3, 1e3, attention_temperature=self.attention_temperature)
+        _check(
+            len(set(self.biases)) == len(self.biases),
+            f"biases={self.biases}: names a map twice; name each once",
+        )
         _check_heads(self)
         _check_patterns(self)
         _check_rope(self)

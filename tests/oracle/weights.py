@@ -48,6 +48,7 @@ LLAMA = COMMON | {
     "down": "down_proj",
     "final_norm": "norm",
 }
+QWEN3 = LLAMA | {"query_norm": "q_norm", "key_norm": "k_norm"}
 GPT_NEOX = LLAMA | {
     "embedding": "gpt_neox.embed_in",
     "decoder": "gpt_neox",
