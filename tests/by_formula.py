@@ -32,8 +32,9 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
     norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1}[c.norm]
     pre = c.residual == "pre_norm"
-    if c.architecture == "decoder":
+    if c.architecture != "encoder_decoder":
         layers = c.num_decoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
+        layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm) + pre * norm

@@ -29,6 +29,7 @@ MUST_STAY = (
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.relative_positions", "model.rope_theta", "model.rope_fraction",
     "src.codec", "tgt.codec", "objective.name", "objective.window", "objective.document",
+    "objective.partial_prediction",
     "model.d_model", "model.d_ff", "model.num_heads", "model.head_dim", "model.v_head_dim",
     "model.num_encoder_layers", "model.num_decoder_layers", "model.dropout_rate",
     "model.attention_dropout_rate", "model.activation_dropout_rate", "model.residual",

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oracle.batches import ONE_PER_ROW, PACKED, make_batch, permuted, prefixed
+from oracle.batches import ONE_PER_ROW, PACKED, make_batch, permuted, prefixed, reordered
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
@@ -48,6 +48,10 @@ GPT_NEOX = _of(
     DECODER, activation="gelu", relative_positions="rope", rope_fraction=0.67, rope_theta=50.0,
     tied_embeddings="none",
 )  # fmt: skip
+XLNET = _of(
+    DECODER, architecture="two_stream", residual="post_norm", activation="gelu",
+    positions="learned", biases=("query", "feed_forward"),
+)  # fmt: skip
 GPT2 = _of(DECODER, activation="gelu", positions="learned")
 BLOOM = _of(DECODER, activation="gelu", relative_positions="alibi", d_ff=96)
 TRANSLATION = _of(SIZES, num_encoder_layers=2)
@@ -89,6 +93,7 @@ CASES = {
             score_scale="none", attention_temperature=1.7, relative_positions="alibi",
         ),
     ),
+    "xlnet": Case("xlnet", XLNET, order="ranked", ranks=reordered),
     "multi-query translation": Case(
         "plain", _of(TRANSLATION, num_kv_heads=1, positions="sinusoidal_tensor2tensor")
     ),

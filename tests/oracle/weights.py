@@ -76,6 +76,18 @@ GPT2 = BLOOM | {
     "down": "c_proj",
 }
 
+XLNET = LLAMA | {
+    "embedding": "model.transformer.word_embedding",
+    "decoder": "model.transformer",
+    "layers": "layer",
+    "self_attention": "rel_attn",
+    "self_attention_residual": "rel_attn.layer_norm",
+    "feed_forward_residual": "ff.layer_norm",
+    "feed_forward": "ff",
+    "up": "layer_1",
+    "down": "layer_2",
+}
+
 
 def torch_name(path: str, words: Mapping[str, str]) -> str:
     """Translate the path of one of our leaves."""
