@@ -78,11 +78,14 @@ def test_packed_is_alone():
     np.testing.assert_allclose(found[at], alone[:2][at], rtol=1e-5, atol=1e-5)
 
 
+HEADS = {"query_key_norm": "all_heads", "biases": ("value",), "num_kv_heads": 1}
+
+
 def test_the_loop_over_layers_changes_nothing():
-    """Scanned and computed again, in bfloat16; and every parameter has a gradient."""
+    """Scanned and computed again; and every parameter has a gradient."""
 
     def gradient(**changes):
-        config = dataclasses.replace(CONFIG, dropout_rate=0.0, **changes)
+        config = dataclasses.replace(CONFIG, dropout_rate=0.0, **HEADS, **changes)
         model, params = model_of(config)
         batch = batch_of(INPUTS, ORDERS)
 
@@ -93,9 +96,18 @@ def test_the_loop_over_layers_changes_nothing():
 
     plain = gradient()
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
-    found = gradient(layer_loop="scan", remat="full", compute_dtype="bfloat16")
+    found = gradient(layer_loop="scan", remat="full")
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
-        assert np.linalg.norm(one - other) <= 0.1 * np.linalg.norm(other) + 1e-4
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_in_bfloat16():
+    """As near as eight bits allow."""
+    config = dataclasses.replace(CONFIG, **HEADS)
+    batch, at = batch_of(INPUTS, ORDERS), ORDERS > 0
+    expected = logits(config, batch)[at]
+    found = logits(dataclasses.replace(config, compute_dtype="bfloat16"), batch)[at]
+    assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
 
 def test_it_writes_nothing():

@@ -129,8 +129,8 @@ class PermutationLM(LanguageModel):
     query stream does not see.
 
     Only the last 1/K of the order is predicted (2.3 there). All others have rank 0, as in the
-    authors' code: each sees all of them, and what is predicted has ranks 1, 2, and so on. So has
-    the first piece of a window, BOS or the last one of the window before.
+    authors' code: each sees all of them, and what is predicted has ranks 1, 2, and so on. Among
+    the others is always the first piece of a window, BOS or the last one of the window before.
     """
 
     order: Order = "ranked"
