@@ -12,18 +12,29 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
 
     V d for each piece table, and per layer: attention 3 d inward maps and one outward with biases,
     feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
-    those without a bias).
+    those without a bias). Less what has no bias; more scales of normalised queries and keys.
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
-    shared = (c.num_kv_heads or c.num_heads) * (c.key_size + c.value_size)
-    attention = (d + 1) * (queries + shared) + values * d + d
-    inward = {"relu": 1, "gelu": 1, "relu_squared": 1, "swiglu": 2}[c.activation]
-    feed_forward = inward * (d + 1) * c.d_ff + (c.d_ff + 1) * d
+    kv = c.num_kv_heads or c.num_heads
+    shared = kv * (c.key_size + c.value_size)
+    scales = {
+        "none": 0,
+        "per_head": 2 * c.key_size,
+        "all_heads": (c.num_heads + kv) * c.key_size,
+    }[c.query_key_norm]
+    attention = d * (queries + shared) + values * d + scales
+    sizes = {"query": queries, "key": kv * c.key_size, "value": kv * c.value_size, "output": d}
+    attention += sum(size for name, size in sizes.items() if name in c.biases)
+    gated = c.activation in ("swiglu", "reglu", "geglu", "geglu_tanh")
+    inward = 2 if gated else 1
+    bias = "feed_forward" in c.biases
+    feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
     norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1}[c.norm]
     pre = c.residual == "pre_norm"
-    if c.architecture == "decoder":
+    if c.architecture != "encoder_decoder":
         layers = c.num_decoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
+        layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm) + pre * norm

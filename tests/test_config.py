@@ -45,17 +45,21 @@ SPECIAL = {
     "model.num_kv_heads": 2,
     "model.rope_theta": 500.0,
     "model.encoder_pattern": ("local", "full"),
+    "model.biases": ("query", "key", "value"),
     "model.decoder_pattern": ("local",),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
     "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss",
 }  # fmt: skip
+MODEL_OF_ORDERS = MODEL_OF_LINES | {
+    "objective.name": "permutation_lm", "model.architecture": "two_stream",
+}  # fmt: skip
 NEEDS = {
-    "objective.name": {"model.architecture": "decoder"},
+    "objective.name": MODEL_OF_ORDERS,
     "tokenizer.joint": {"model.tied_embeddings": "decoder"},
     "optimizer.schedule": {"optimizer.learning_rate": 0.001},
-    "model.architecture": {"objective.name": "prefix_lm"},
+    "model.architecture": MODEL_OF_ORDERS,
     "model.encoder_pattern": {"model.window": 3},
     "model.decoder_pattern": {"model.window": 3},
     "model.window": {"model.decoder_pattern": ("local",)},
@@ -65,6 +69,7 @@ NEEDS = {
     "tgt.codec": {"src.codec": "characters"},
     "objective.window": MODEL_OF_LINES,
     "objective.document": MODEL_OF_LINES | {"tgt.codec": "bytes"},
+    "objective.partial_prediction": MODEL_OF_ORDERS,
 }
 
 
@@ -352,6 +357,8 @@ def test_numbers_are_finite(text):
         ("model.num_decoder_layers", 1, 0),
         ("model.norm_epsilon", 1e-12, 0.0),
         ("model.norm_epsilon", 1.0, 1.1),
+        ("model.attention_temperature", 0.001, 0.0),
+        ("model.biases", [], ["key", "key"]),
         ("model.d_ff", 2**20, 2**20 + 1),
         ("model.dropout_rate", 0.0, -0.1),
         ("model.dropout_rate", 0.99, 1.0),
@@ -371,6 +378,7 @@ def test_numbers_are_finite(text):
         ("data.num_examples", [1, 1, 1], [1, 1]),
         ("data.max_number", 10**18, 10**18 + 1),
         ("data.num_examples", [1, 1, 1], [1, 0, 1]),
+        ("objective.partial_prediction", 6, 0),
         ("optimizer.b1", 0.0, 1.0),
         ("optimizer.b2", 0.0, 1.0),
         ("optimizer.epsilon", 1e-30, 0.0),
@@ -499,6 +507,14 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.tokenizer.vocab_size=260", "tgt.codec='bytes'", "leave it at 32000"]),
         ({"src.codec": "bytes", "tgt.codec": "bytes", "data.subword_dropout": 0.1},
          ["config.data.subword_dropout=0.1", "tgt.codec='bytes'", "set it to 0"]),
+        ({"objective.partial_prediction": 5},
+         ["config.objective.partial_prediction=5", "'translate'", "leave it at 6"]),
+        (MODEL_OF_ORDERS | {"objective.window": 1},
+         ["config.objective.window=1", "'permutation_lm'", "at least 2"]),
+        (MODEL_OF_ORDERS | {"model.positions": "none"},
+         ["config.model.positions='none'", "relative_positions='none'", "'two_stream'"]),
+        (MODEL_OF_ORDERS | {"model.decoder_pattern": ["local"], "model.window": 3},
+         ["config.model.decoder_pattern=('local',)", "'two_stream'", "choose 'full'"]),
         ({"objective.window": 64},
          ["config.objective.window=64", "'translate'", "leave it at 256", "'language_model'"]),
         ({"objective.name": "prefix_lm", "objective.document": "file"},

@@ -123,6 +123,8 @@ TABLES = {
     (config.ModelConfig, "architecture"): "models.build.MODELS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
     (config.ModelConfig, "relative_positions"): "nn.positions.RELATIVE_POSITIONS",
+    (config.ModelConfig, "score_scale"): "nn.mixers.attention.SCORE_SCALES",
+    (config.ModelConfig, "query_key_norm"): "nn.mixers.attention.QUERY_KEY_NORMS",
     (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",
     (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",

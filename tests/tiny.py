@@ -92,14 +92,16 @@ def _named(choices: list[dict[str, str]]) -> dict[str, ModelConfig]:
 
 
 def _variants() -> dict[str, ModelConfig]:
-    """Return the combinations, each entry of the other tables by itself, and more layers."""
-    choices = _covering()
-    choices += [
-        {field: name} for field in TABLES if field not in _COMBINED for name in TABLES[field]
-    ]
+    """Return the combinations, each entry of the other tables by itself, and more layers.
+
+    Activations that those have need no variant of their own.
+    """
     others = {
-        "deeper": {"v_head_dim": 5, "num_encoder_layers": 2, "num_decoder_layers": 2},
-        "multi_query": {"num_kv_heads": 1},
+        "deeper": {
+            "v_head_dim": 5, "activation": "gelu_tanh", "num_encoder_layers": 2,
+            "num_decoder_layers": 2,
+        },
+        "multi_query": {"num_kv_heads": 1, "activation": "silu"},
         "decoder": {"architecture": "decoder", "num_encoder_layers": 6},
         "llama": {
             "architecture": "decoder", "num_encoder_layers": 6, "norm": "rms_norm",
@@ -107,12 +109,36 @@ def _variants() -> dict[str, ModelConfig]:
             "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
             "num_kv_heads": 1, "tied_embeddings": "none",
         },
-        "partial_rope": {"relative_positions": "rope", "rope_fraction": 0.67, "rope_theta": 50.0},
+        "qwen": {
+            "architecture": "decoder", "num_encoder_layers": 6, "norm": "rms_norm",
+            "activation": "reglu", "biases": ("query", "key", "value"), "num_kv_heads": 1,
+            "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
+            "query_key_norm": "per_head", "attention_temperature": 2.0,
+        },
+        "bare": {
+            "biases": (), "query_key_norm": "all_heads", "score_scale": "none", "num_kv_heads": 1,
+            "activation": "geglu_tanh",
+        },
+        "partial_rope": {
+            "relative_positions": "rope", "rope_fraction": 0.67, "rope_theta": 50.0,
+            "activation": "geglu",
+        },
         "pattern": {
-            "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,
+            "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2, "activation": "mish",
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),
         },
     }  # fmt: skip
+    had = [
+        ("activation", other["activation"]) for other in others.values() if "activation" in other
+    ]
+    choices = _covering()
+    choices += [
+        {field: name}
+        for field in TABLES
+        if field not in _COMBINED
+        for name in TABLES[field]
+        if (field, name) not in had
+    ]
     return _named(choices) | {k: dataclasses.replace(MODEL, **v) for k, v in others.items()}
 
 

@@ -50,7 +50,9 @@ class ModelConfig:
     """The model. Defaults are the paper's base model (section 3, Table 3)."""
 
     # "decoder": one stack that reads a text and writes on, without source or encoder (GPT).
-    architecture: Literal["encoder_decoder", "decoder"] = "encoder_decoder"
+    # "two_stream": the same, but pieces are predicted in any order, by a second stream that sees
+    # places and not what stands there (XLNet: Yang et al. 2019, arXiv:1906.08237).
+    architecture: Literal["encoder_decoder", "decoder", "two_stream"] = "encoder_decoder"
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -75,9 +77,25 @@ class ModelConfig:
     # and Sennrich 2019, arXiv:1910.07467).
     norm: Literal["layer_norm", "rms_norm", "scale_norm"] = "layer_norm"
     norm_epsilon: float = 1e-6  # added to the variance or mean square; tensor2tensor's value
-    # Inside the feed-forward layers. "swiglu": gated, with a third matrix of d_model x d_ff
-    # (Shazeer 2020, arXiv:2002.05202).
-    activation: Literal["relu", "gelu", "relu_squared", "swiglu"] = "relu"
+    # Inside the feed-forward layers. "gelu" is by the error function, "gelu_tanh" GPT-2's
+    # approximation. "swiglu" and those behind it: gated, with a third matrix of d_model x d_ff
+    # (Shazeer 2020, arXiv:2002.05202); "geglu_tanh" is "gated-gelu" of T5 1.1.
+    activation: Literal[
+        "relu", "gelu", "gelu_tanh", "relu_squared", "silu", "mish", "swiglu", "reglu", "geglu",
+        "geglu_tanh",
+    ] = "relu"  # fmt: skip
+    # biases: which linear maps add one. () as in Llama and T5; ("query", "key", "value") as in
+    # Qwen2; all but "key" as in Whisper. "output" is the map behind the heads.
+    biases: tuple[Literal["query", "key", "value", "output", "feed_forward"], ...] = (
+        "query", "key", "value", "output", "feed_forward",
+    )  # fmt: skip
+    # Scores are products of queries and keys: "inverse_sqrt" times head_dim^-0.5 (paper 3.2.1),
+    # "none" as they are (T5, whose queries start smaller by that factor).
+    score_scale: Literal["inverse_sqrt", "none"] = "inverse_sqrt"
+    attention_temperature: float = 1.0  # divides scores, before a bias of relative_positions
+    # RMSNorm of queries and keys, before they rotate: "per_head", all heads with one scale (Qwen3);
+    # "all_heads", over all heads together (OLMo 2: arXiv:2501.00656).
+    query_key_norm: Literal["none", "per_head", "all_heads"] = "none"
     # "dense": all pairs as written in the paper. "fused": jax.nn.dot_product_attention, which never
     # stores them; by cuDNN on a GPU in bfloat16, by XLA elsewhere, with a warning that says why.
     attention: Literal["dense", "fused"] = "dense"
@@ -113,9 +131,15 @@ class ModelConfig:
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
         _above(1, 1e9, rope_theta=self.rope_theta)
         _above(0, 1, rope_fraction=self.rope_fraction)
+        _within(1e-3, 1e3, attention_temperature=self.attention_temperature)
+        _check(
+            len(set(self.biases)) == len(self.biases),
+            f"biases={self.biases}: names a map twice; name each once",
+        )
         _check_heads(self)
         _check_patterns(self)
         _check_rope(self)
+        _check_two_stream(self)
         _check(
             self.head_dim is not None or self.d_model % self.num_heads == 0,
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
@@ -193,14 +217,30 @@ def _check_patterns(model: ModelConfig) -> None:
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
         "has a 'local' layer",
     )
-    if model.architecture == "decoder":
+    if model.architecture != "encoder_decoder":
         for name in ("num_encoder_layers", "encoder_pattern"):
             default = ModelConfig.__dataclass_fields__[name].default
             _check(
                 getattr(model, name) == default,
-                f"{name}={getattr(model, name)}: architecture='decoder' has no encoder; leave "
-                f"it at {default}",
+                f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
+                f"encoder; leave it at {default}",
             )
+
+
+def _check_two_stream(model: ModelConfig) -> None:
+    if model.architecture != "two_stream":
+        return
+    _check(
+        (model.positions, model.relative_positions) != ("none", "none"),
+        "positions='none': with relative_positions='none' too, the queries of architecture="
+        "'two_stream' are all alike; choose positions or relative_positions",
+    )
+    # A query that may look nowhere gets the mean of all values: of what it is to predict, too.
+    _check(
+        "local" not in model.decoder_pattern,
+        f"decoder_pattern={model.decoder_pattern}: a query of architecture='two_stream' may have "
+        "nothing to look at within a window; choose 'full'",
+    )
 
 
 def _check_rope(model: ModelConfig) -> None:
@@ -327,6 +367,7 @@ ARCHITECTURES = {
     "translate": "encoder_decoder",
     "language_model": "decoder",
     "prefix_lm": "decoder",
+    "permutation_lm": "two_stream",
 }
 
 
@@ -338,16 +379,32 @@ class ObjectiveConfig:
     # "language_model": each piece of one text from those before it; the text is the target side,
     # and there is no source: with data.source="text" the files PART.TARGET_LANGUAGE alone.
     # "prefix_lm": the target side from the source side, which stands before it in one sequence.
-    name: Literal["translate", "language_model", "prefix_lm"] = "translate"
-    # language_model: the most pieces read at a time. Longer documents are cut into consecutive
-    # windows; each but the first begins with the last piece of the one before.
+    # "permutation_lm": some pieces of one text, in a random order, each from all others but those
+    # behind it in that order (XLNet); texts as for language_model.
+    name: Literal["translate", "language_model", "prefix_lm", "permutation_lm"] = "translate"
+    # language_model, permutation_lm: the most pieces read at a time. Longer documents are cut into
+    # consecutive windows; each but the first begins with the last piece of the one before.
     window: int = 256
-    # language_model: what a document is. "line": each line, EOS stands for its end. "file": each
-    # part of the split, line ends and all, as it lies on the disk.
+    # Of these two, what a document is. "line": each line, EOS stands for its end. "file": each part
+    # of the split, line ends and all, as it lies on the disk.
     document: Literal["line", "file"] = "line"
+    # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
+    partial_prediction: int = 6
 
     def __post_init__(self) -> None:
         _within(1, _SIZE, window=self.window)
+        _within(1, 1000, partial_prediction=self.partial_prediction)
+        permuted = self.name == "permutation_lm"
+        _check(
+            permuted or self.partial_prediction == 6,
+            f"partial_prediction={self.partial_prediction}: means nothing with name={self.name!r}; "
+            "leave it at 6 or choose name='permutation_lm'",
+        )
+        _check(
+            not permuted or self.window > 1,
+            f"window={self.window}: name='permutation_lm' needs at least 2, a piece that is "
+            "read and one that is predicted",
+        )
         for name, default in (("window", 256), ("document", "line")):
             value = getattr(self, name)
             _check(
@@ -359,7 +416,7 @@ class ObjectiveConfig:
     @property
     def one_sided(self) -> bool:
         """Whether there is a target side alone."""
-        return self.name == "language_model"
+        return self.name in ("language_model", "permutation_lm")
 
 
 @dataclass(frozen=True)

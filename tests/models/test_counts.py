@@ -49,6 +49,7 @@ GRID = {
     **VARIANTS,
     "uneven": ModelConfig(d_model=20, num_heads=4, num_encoder_layers=3, num_decoder_layers=1),
     "heads": ModelConfig(d_model=20, num_heads=3, head_dim=7, v_head_dim=5, d_ff=11),
+    "two_stream": ModelConfig(d_model=20, num_heads=4, architecture="two_stream"),
 }
 
 

@@ -56,7 +56,7 @@ LENGTHS = {
 }
 
 
-def agree(view, real, heads: int) -> None:
+def agree(view, real, heads: int, scale: float | None = None) -> None:
     """Compare values and gradients of 4 heads of queries and fewer of keys."""
     q, k, v = (
         jnp.asarray(RNG.normal(size=shape), jnp.float32)
@@ -64,7 +64,7 @@ def agree(view, real, heads: int) -> None:
     )
 
     def total(mix, q, k, v):
-        mixed = jnp.where(real[:, None, :, None], mix(q, k, v, view, lambda w: w)[0], 0)
+        mixed = jnp.where(real[:, None, :, None], mix(q, k, v, view, lambda w: w, scale)[0], 0)
         return jnp.sin(mixed).sum(), mixed
 
     gradient = jax.jit(jax.value_and_grad(total, (1, 2, 3), True), static_argnums=0)
@@ -82,9 +82,9 @@ def test_lengths_are_masks(name, monkeypatch):
 
 
 def test_fused_adds_the_bias():
-    """ALiBi's, over grouped heads."""
+    """ALiBi's, over grouped heads, to scores of another scale."""
     config = ModelConfig(d_model=32, num_heads=4, relative_positions="alibi")
-    agree(Alibi(config).look(LENGTHS["local"]), LONE > 0, heads=2)
+    agree(Alibi(config).look(LENGTHS["local"]), LONE > 0, heads=2, scale=0.2)
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -1,5 +1,6 @@
 """Maps applied together are the same maps."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,3 +23,23 @@ def test_together_is_one_by_one(sizes):
     for found, p in zip(together, params, strict=True):
         expected = jnp.einsum("BTD,DNH->BTNH", x, p["kernel"]) + p["bias"][None, None]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("biases", [(True, True, True), (True, False, True), (False,) * 3])
+def test_one_product_whoever_has_a_bias(biases):
+    """A map without one is stacked with the others, and has no such parameter."""
+    names = ("embed", "heads", "head_dim")
+    maps = [Project((8,), (2, 3), names, jnp.dtype(jnp.float32), bias) for bias in biases]
+    x = jnp.ones((4, 5, 8))
+    params = [m.init(jax.random.key(i), x)["params"] for i, m in enumerate(maps)]
+    params = jax.tree.map(lambda leaf: leaf + 0.5, nn.unbox(params))
+    assert [set(p) for p in params] == [{"kernel", *["bias"] * bias} for bias in biases]
+
+    def apply(x):
+        return project_together(
+            x, [m.bind({"params": p}) for m, p in zip(maps, params, strict=True)]
+        )
+
+    assert str(jax.make_jaxpr(apply)(x)).count("dot_general") == 1
+    for found, m, p in zip(apply(x), maps, params, strict=True):
+        np.testing.assert_allclose(found, m.apply({"params": p}, x), rtol=1e-6)

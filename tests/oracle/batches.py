@@ -43,6 +43,23 @@ def permuted(batch: Batch) -> Batch:
     return _ranked(batch, rank, batch.targets["tokens"].weight)
 
 
+def reordered(batch: Batch) -> Batch:
+    """Return the target side alone, each piece to be predicted where it stands.
+
+    The first two positions of each sentence, or the only one, have rank 0 and are not predicted,
+    the others 1, 2, and so on in any order.
+    """
+    tgt = batch.tgt
+    later, rank = tgt.pos > 1, np.zeros_like(tgt.seg)
+    generator = np.random.default_rng(6)
+    for row in range(len(tgt.seg)):
+        for segment in range(1, tgt.seg[row].max() + 1):
+            at = np.flatnonzero(later[row] & (tgt.seg[row] == segment))
+            rank[row, at] = generator.permutation(len(at)) + 1
+    target = Target(tgt.inputs, (rank > 0).astype(np.float32))
+    return Batch(None, tgt._replace(rank=rank), {"tokens": target})
+
+
 def _ranked(batch: Batch, rank: np.ndarray, weight: np.ndarray) -> Batch:
     target = batch.targets["tokens"]._replace(weight=weight)
     return Batch(None, batch.tgt._replace(rank=rank), {"tokens": target})

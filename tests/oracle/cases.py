@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oracle.batches import ONE_PER_ROW, PACKED, make_batch, permuted, prefixed
+from oracle.batches import ONE_PER_ROW, PACKED, make_batch, permuted, prefixed, reordered
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
@@ -43,9 +43,14 @@ LLAMA = _of(
     DECODER, norm="rms_norm", activation="swiglu", relative_positions="rope", num_kv_heads=2,
     tied_embeddings="none",
 )  # fmt: skip
+ONE_LLAMA = _of(LLAMA, num_decoder_layers=1)
 GPT_NEOX = _of(
     DECODER, activation="gelu", relative_positions="rope", rope_fraction=0.67, rope_theta=50.0,
     tied_embeddings="none",
+)  # fmt: skip
+XLNET = _of(
+    DECODER, architecture="two_stream", residual="post_norm", activation="gelu",
+    positions="learned", biases=("query", "feed_forward"),
 )  # fmt: skip
 GPT2 = _of(DECODER, activation="gelu", positions="learned")
 BLOOM = _of(DECODER, activation="gelu", relative_positions="alibi", d_ff=96)
@@ -61,6 +66,34 @@ CASES = {
     "gpt2, prefix": Case("gpt2", GPT2, ONE_PER_ROW, **PREFIX),
     "bloom, 4 heads": Case("bloom", BLOOM, ONE_PER_ROW),
     "bloom, 6 heads": Case("bloom", _of(BLOOM, num_heads=6), ONE_PER_ROW),
+    "llama, no biases": Case("llama", _of(ONE_LLAMA, biases=(), activation="geglu")),
+    "qwen2": Case("qwen2", _of(ONE_LLAMA, biases=("query", "key", "value"))),
+    "qwen3": Case(
+        "qwen3",
+        _of(LLAMA, biases=(), activation="reglu", query_key_norm="per_head", head_dim=8),
+    ),
+    "olmo2's attention, t5's feed-forward": Case(
+        "olmo2, t5",
+        _of(LLAMA, biases=(), activation="geglu_tanh", query_key_norm="all_heads"),
+    ),
+    "nemotron": Case(
+        "nemotron",
+        _of(
+            ONE_LLAMA, biases=(), activation="relu_squared", norm="layer_norm", rope_fraction=0.67,
+        ),
+    ),
+    "gpt2, tanh": Case("gpt2", _of(GPT2, activation="gelu_tanh", num_decoder_layers=1)),
+    "gpt2, silu": Case("gpt2", _of(GPT2, activation="silu", num_decoder_layers=1)),
+    "gpt2, mish": Case("gpt2", _of(GPT2, activation="mish", num_decoder_layers=1)),
+    "normalised queries and keys, another scale": Case(
+        "plain",
+        _of(
+            TRANSLATION, num_encoder_layers=1, num_decoder_layers=1, num_kv_heads=2,
+            biases=("query", "value", "output", "feed_forward"), query_key_norm="per_head",
+            score_scale="none", attention_temperature=1.7, relative_positions="alibi",
+        ),
+    ),
+    "xlnet": Case("xlnet", XLNET, order="ranked", ranks=reordered),
     "multi-query translation": Case(
         "plain", _of(TRANSLATION, num_kv_heads=1, positions="sinusoidal_tensor2tensor")
     ),
@@ -93,5 +126,10 @@ CASES = {
 # In float64 the fused kernel steps aside, so these are compared in float32, by their logits.
 FUSED = {
     name: CASES[name]._replace(config=_of(CASES[name].config, attention="fused"))
-    for name in ("multi-query translation", "local translation", "local decoder")
+    for name in (
+        "multi-query translation",
+        "local translation",
+        "local decoder",
+        "normalised queries and keys, another scale",
+    )
 }

@@ -6,13 +6,29 @@ import types
 import numpy as np
 import torch
 import transformers
-from oracle.weights import BLOOM, GPT2, GPT_NEOX, LLAMA
+from oracle.weights import BLOOM, GPT2, GPT_NEOX, LLAMA, QWEN3
 from transformers.models.bloom import modeling_bloom
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
+from transformers.models.nemotron import modeling_nemotron
+from transformers.models.olmo2 import modeling_olmo2
+from transformers.models.qwen2 import modeling_qwen2
+from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.t5 import modeling_t5
 
 from transformer_jax.config import ModelConfig
+
+# Names of activations there.
+ACTIVATIONS = {
+    "gelu": "gelu", "gelu_tanh": "gelu_new", "relu_squared": "relu2", "silu": "silu",
+    "mish": "mish", "swiglu": "silu", "reglu": "relu", "geglu": "gelu",
+    "geglu_tanh": "gelu_pytorch_tanh",
+}  # fmt: skip
+MODULES = (
+    modeling_bloom, modeling_gpt2, modeling_gpt_neox, modeling_llama, modeling_nemotron,
+    modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_t5,
+)  # fmt: skip
 
 
 class Wide(types.ModuleType):
@@ -24,7 +40,7 @@ class Wide(types.ModuleType):
 
 def widen(monkeypatch) -> None:
     """Let the models compute in float64; before they are built, for they make tables then."""
-    for module in (modeling_bloom, modeling_gpt2, modeling_gpt_neox, modeling_llama):
+    for module in MODULES:
         monkeypatch.setattr(module, "torch", Wide("torch"))
 
 
@@ -80,16 +96,23 @@ def _sizes(c: ModelConfig) -> dict:
 
 
 class Llama(Peer):
-    """Llama with all its biases. Interleaved channels are its halves, permuted."""
+    """Llama, with all its biases or none. Interleaved channels are its halves, permuted."""
 
     words = LLAMA
+    kind: tuple = (transformers.LlamaForCausalLM, transformers.LlamaConfig)
 
     def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
         """See Peer."""
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, rms_norm_eps=c.norm_epsilon,
-            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta}, hidden_act="silu",
-            attention_bias=True, mlp_bias=True, **_sizes(c),
+        model, settings = self.kind
+        rope = {
+            "rope_type": "default", "rope_theta": c.rope_theta,
+            "partial_rotary_factor": c.rope_fraction,
+        }  # fmt: skip
+        return model(settings(
+            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, head_dim=c.key_size,
+            rms_norm_eps=c.norm_epsilon, rope_parameters=rope,
+            hidden_act=ACTIVATIONS[c.activation], attention_bias="output" in c.biases,
+            mlp_bias="feed_forward" in c.biases, **_sizes(c),
         ))  # fmt: skip
 
     def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -104,6 +127,54 @@ class Llama(Peer):
             if "q_proj" in name or "k_proj" in name
         }
         return tensors | turned
+
+
+class Qwen2(Llama):
+    """Qwen2: biases of queries, keys and values."""
+
+    kind = (transformers.Qwen2ForCausalLM, transformers.Qwen2Config)
+
+
+class Qwen3(Llama):
+    """Qwen3: queries and keys normalised by head, and heads of any size."""
+
+    words = QWEN3
+    kind = (transformers.Qwen3ForCausalLM, transformers.Qwen3Config)
+
+
+class Nemotron(Llama):
+    """Nemotron: squared ReLU; its norms add 1 to their scales, torch's own do not."""
+
+    kind = (transformers.NemotronForCausalLM, transformers.NemotronConfig)
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        model = super().build(c, vocab_size)
+        model.model.norm = torch.nn.LayerNorm(c.d_model, c.norm_epsilon)
+        for layer in model.model.layers:
+            layer.input_layernorm = torch.nn.LayerNorm(c.d_model, c.norm_epsilon)
+            layer.post_attention_layernorm = torch.nn.LayerNorm(c.d_model, c.norm_epsilon)
+        return model
+
+
+class Olmo2T5(Llama):
+    """Llama with OLMo 2's attention, over all heads normalised, and T5 1.1's feed-forward layers.
+
+    OLMo 2 itself normalises the outputs of sub-layers.
+    """
+
+    words = QWEN3 | {"gate": "wi_0", "up": "wi_1", "down": "wo"}
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        model = super().build(c, vocab_size)
+        t5 = transformers.T5Config(
+            d_model=c.d_model, d_ff=c.d_ff, feed_forward_proj="gated-gelu", dropout_rate=0.0
+        )
+        for number, layer in enumerate(model.model.layers):
+            layer.self_attn = modeling_olmo2.Olmo2Attention(model.config, number)
+            layer.mlp = modeling_t5.T5DenseGatedActDense(t5)
+        return model
 
 
 class GPTNeoX(Peer):
@@ -168,7 +239,7 @@ class GPT2Peer(Peer):
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(
             vocab_size=vocab_size, n_embd=c.d_model, n_layer=c.num_decoder_layers,
             n_head=c.num_heads, n_inner=c.d_ff, n_positions=c.max_positions,
-            activation_function=c.activation, layer_norm_epsilon=c.norm_epsilon,
+            activation_function=ACTIVATIONS[c.activation], layer_norm_epsilon=c.norm_epsilon,
             bos_token_id=1, eos_token_id=2, attn_implementation="sdpa",
         ))  # fmt: skip
 
@@ -185,4 +256,7 @@ class GPT2Peer(Peer):
         return found
 
 
-PEERS = {"llama": Llama, "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer}
+PEERS = {
+    "llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3, "nemotron": Nemotron, "olmo2, t5": Olmo2T5,
+    "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer,
+}  # fmt: skip

@@ -19,6 +19,24 @@ from transformer_jax.config import ModelConfig
 SLOPES = {4: [1 / 4, 1 / 16, 1 / 64, 1 / 256], 6: [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]}
 
 
+def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": _gelu_tanh,
+    "relu_squared": lambda x: F.relu(x).square(),
+    "silu": F.silu,
+    "mish": F.mish,
+    "swiglu": F.silu,
+    "reglu": F.relu,
+    "geglu": F.gelu,
+    "geglu_tanh": _gelu_tanh,
+}
+
+
 class Plain(torch.nn.Module):
     """A model whose parameters are called and shaped as ours."""
 
@@ -97,24 +115,24 @@ class Plain(torch.nn.Module):
         return F.layer_norm(x, shape, scale, self.p[f"{path}/bias"], eps)
 
     def _map(self, path: str, x: torch.Tensor, axes: int = 1) -> torch.Tensor:
-        kernel, bias = self.p[f"{path}/kernel"], self.p[f"{path}/bias"]
-        return torch.tensordot(x, kernel, dims=axes) + bias
+        product = torch.tensordot(x, self.p[f"{path}/kernel"], dims=axes)
+        return product + self.p[f"{path}/bias"] if f"{path}/bias" in self.p else product
 
     def _feed_forward(self, path: str, x: torch.Tensor) -> torch.Tensor:
         hidden = self._map(f"{path}/up", x)
-        if self.config.activation == "swiglu":
-            hidden = F.silu(self._map(f"{path}/gate", x)) * hidden
-        elif self.config.activation == "relu_squared":
-            hidden = F.relu(hidden).square()
-        else:
-            hidden = getattr(F, self.config.activation)(hidden)
-        return self._map(f"{path}/down", hidden)
+        activation = ACTIVATIONS[self.config.activation]
+        if f"{path}/gate/kernel" in self.p:
+            return self._map(f"{path}/down", activation(self._map(f"{path}/gate", x)) * hidden)
+        return self._map(f"{path}/down", activation(hidden))
 
     def _attend(self, path: str, x, source, seen, pos=None) -> torch.Tensor:
         """Return attention on the source; with positions, it is x itself."""
         scheme = self.config.relative_positions
         maps = ("query", x), ("key", source), ("value", source)
-        q, k, v = (self._map(f"{path}/{name}", y).transpose(1, 2) for name, y in maps)
+        q, k, v = (
+            self._head_norm(f"{path}/{name}", self._map(f"{path}/{name}", y)) for name, y in maps
+        )
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
         # Padding may see nothing, which is NaN: let it see everything.
         seen = (seen | ~seen.any(-1, keepdim=True))[:, None]
         mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf)
@@ -124,8 +142,19 @@ class Plain(torch.nn.Module):
             slopes = torch.tensor(SLOPES[self.config.num_heads], dtype=q.dtype)
             away = (pos[:, :, None] - pos[:, None, :]).abs()
             mask = mask - slopes[:, None, None] * away[:, None]
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+        scale = q.shape[-1] ** -0.5 if self.config.score_scale != "none" else 1.0
+        scale = scale / self.config.attention_temperature
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, enable_gqa=True, scale=scale
+        )
         return self._map(f"{path}/output", mixed.transpose(1, 2), axes=2)
+
+    def _head_norm(self, path: str, x: torch.Tensor) -> torch.Tensor:
+        """Return queries or keys [B T N H] as the config normalises them."""
+        if f"{path}_norm/scale" not in self.p:
+            return x
+        scale = self.p[f"{path}_norm/scale"]
+        return F.rms_norm(x, scale.shape, scale, self.config.norm_epsilon)
 
     def _turned(self, q, k, pos) -> tuple[torch.Tensor, torch.Tensor]:
         c = self.config

@@ -8,7 +8,7 @@ from oracle.cases import CASES, FUSED
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.build import MODELS
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.nn.mixers.attention import KERNELS, MIXERS
+from transformer_jax.nn.mixers.attention import KERNELS, MIXERS, QUERY_KEY_NORMS, SCORE_SCALES
 from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.positions import POSITIONS, RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
@@ -20,6 +20,8 @@ TABLES: dict[str, Collection[str]] = {
     "norm": NORMS,
     "activation": ACTIVATIONS,
     "attention": KERNELS,
+    "score_scale": SCORE_SCALES,
+    "query_key_norm": QUERY_KEY_NORMS,
     "positions": POSITIONS,
     "relative_positions": RELATIVE_POSITIONS,
     "encoder_pattern or decoder_pattern": MIXERS,

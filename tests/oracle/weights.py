@@ -48,6 +48,7 @@ LLAMA = COMMON | {
     "down": "down_proj",
     "final_norm": "norm",
 }
+QWEN3 = LLAMA | {"query_norm": "q_norm", "key_norm": "k_norm"}
 GPT_NEOX = LLAMA | {
     "embedding": "gpt_neox.embed_in",
     "decoder": "gpt_neox",
@@ -73,6 +74,18 @@ GPT2 = BLOOM | {
     "feed_forward_residual": "ln_2",
     "up": "c_fc",
     "down": "c_proj",
+}
+
+XLNET = LLAMA | {
+    "embedding": "model.transformer.word_embedding",
+    "decoder": "model.transformer",
+    "layers": "layer",
+    "self_attention": "rel_attn",
+    "self_attention_residual": "rel_attn.layer_norm",
+    "feed_forward_residual": "ff.layer_norm",
+    "feed_forward": "ff",
+    "up": "layer_1",
+    "down": "layer_2",
 }
 
 

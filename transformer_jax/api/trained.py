@@ -53,8 +53,8 @@ class TrainedModel:
         if self.experiment.objective.one_sided:
             name = self.experiment.objective.name
             raise UserError(
-                f"config.objective.name={name!r}: such a model has no source to translate; to "
-                "write on from a prompt, use generate"
+                f"config.objective.name={name!r}: such a model has no source to translate"
+                + ("; to write on from a prompt, use generate" if name == "language_model" else "")
             )
         key = decoding or self.experiment.decoding, n_best
         if key not in self._translators:

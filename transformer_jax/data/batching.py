@@ -13,6 +13,7 @@ import numpy as np
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
 from transformer_jax.data.objectives import Objective
+from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 
@@ -35,6 +36,7 @@ class Plan(Protocol):
     """Which pairs make up which batch."""
 
     shapes: list[Shape]  # every shape that occurs: each is compiled once
+    seed: int
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -50,7 +52,7 @@ class BucketPlan:
         length = np.maximum(*store.lengths)[pairs]
         bounds = choose_bounds(length, config.num_buckets)
         self.shapes = [Shape.of(rows_for(config, b), b, store) for b in bounds]
-        self._pairs, self._seed = pairs, seed
+        self._pairs, self.seed = pairs, seed
         self._bucket = np.searchsorted(bounds, length)
         counts = np.bincount(self._bucket, minlength=len(bounds))
         self._length = sum(
@@ -67,7 +69,7 @@ class BucketPlan:
         return self.shapes[bucket], one_per_row(self._pairs[members])
 
     def _make_epoch(self, epoch: int) -> list[tuple[int, np.ndarray]]:
-        generator = np.random.default_rng([self._seed, epoch])
+        generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(len(self._pairs))
         batches = []
         for bucket, shape in enumerate(self.shapes):
@@ -87,7 +89,7 @@ class PackPlan:
     def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
         longest = config.max_length
         self.shapes = [Shape.of(rows_for(config, longest), longest, store)]
-        self._seed = seed
+        self.seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
         self._rows = _first_fit(order, *store.lengths, longest)
         self._epoch = lru_cache(maxsize=2)(
@@ -188,13 +190,11 @@ class BatchSource:
     def __getitem__(self, index: int) -> Batch:
         shape, placement = self._plan.batch(index)
         share = shape.rows // self._process_count
-        first = share * self._process_index
-        mine = (placement.rows >= first) & (placement.rows < first + share)
+        mine = placement.rows // share == self._process_index
         placement = Placement(*(field[mine] for field in placement))
-        placement = placement._replace(rows=placement.rows - first)
-        return self._objective.examples(
-            self._store, placement, share, shape.src_length, shape.tgt_length
-        )
+        placement = placement._replace(rows=placement.rows % share)
+        draw = Draw(self._plan.seed, index // len(self._plan))
+        return self._objective.examples(self._store, placement, share, *shape[1:], draw)
 
 
 def blank(objective: Objective, shape: Shape) -> Batch:

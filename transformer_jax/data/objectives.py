@@ -6,6 +6,7 @@ import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, shifted
+from transformer_jax.data.random import Draw, random
 from transformer_jax.data.token_store import (
     Frame,
     Lengths,
@@ -14,7 +15,7 @@ from transformer_jax.data.token_store import (
     select,
     without,
 )
-from transformer_jax.vocabulary import BOS, EOS
+from transformer_jax.vocabulary import BOS, EOS, PAD
 
 # Who may see whom on the target side: "causal", ranks are positions; "all", ranks are 0;
 # "ranked", the batch's ranks say it.
@@ -30,6 +31,7 @@ class Objective(Protocol):
     """
 
     order: Order  # of the target side; the source side is read in order "all"
+    strict: bool  # whether what is predicted is from lower ranks alone: a piece's own is not seen
     noun: str  # what an item is called
 
     def frame(self, config: ObjectiveConfig) -> Frame:
@@ -42,15 +44,20 @@ class Objective(Protocol):
         """Return the items that are fit for training."""
 
     def examples(
-        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
-    ) -> Batch:
-        """Return the placed items as a batch of `rows` rows and such lengths."""
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """Return the placed items as a batch of `rows` rows and such lengths.
+
+        What is random about an item is a function of `draw` and of its number.
+        """
 
 
 class Translate:
     """Read the source, write the target: teacher forcing (paper 3)."""
 
     order: Order = "causal"
+    strict = False
     noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
@@ -66,8 +73,9 @@ class Translate:
         return select(items, config)
 
     def examples(
-        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
-    ) -> Batch:
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
         """See Objective."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
@@ -82,6 +90,7 @@ class LanguageModel:
     """
 
     order: Order = "causal"
+    strict = False
     noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
@@ -90,14 +99,8 @@ class LanguageModel:
 
     def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
         """See Objective. Lengths are those of the labels, or of the inputs."""
-        documents = store.tgt
-        labels = np.maximum(documents.lengths - 1, 0)  # all but BOS
-        count = -(-labels // config.window)
-        first = np.repeat(np.cumsum(count) - count, count)  # window of the same document
-        begin = (np.arange(int(count.sum())) - first) * config.window
-        lengths = np.minimum(config.window, np.repeat(labels, count) - begin)
-        windows = Ragged(documents.ids, np.repeat(documents.starts, count) + begin, lengths)
-        return TokenStore(Ragged(documents.ids[:0], 0 * begin, 0 * begin), windows)
+        windows = _windows(store.tgt, config.window)
+        return TokenStore(_empty(windows), windows)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
@@ -105,12 +108,63 @@ class LanguageModel:
         return without({"empty": (ids[starts] == BOS) & (ids[starts + 1] == EOS)})
 
     def examples(
-        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
-    ) -> Batch:
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
         """See Objective."""
         where = placement, placement.tgt_offset, (rows, tgt_length)
         labels = lay_out(items.tgt, *where, ahead=1)
         return Batch(None, lay_out(items.tgt, *where), {"tokens": _predicted(labels)})
+
+
+class _Partly(TokenStore):
+    """Windows of which one piece in so many is predicted."""
+
+    one_in: int = 1
+
+
+class PermutationLM(LanguageModel):
+    """Predict pieces in a random order, each from those before it in that order, wherever they
+    stand (XLNet: Yang et al. 2019, arXiv:1906.08237). Labels stand where their pieces do, which a
+    query stream does not see.
+
+    Only the last 1/K of the order is predicted (2.3 there). All others have rank 0, as in the
+    authors' code: each sees all of them, and what is predicted has ranks 1, 2, and so on. Among
+    the others is always the first piece of a window, BOS or the last one of the window before.
+    """
+
+    order: Order = "ranked"
+    strict = True
+    noun = "window"
+
+    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+        """See Objective. Windows are as long as what is read, which is labels and one more."""
+        windows = _windows(store.tgt, config.window - 1)
+        windows = windows._replace(lengths=windows.lengths + 1)
+        items = _Partly(_empty(windows), windows)
+        items.one_in = config.partial_prediction
+        return items
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        side = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
+        one_in = items.one_in if isinstance(items, _Partly) else 1
+        lengths = items.tgt.lengths[placement.pairs]
+        item = np.repeat(np.arange(len(lengths)), lengths)
+        within = np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
+        order = np.lexsort((random(*draw, placement.pairs[item], within), within > 0, item))
+        place = np.empty_like(within)
+        place[order] = within  # from 1 on; 0 is the first piece
+        count = np.maximum((lengths - 1) // one_in, 1)
+        rank = np.zeros((rows, tgt_length), np.int32)
+        where = placement.rows[item], placement.tgt_offset[item] + within
+        rank[where] = np.maximum(place - (lengths - 1 - count)[item], 0)
+        labels = np.where(rank > 0, side.inputs, PAD)
+        target = Target(labels, (rank > 0).astype(np.float32))
+        return Batch(None, side._replace(rank=rank), {"tokens": target})
 
 
 class _Joined(TokenStore):
@@ -131,6 +185,7 @@ class PrefixLM:
     """
 
     order: Order = "ranked"
+    strict = False
     noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
@@ -146,8 +201,9 @@ class PrefixLM:
         return select(items, config)
 
     def examples(
-        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int
-    ) -> Batch:
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
         """See Objective."""
         shape, begin = (rows, tgt_length), placement.tgt_offset
         prefix = lay_out(items.src, placement, begin, shape)
@@ -163,6 +219,23 @@ class PrefixLM:
         return Batch(None, Side(inputs, pos, seg, rank), {"tokens": _predicted(labels)})
 
 
+def _windows(documents: Ragged, most: int) -> Ragged:
+    """Return windows of at most `most` labels: where each begins, with the piece before its first
+    label, and how many it has.
+    """
+    labels = np.maximum(documents.lengths - 1, 0)  # all but BOS
+    count = -(-labels // most)
+    first = np.repeat(np.cumsum(count) - count, count)  # window of the same document
+    begin = (np.arange(int(count.sum())) - first) * most
+    lengths = np.minimum(most, np.repeat(labels, count) - begin)
+    return Ragged(documents.ids, np.repeat(documents.starts, count) + begin, lengths)
+
+
+def _empty(like: Ragged) -> Ragged:
+    """Return as many sequences of nothing."""
+    return Ragged(like.ids[:0], 0 * like.starts, 0 * like.lengths)
+
+
 def _predicted(labels: Side) -> Target:
     """Return labels that are predicted wherever they stand."""
     return Target(labels.inputs, (labels.seg > 0).astype(np.float32))
@@ -172,4 +245,5 @@ OBJECTIVES: dict[str, Objective] = {
     "translate": Translate(),
     "language_model": LanguageModel(),
     "prefix_lm": PrefixLM(),
+    "permutation_lm": PermutationLM(),
 }

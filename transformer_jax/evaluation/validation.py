@@ -111,7 +111,7 @@ def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str
     what it changes, or has no piece for, would count as predicted.
     """
     objective = experiment.objective
-    texts = corpus.tgt if objective.one_sided else ()
+    texts = corpus.tgt if objective.name == "language_model" else ()
     if any(codec.decode(ids) != text for ids, text in zip(codec.encode(texts), texts, strict=True)):
         return {}
     line_ends = len(texts) if objective.document == "line" else 0

@@ -12,9 +12,14 @@ from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.model import Model
 from transformer_jax.models.network import Network
+from transformer_jax.models.two_stream import TwoStream
 from transformer_jax.nn.view import Order
 
-MODELS: dict[str, type[Network]] = {"encoder_decoder": EncoderDecoder, "decoder": Decoder}
+MODELS: dict[str, type[Network]] = {
+    "encoder_decoder": EncoderDecoder,
+    "decoder": Decoder,
+    "two_stream": TwoStream,
+}
 
 
 def build(

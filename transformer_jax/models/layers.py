@@ -44,8 +44,9 @@ class Layer(nn.Module):
             self.cross_attention = Attention(c, self.dtype)
             self.cross_attention_residual = make_residual(c)
         self.feed_forward = FeedForward(
-            c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, self.dtype
-        )
+            c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, self.dtype,
+            "feed_forward" in c.biases,
+        )  # fmt: skip
         self.feed_forward_residual = make_residual(c)
 
     def __call__(

@@ -43,7 +43,7 @@ class Network(nn.Module):
         return apply({"params": params}, batch, key is not None, rngs=rngs)
 
     @nn.nowrap
-    def stepper(self, params: Any) -> "NetworkStepper":
+    def stepper(self, params: Any) -> "NetworkStepper | None":
         """See Model."""
         return NetworkStepper(self, params)
 

@@ -23,27 +23,38 @@ class Activation(NamedTuple):
 ACTIVATIONS = {
     "relu": Activation(jax.nn.relu),
     # By the error function, not its approximation by tanh, which is jax.nn's default.
-    "gelu": Activation(lambda x: jax.nn.gelu(x, approximate=False)),
-    "relu_squared": Activation(lambda x: jnp.square(jax.nn.relu(x))),  # So et al. 2021
+    "gelu": Activation(lambda x: jax.nn.gelu(x, approximate=False)),  # arXiv:1606.08415
+    "gelu_tanh": Activation(jax.nn.gelu),
+    # So et al. 2021, arXiv:2109.08668
+    "relu_squared": Activation(lambda x: jnp.square(jax.nn.relu(x))),
+    "silu": Activation(jax.nn.silu),  # also in arXiv:1606.08415; with a name of its own, 1702.03118
+    "mish": Activation(jax.nn.mish),  # Misra 2019, arXiv:1908.08681
     # Shazeer 2020, arXiv:2002.05202. At equal parameters d_ff is two thirds of an ungated one's.
     "swiglu": Activation(jax.nn.silu, gated=True),
+    "reglu": Activation(jax.nn.relu, gated=True),
+    "geglu": Activation(lambda x: jax.nn.gelu(x, approximate=False), gated=True),
+    "geglu_tanh": Activation(jax.nn.gelu, gated=True),
 }
 
 
 class FeedForward(nn.Module):
-    """activation(x W1 + b1) W2 + b2, or (activation(x V + c) * (x W1 + b1)) W2 + b2."""
+    """activation(x W1 + b1) W2 + b2, or (activation(x V + c) * (x W1 + b1)) W2 + b2, with biases
+    or without.
+    """
 
     d_model: int
     d_ff: int
     activation: str
     dropout_rate: float
     dtype: jnp.dtype
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], train: bool) -> Float[Array, "B T D"]:
-        inward = (self.d_model,), (self.d_ff,), ("embed", "mlp"), self.dtype
+        same = self.dtype, self.use_bias
+        inward = (self.d_model,), (self.d_ff,), ("embed", "mlp"), *same
         up = Project(*inward, name="up")
-        down = Project((self.d_ff,), (self.d_model,), ("mlp", "embed"), self.dtype, name="down")
+        down = Project((self.d_ff,), (self.d_model,), ("mlp", "embed"), *same, name="down")
         activation = pick(ACTIVATIONS, self.activation, "config.model.activation")
         if activation.gated:
             gate, linear = project_together(x, [Project(*inward, name="gate"), up])

@@ -27,19 +27,22 @@ class Project(nn.Module):
     out_shape: Sequence[int]
     names: Sequence[str]
     dtype: jnp.dtype
+    use_bias: bool = True
 
     def setup(self) -> None:
         count = len(self.in_shape)
         init = named(xavier_uniform(count), *self.names)
         self.kernel = self.param("kernel", init, (*self.in_shape, *self.out_shape))
         zeros = named(nn.initializers.zeros, *self.names[count:])
-        self.bias = self.param("bias", zeros, self.out_shape)
+        self.bias = self.param("bias", zeros, self.out_shape) if self.use_bias else None
 
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.biased(_product(x.astype(self.dtype), self.kernel, len(self.in_shape)))
 
     def biased(self, product: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Return the product of x and the kernel with the bias, in the compute dtype."""
+        """Return the product of x and the kernel with the bias, if any, in the compute dtype."""
+        if self.bias is None:
+            return product.astype(self.dtype)
         bias = self.bias.reshape((1,) * (product.ndim - self.bias.ndim) + self.bias.shape)
         return (product + bias.astype(product.dtype)).astype(self.dtype)
 

@@ -1,4 +1,6 @@
-"""Normalisation over d_model. Statistics are taken at least in float32."""
+"""Normalisation over d_model, and of heads. Statistics are taken at least in float32."""
+
+from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
@@ -29,18 +31,23 @@ class LayerNorm(nn.Module):
 class RMSNorm(nn.Module):
     """x / sqrt(mean of squares + epsilon) * scale (Zhang and Sennrich 2019, arXiv:1910.07467).
 
+    Over the last axes of x, whose logical names are `axes`.
+
     Rounded to the compute dtype once, after the scale, as `torch.nn.RMSNorm` does; Llama's and T5's
     code round before it too.
     """
 
     epsilon: float
+    axes: Sequence[str] = ("embed",)
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        scale = self.param("scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        count = len(self.axes)
+        scale = self.param("scale", named(nn.initializers.ones, *self.axes), x.shape[-count:])
         wide = at_least_float32(x)
-        normal = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + self.epsilon)
-        return (normal * scale.reshape(1, 1, -1)).astype(x.dtype)
+        square = jnp.square(wide).mean(tuple(range(-count, 0)), keepdims=True)
+        normal = wide * jax.lax.rsqrt(square + self.epsilon)
+        return (normal * scale.reshape((1,) * (x.ndim - count) + scale.shape)).astype(x.dtype)
 
 
 class ScaleNorm(nn.Module):

@@ -90,3 +90,21 @@ def slot_view(visible: Bool[Array, "B T C"], q_pos: Int[Array, "B T"], k_pos: In
     """Return the causal view of new tokens on cache slots."""
     ones = jnp.ones_like
     return View(q_pos, k_pos, ones(q_pos), ones(k_pos), visible=visible, order="causal")
+
+
+def two_stream_view(
+    pos: Int[Array, "B T"], seg: Int[Array, "B T"], rank: Int[Array, "B T"]
+) -> View:
+    """Return the view of a sequence with queries for each of its places behind it, 2 T in all.
+
+    The sequence sees ranks up to its own, the queries those below it (Yang et al. 2019). Whoever
+    has the second half of keys is padding to all. Ranks are doubled, to stand between two of them.
+    """
+    pos, own = _twice(pos, pos), 2 * rank
+    segments, keys = _twice(seg, seg), _twice(seg, jnp.zeros_like(seg))
+    ranks = _twice(own, own - 1), _twice(own, own)
+    return View(pos, pos, segments, keys, *ranks, order="ranked")
+
+
+def _twice(first: Int[Array, "B T"], second: Int[Array, "B T"]) -> Int[Array, "B S"]:
+    return jnp.concatenate([first, second], axis=1)

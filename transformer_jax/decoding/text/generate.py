@@ -176,10 +176,11 @@ class Generator:
 
 
 def _check(objective: ObjectiveConfig, config: DecodingConfig) -> None:
+    translates = objective.name == "translate"
     if objective.name not in PROMPTS:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model does not write on from a "
-            "prompt; to translate with it, use translate"
+            + ("prompt; to translate with it, use translate" if translates else "prompt")
         )
     for name, off in (("rerank", "none"), ("coverage_penalty", 0.0)):
         value = getattr(config, name)

@@ -17,6 +17,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
+from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 
@@ -95,7 +96,15 @@ def score_texts(
     """Return the log-probability of each piece of each text, given those before it.
 
     Texts are framed and cut into windows as in training, so each piece counts once.
+
+    Raises:
+      UserError: if the objective does not predict every piece.
     """
+    if objective.name == "permutation_lm":
+        raise UserError(
+            "config.objective.name='permutation_lm': such a model predicts a part of the pieces "
+            "in a random order, and gives no probability of a text; see validation_loss"
+        )
     frame = OBJECTIVES[objective.name].frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded))

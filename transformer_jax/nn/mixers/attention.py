@@ -1,5 +1,6 @@
 """Multi-head attention (paper 3.2.2): project to heads, mix, join."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import flax.linen as nn
@@ -12,9 +13,21 @@ from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers import dense, fused
+from transformer_jax.nn.norm import RMSNorm
 from transformer_jax.nn.view import View
 
 KERNELS = {"dense": dense.mix, "fused": fused.mix}
+# What scores are multiplied by, from the size of a head.
+SCORE_SCALES: dict[str, Callable[[int], float]] = {
+    "inverse_sqrt": lambda size: size**-0.5,
+    "none": lambda size: 1.0,
+}
+# The norm of queries or keys, from an epsilon and the name of the axis of their heads.
+QUERY_KEY_NORMS: dict[str, Callable[[float, str], nn.Module | None]] = {
+    "none": lambda epsilon, heads: None,
+    "per_head": lambda epsilon, heads: RMSNorm(epsilon, ("head_dim",)),
+    "all_heads": lambda epsilon, heads: RMSNorm(epsilon, (heads, "head_dim")),
+}
 
 
 class Attention(nn.Module):
@@ -34,8 +47,13 @@ class Attention(nn.Module):
         to_keys = (c.d_model,), (c.kv_heads, c.key_size), ("embed", kv, "head_dim")
         to_values = (c.d_model,), (c.kv_heads, c.value_size), ("embed", kv, "head_dim")
         outward = (c.num_heads, c.value_size), (c.d_model,), ("heads", "head_dim", "embed")
-        self.query, self.key = Project(*to_queries, self.dtype), Project(*to_keys, self.dtype)
-        self.value, self.output = Project(*to_values, self.dtype), Project(*outward, self.dtype)
+        self.query = Project(*to_queries, self.dtype, "query" in c.biases)
+        self.key = Project(*to_keys, self.dtype, "key" in c.biases)
+        self.value = Project(*to_values, self.dtype, "value" in c.biases)
+        self.output = Project(*outward, self.dtype, "output" in c.biases)
+        norm = pick(QUERY_KEY_NORMS, c.query_key_norm, "config.model.query_key_norm")
+        self.query_norm = norm(c.norm_epsilon, "heads")
+        self.key_norm = norm(c.norm_epsilon, kv)
         self.dropout = Dropout(c.attention_dropout_rate)
 
     def mix(
@@ -66,19 +84,22 @@ class Attention(nn.Module):
 
     def remember(self, x: Float[Array, "B S D"]) -> KeysValues:
         """Return the keys and values of another sequence, for cross-attention."""
-        return _keys_values(*project_together(x, [self.key, self.value]))
+        k, v = project_together(x, [self.key, self.value])
+        return _keys_values(_normal(self.key_norm, k), v)
 
     def recall(
         self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
         """Return what x gathers from a memory, and the weights."""
-        return self._gather(_heads_first(self.query(x)), memory, view, train)
+        q = _normal(self.query_norm, self.query(x))
+        return self._gather(_heads_first(q), memory, view, train)
 
     def _view(self, view: View) -> View:
         return view
 
     def _queries_keys_values(self, x: Array, view: View) -> tuple[Array, KeysValues]:
         q, k, v = project_together(x, [self.query, self.key, self.value])
+        q, k = _normal(self.query_norm, q), _normal(self.key_norm, k)
         if view.rotate is not None:
             q, k = view.rotate(q), view.rotate(k)
         return _heads_first(q), _keys_values(k, v)
@@ -86,8 +107,11 @@ class Attention(nn.Module):
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
-        mix = pick(KERNELS, self.config.attention, "config.model.attention")
-        mixed, weights = mix(q, *memory, view, lambda w: self.dropout(w, train))
+        c = self.config
+        mix = pick(KERNELS, c.attention, "config.model.attention")
+        scale = pick(SCORE_SCALES, c.score_scale, "config.model.score_scale")(c.key_size)
+        scale /= c.attention_temperature
+        mixed, weights = mix(q, *memory, view, lambda w: self.dropout(w, train), scale)
         return self.output(mixed.swapaxes(1, 2)), weights
 
 
@@ -99,6 +123,10 @@ class LocalAttention(Attention):
 
 
 MIXERS = {"full": Attention, "local": LocalAttention}
+
+
+def _normal(norm: nn.Module | None, x: Float[Array, "B T N H"]) -> Float[Array, "B T N H"]:
+    return x if norm is None else norm(x)
 
 
 def _keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:

@@ -15,8 +15,10 @@ def mix(
     v: Float[Array, "B K S Hv"],
     view: View,
     dropout: Callable[[Array], Array],
+    scale: float | None = None,
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
-    """Return softmax(q k / sqrt(H)) v and the weights. The softmax is at least float32.
+    """Return softmax(scale q k) v and the weights; a scale of None is H^-0.5. The softmax is at
+    least float32.
 
     Query head i uses head i // (N / K) of keys and values. A query that may look nowhere gets the
     mean of all values rather than NaN; such rows are padding, and nothing reads them.
@@ -27,7 +29,7 @@ def mix(
     scores = jnp.einsum(
         "BNTH,BNHS->BNTS", q.reshape(*groups, size), k, preferred_element_type=wide
     ).reshape(batch, heads, queries, -1)
-    scores = scores * size**-0.5
+    scores = scores * (size**-0.5 if scale is None else scale)
     if view.bias is not None:
         scores = scores + view.bias(q)
     weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))

@@ -20,13 +20,14 @@ def mix(
     v: Float[Array, "B K S Hv"],
     view: View,
     dropout: Callable[[Array], Array],
+    scale: float | None = None,
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
     """Return what `dense.mix` does. Its weights are computed only where they are used.
 
     `dropout` must do nothing. Cached decoding has few queries and its own layout: dense. So is what
     is wider than float32.
     """
-    mixed, weights = dense.mix(q, k, v, view, dropout)
+    mixed, weights = dense.mix(q, k, v, view, dropout, scale)
     # Its XLA form computes the softmax in float32, whatever it is given.
     if view.visible is not None or jnp.promote_types(q.dtype, jnp.float32) != jnp.float32:
         return mixed, weights
@@ -35,7 +36,9 @@ def mix(
         _warn(why)
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
     fuse = functools.partial(
-        jax.nn.dot_product_attention, implementation="cudnn" if why is None else "xla"
+        jax.nn.dot_product_attention,
+        implementation="cudnn" if why is None else "xla",
+        scale=scale,
     )
     fused = _by_lengths if _lengths_say_it(view) else _by_mask
     return fused(fuse, q, k, v, view).swapaxes(1, 2), weights

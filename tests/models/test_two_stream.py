@@ -1,0 +1,123 @@
+"""Two streams: what is predicted is not read, whatever the order."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import MODEL, VOCAB, random_params
+
+from transformer_jax.config import ModelConfig, TrainingConfig
+from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.decoding.stepper import stepper_of
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+from transformer_jax.training.step import batch_sums
+from transformer_jax.vocabulary import UNK
+
+CONFIG = dataclasses.replace(
+    MODEL, architecture="two_stream", num_encoder_layers=6, num_decoder_layers=2,
+    positions="none", relative_positions="rope",
+)  # fmt: skip
+# A piece that all see, and every order of three others.
+ORDERS = np.array([(0, *order) for order in itertools.permutations((1, 2, 3))], np.int32)
+INPUTS = np.random.default_rng(0).integers(UNK, VOCAB, ORDERS.shape).astype(np.int32)
+
+
+def batch_of(inputs, rank) -> Batch:
+    pos = np.broadcast_to(np.arange(inputs.shape[1], dtype=np.int32), inputs.shape)
+    target = Target(inputs, (rank > 0).astype(np.float32))
+    side = Side(inputs, pos, np.ones_like(inputs), rank)
+    return jax.tree.map(jnp.asarray, Batch(None, side, {"tokens": target}))
+
+
+def model_of(config: ModelConfig):
+    model = build(config, VOCAB, VOCAB, order="ranked")
+    return model, random_params(model)
+
+
+def logits(config: ModelConfig, batch: Batch) -> np.ndarray:
+    model, params = model_of(config)
+    return np.asarray(model.outputs(params, batch, None)["tokens"].logits())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attention": "fused", "num_kv_heads": 1, "residual": "pre_norm"},
+        {"relative_positions": "alibi", "query_key_norm": "all_heads", "biases": ()},
+    ],
+    ids=["rope", "fused", "alibi"],
+)
+def test_a_piece_is_predicted_without_being_read(changes):
+    """Another one changes no prediction of its own rank or a lower one, and all of higher ones."""
+    config = dataclasses.replace(CONFIG, **changes)
+    expected = logits(config, batch_of(INPUTS, ORDERS))
+    for place in range(1, 4):
+        inputs = INPUTS.copy()
+        inputs[:, place] = (inputs[:, place] - UNK + 1) % (VOCAB - UNK) + UNK
+        changed = np.abs(logits(config, batch_of(inputs, ORDERS)) - expected).max(-1)
+        reads = ORDERS[:, place, None] < ORDERS
+        assert (changed[~reads & (ORDERS > 0)] == 0).all()
+        assert (changed[reads] > 1e-4).all()
+
+
+def test_packed_is_alone():
+    """Two texts in a row, in orders of their own, with padding behind."""
+    alone = logits(CONFIG, batch_of(INPUTS, ORDERS))
+    row = batch_of(INPUTS[:2].reshape(1, -1), ORDERS[:2].reshape(1, -1))
+    seg = jnp.asarray([[1] * 4 + [2] * 4])
+    pos = jnp.asarray([[*range(4)] * 2])
+    packed = row._replace(tgt=row.tgt._replace(seg=seg, pos=pos))
+    packed = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 3))), packed)
+    found = logits(CONFIG, packed)[0, :8].reshape(2, 4, -1)
+    at = ORDERS[:2] > 0
+    np.testing.assert_allclose(found[at], alone[:2][at], rtol=1e-5, atol=1e-5)
+
+
+HEADS = {"query_key_norm": "all_heads", "biases": ("value",), "num_kv_heads": 1}
+
+
+def test_the_loop_over_layers_changes_nothing():
+    """Scanned and computed again; and every parameter has a gradient."""
+
+    def gradient(**changes):
+        config = dataclasses.replace(CONFIG, dropout_rate=0.0, **HEADS, **changes)
+        model, params = model_of(config)
+        batch = batch_of(INPUTS, ORDERS)
+
+        def loss(params):
+            return batch_sums(model, TrainingConfig(), params, batch, None).loss
+
+        return jax.jit(jax.grad(loss))(params)
+
+    plain = gradient()
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
+    found = gradient(layer_loop="scan", remat="full")
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_in_bfloat16():
+    """As near as eight bits allow."""
+    config = dataclasses.replace(CONFIG, **HEADS)
+    batch, at = batch_of(INPUTS, ORDERS), ORDERS > 0
+    expected = logits(config, batch)[at]
+    found = logits(dataclasses.replace(config, compute_dtype="bfloat16"), batch)[at]
+    assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
+
+
+def test_it_writes_nothing():
+    with pytest.raises(UserError, match=r"architecture='two_stream': such a model writes no text"):
+        stepper_of(*model_of(CONFIG))
+
+
+def test_what_would_not_work_is_refused():
+    """Queries must know their place, and always have something to look at."""
+    with pytest.raises(UserError, match=r"^positions='none': .*'two_stream'"):
+        dataclasses.replace(CONFIG, relative_positions="none")
+    with pytest.raises(UserError, match=r"^decoder_pattern=.*: .*choose 'full'"):
+        dataclasses.replace(CONFIG, decoder_pattern=("local",), window=2)

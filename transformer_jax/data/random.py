@@ -1,0 +1,26 @@
+"""Random numbers that are functions of what they are for: of the seed, the epoch, an item."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Draw(NamedTuple):
+    """Which random examples: those of an epoch of training; by default, those of validation."""
+
+    seed: int = 0
+    epoch: int = 0
+
+
+def random(*numbers: Any) -> np.ndarray:
+    """Return 64 random bits for each tuple of integers, of arrays that broadcast.
+
+    By the finaliser of splitmix64 (Steele et al. 2014, https://doi.org/10.1145/2714064.2660195).
+    """
+    state = np.zeros(1, np.uint64)
+    for number in numbers:
+        state = (state ^ np.asarray(number).astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state ^= state >> np.uint64(31)
+    return state

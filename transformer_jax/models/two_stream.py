@@ -1,0 +1,52 @@
+"""XLNet (Yang et al. 2019, arXiv:1906.08237): any order of the pieces, and two streams."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.decoder import Decoder
+from transformer_jax.models.model import Output
+from transformer_jax.nn.initializers import named
+from transformer_jax.nn.view import two_stream_view
+
+
+class TwoStream(Decoder):
+    """A decoder whose pieces are predicted where they stand, from those of lower ranks (2.3 there).
+
+    The content stream holds the pieces. The query stream starts from one learned vector, the same
+    at every place, and passes through the same layers: it looks at the content of lower ranks and
+    never at its own, so it may predict it. Both are one sequence of twice the length, content
+    first; of the second half nobody looks at keys and values.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        init = named(nn.initializers.normal(1.0), "embed")  # as large as embedded pieces
+        self.mask_emb = self.param("mask_emb", init, (self.config.d_model,))
+
+    def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
+        side = batch.tgt
+        assert side is not None
+        assert side.rank is not None, "the query stream needs ranks"
+        length = side.inputs.shape[1]
+        content = self.embed_target(side.inputs, side.pos, length, train)
+        queries = self._queries(side, train)
+        x = jnp.concatenate([content, queries.astype(content.dtype)], axis=1)
+        x = self.decoder(x, two_stream_view(side.pos, side.seg, side.rank), train)
+        return {"tokens": Output(x[:, length:], self.head())}
+
+    def _queries(self, side: Side, train: bool) -> Float[Array, "B T D"]:
+        """Return what the query stream starts from: a place, and not what stands there."""
+
+        def same_everywhere(ids: Array) -> Array:
+            vector = self.mask_emb.astype(self.dtype).reshape(1, 1, -1)
+            return jnp.broadcast_to(vector, (*ids.shape, self.config.d_model))
+
+        length = side.inputs.shape[1]
+        given = same_everywhere, self.tgt_positions, side.inputs, side.pos
+        return self.embedded(*given, length, train)
+
+    @nn.nowrap
+    def stepper(self, params: object) -> None:
+        """See Model: it writes nothing."""
