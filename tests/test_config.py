@@ -44,6 +44,7 @@ SPECIAL = {
     "profile.steps": (10, 15),
     "model.num_kv_heads": 2,
     "model.rope_theta": 500.0,
+    "model.relative_buckets": 8,
     "model.encoder_pattern": ("local", "full"),
     "model.decoder_pattern": ("local",),
 }
@@ -61,6 +62,10 @@ NEEDS = {
     "model.window": {"model.decoder_pattern": ("local",)},
     "model.rope_theta": {"model.relative_positions": "rope"},
     "model.rope_fraction": {"model.relative_positions": "rope"},
+    "model.relative_buckets": {"model.relative_positions": "t5"},
+    "model.relative_max_distance": {"model.relative_positions": "t5"},
+    "model.relative_clip": {"model.relative_positions": "shaw"},
+    "model.share_relative_positions": {"model.relative_positions": "t5"},
     "src.codec": {"tgt.codec": "characters"},
     "tgt.codec": {"src.codec": "characters"},
     "objective.window": MODEL_OF_LINES,

@@ -11,6 +11,7 @@ from transformers.models.bloom import modeling_bloom
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
+from transformers.models.t5 import modeling_t5
 
 from transformer_jax.config import ModelConfig
 
@@ -24,7 +25,7 @@ class Wide(types.ModuleType):
 
 def widen(monkeypatch) -> None:
     """Let the models compute in float64; before they are built, for they make tables then."""
-    for module in (modeling_bloom, modeling_gpt2, modeling_gpt_neox, modeling_llama):
+    for module in (modeling_bloom, modeling_gpt2, modeling_gpt_neox, modeling_llama, modeling_t5):
         monkeypatch.setattr(module, "torch", Wide("torch"))
 
 

@@ -11,7 +11,7 @@ SIZES = VOCAB, VOCAB
 
 def peer_of(case, monkeypatch):
     """Return the peer with random weights, and what makes its tensors ours."""
-    from oracle import decoders, peers, plain  # here, for there may be no torch
+    from oracle import decoders, peers, plain, t5  # here, for there may be no torch
 
     decoders.widen(monkeypatch)
     tree = shapes(case.config, *SIZES)
@@ -19,7 +19,7 @@ def peer_of(case, monkeypatch):
         peer = plain.Plain(case.config, tree)
         translate = dict
     else:
-        peer = decoders.PEERS[case.peer](case.config, VOCAB)
+        peer = (decoders.PEERS | t5.PEERS)[case.peer](case.config, VOCAB)
 
         def translate(tensors):
             return from_torch(peer.apart(tensors), tree, peer.words)

@@ -1,7 +1,5 @@
 """Multi-head attention (paper 3.2.2): project to heads, mix, join."""
 
-from dataclasses import replace
-
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -12,6 +10,7 @@ from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers import dense, fused
+from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.view import View
 
 KERNELS = {"dense": dense.mix, "fused": fused.mix}
@@ -36,6 +35,7 @@ class Attention(nn.Module):
         outward = (c.num_heads, c.value_size), (c.d_model,), ("heads", "head_dim", "embed")
         self.query, self.key = Project(*to_queries, self.dtype), Project(*to_keys, self.dtype)
         self.value, self.output = Project(*to_values, self.dtype), Project(*outward, self.dtype)
+        self.relative_positions = scheme_of("layer", c)
         self.dropout = Dropout(c.attention_dropout_rate)
 
     def mix(
@@ -75,7 +75,7 @@ class Attention(nn.Module):
         return self._gather(_heads_first(self.query(x)), memory, view, train)
 
     def _view(self, view: View) -> View:
-        return view
+        return self.relative_positions.look(view)
 
     def _queries_keys_values(self, x: Array, view: View) -> tuple[Array, KeysValues]:
         q, k, v = project_together(x, [self.query, self.key, self.value])
@@ -95,7 +95,7 @@ class LocalAttention(Attention):
     """Attention on positions less than `config.window` away (Beltagy et al. 2020)."""
 
     def _view(self, view: View) -> View:
-        return replace(view, window=self.config.window)
+        return super()._view(view.within(self.config.window))
 
 
 MIXERS = {"full": Attention, "local": LocalAttention}
