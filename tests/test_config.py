@@ -152,7 +152,7 @@ def test_every_field_goes_round(path):
 )
 def test_none_can_be_given_and_taken_back(path):
     for text in ("None", "none"):
-        config = door(parse(plain({path: another(path)})))
+        config = door(parse(plain({path: another(path)} | NEEDS.get(path, {}))))
         override(config, path, text)
         assert at(parse(config), path) is None
 
