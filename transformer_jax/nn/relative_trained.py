@@ -113,8 +113,8 @@ class ShawValues(Shaw):
         index = _clipped(view, len(table) // 2)
 
         def values(weights: Float[Array, "B N T S"]) -> Float[Array, "B N T Hv"]:
-            here = jax.nn.one_hot(index, len(table), dtype=weights.dtype)
-            each = _product("BNTS,BTSR->BNTR", weights, here).astype(weights.dtype)
+            here = jax.nn.one_hot(index, len(table), axis=2, dtype=weights.dtype)
+            each = _product("BNTS,BTRS->BNTR", weights, here).astype(weights.dtype)
             return _product("BNTR,RH->BNTH", each, table.astype(weights.dtype))
 
         return replace(super().look(view), values=values)
