@@ -12,7 +12,8 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
 
     V d for each piece table, and per layer: attention 3 d inward maps and one outward with biases,
     feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
-    those without a bias). Less what has no bias; more scales of normalised queries and keys.
+    those without a bias). Less what has no bias; more scales of normalised queries and keys. What
+    is trained for distances is in self-attention alone: once a layer, or once a stack.
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
@@ -32,11 +33,24 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
     norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1}[c.norm]
     pre = c.residual == "pre_norm"
+    distances = {
+        "t5": c.relative_buckets * c.num_heads,
+        "toeplitz": (2 * c.relative_clip + 1) * c.num_heads,
+        "shaw": (2 * c.relative_clip + 1) * c.key_size,
+        "shaw_values": (2 * c.relative_clip + 1) * (c.key_size + c.value_size),
+        "xlnet": (d + 2) * queries,
+    }.get(c.relative_positions, 0)
+    shares = c.share_relative_positions
+    if shares is None:
+        shares = c.relative_positions in ("t5", "toeplitz")
+    # Of the decoder, and of both stacks.
+    one, two = c.num_decoder_layers, c.num_encoder_layers + c.num_decoder_layers
+    one, two = (distances * count for count in ((1, 2) if shares else (one, two)))
     if c.architecture != "encoder_decoder":
         layers = c.num_decoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
         layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
-        return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
+        return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers + one
     encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
     decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + pre * norm
     tables = {
@@ -45,7 +59,7 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
         "none": src_vocab_size + 2 * tgt_vocab_size,
     }[c.tied_embeddings]
     learned = 2 * c.max_positions if c.positions == "learned" else 0
-    return (tables + learned) * d + encoder + decoder
+    return (tables + learned) * d + encoder + decoder + two
 
 
 def operations(

@@ -44,6 +44,7 @@ SPECIAL = {
     "profile.steps": (10, 15),
     "model.num_kv_heads": 2,
     "model.rope_theta": 500.0,
+    "model.relative_buckets": 8,
     "model.encoder_pattern": ("local", "full"),
     "model.biases": ("query", "key", "value"),
     "model.decoder_pattern": ("local",),
@@ -65,6 +66,10 @@ NEEDS = {
     "model.window": {"model.decoder_pattern": ("local",)},
     "model.rope_theta": {"model.relative_positions": "rope"},
     "model.rope_fraction": {"model.relative_positions": "rope"},
+    "model.relative_buckets": {"model.relative_positions": "t5"},
+    "model.relative_max_distance": {"model.relative_positions": "t5"},
+    "model.relative_clip": {"model.relative_positions": "shaw"},
+    "model.share_relative_positions": {"model.relative_positions": "t5"},
     "src.codec": {"tgt.codec": "characters"},
     "tgt.codec": {"src.codec": "characters"},
     "objective.window": MODEL_OF_LINES,
@@ -152,7 +157,7 @@ def test_every_field_goes_round(path):
 )
 def test_none_can_be_given_and_taken_back(path):
     for text in ("None", "none"):
-        config = door(parse(plain({path: another(path)})))
+        config = door(parse(plain({path: another(path)} | NEEDS.get(path, {}))))
         override(config, path, text)
         assert at(parse(config), path) is None
 

@@ -122,7 +122,7 @@ TABLES = {
     (config.ModelConfig, "attention"): "nn.mixers.attention.KERNELS",
     (config.ModelConfig, "architecture"): "models.build.MODELS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
-    (config.ModelConfig, "relative_positions"): "nn.positions.RELATIVE_POSITIONS",
+    (config.ModelConfig, "relative_positions"): "nn.relative_positions.RELATIVE_POSITIONS",
     (config.ModelConfig, "score_scale"): "nn.mixers.attention.SCORE_SCALES",
     (config.ModelConfig, "query_key_norm"): "nn.mixers.attention.QUERY_KEY_NORMS",
     (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",

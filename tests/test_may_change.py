@@ -28,6 +28,8 @@ MUST_STAY = (
     "seed",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.relative_positions", "model.rope_theta", "model.rope_fraction",
+    "model.relative_buckets", "model.relative_max_distance", "model.relative_clip",
+    "model.share_relative_positions",
     "src.codec", "tgt.codec", "objective.name", "objective.window", "objective.document",
     "objective.partial_prediction",
     "model.d_model", "model.d_ff", "model.num_heads", "model.head_dim", "model.v_head_dim",

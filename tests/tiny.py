@@ -28,7 +28,8 @@ from transformer_jax.models.stack import LOOPS, REMATS
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import KERNELS
 from transformer_jax.nn.norm import NORMS
-from transformer_jax.nn.positions import POSITIONS, RELATIVE_POSITIONS
+from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.vocabulary import EOS, UNK
 
@@ -123,6 +124,17 @@ def _variants() -> dict[str, ModelConfig]:
             "relative_positions": "rope", "rope_fraction": 0.67, "rope_theta": 50.0,
             "activation": "geglu",
         },
+        # Tables so small that distances are clipped, and buckets shared.
+        "t5": {
+            "architecture": "decoder", "num_encoder_layers": 6, "relative_positions": "t5",
+            "relative_buckets": 8, "relative_max_distance": 6,
+        },
+        "toeplitz": {
+            "relative_positions": "toeplitz", "relative_clip": 2, "share_relative_positions": False,
+        },
+        "shaw": {"relative_positions": "shaw", "relative_clip": 2, "num_kv_heads": 1},
+        "shaw_values": {"relative_positions": "shaw_values", "relative_clip": 2, "v_head_dim": 5},
+        "xlnet": {"relative_positions": "xlnet", "num_kv_heads": 1, "positions": "none"},
         "pattern": {
             "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2, "activation": "mish",
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),

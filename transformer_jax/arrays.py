@@ -2,7 +2,7 @@
 
     B batch      T query length   S key length      C cache slots
     D d_model    N heads          H head size       F d_ff
-    V vocabulary L layers         W beam width
+    V vocabulary L layers         W beam width      R distances
 
 They appear in type annotations and einsum strings, and nowhere else. The annotations are checked
 while the tests run (jaxtyping with beartype) and cost nothing otherwise.

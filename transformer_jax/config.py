@@ -103,12 +103,28 @@ class ModelConfig:
     # "sinusoidal_tensor2tensor" first all sines, then all cosines; "learned" a table; or "none".
     positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned", "none"] = "sinusoidal"
     max_positions: int = 512  # rows of a learned position table; the others have no limit
-    # What self-attention knows of distances, beside `positions`: "rope" rotates queries and keys
-    # (pairs of channels i and i + r/2; "rope_interleaved": 2i and 2i + 1), "alibi" lowers scores in
-    # proportion to the distance.
-    relative_positions: Literal["none", "rope", "rope_interleaved", "alibi"] = "none"
+    # What self-attention knows of distances, beside `positions`; cross-attention knows none.
+    # "rope" rotates queries and keys (pairs of channels i and i + r/2; "rope_interleaved": 2i and
+    # 2i + 1), "alibi" lowers scores in proportion to the distance. The others are trained. "t5"
+    # adds a number for each head and bucket of distances to scores (Raffel et al. 2020,
+    # arXiv:1910.10683), "toeplitz" one for each head and distance up to `relative_clip`. "shaw"
+    # adds a vector for each distance to keys, "shaw_values" one to keys and another to values (Shaw
+    # et al. 2018, arXiv:1803.02155). "xlnet" adds products of queries with linear maps of the
+    # distance's sinusoids, and two biases of queries (Dai et al. 2019, arXiv:1901.02860).
+    relative_positions: Literal[
+        "none", "rope", "rope_interleaved", "alibi", "t5", "shaw", "shaw_values", "toeplitz",
+        "xlnet",
+    ] = "none"  # fmt: skip
     rope_theta: float = 10_000.0  # base of the angles' frequencies
     rope_fraction: float = 1.0  # share of each head's channels, from the first on, that rotates
+    # t5: buckets of distances, half of them for what is ahead unless all attention of a stack is
+    # causal; and the distance from which on all are one.
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    relative_clip: int = 16  # shaw, shaw_values, toeplitz: distances beyond count as this one
+    # Whether what is trained for distances is one for all layers of a stack, or each layer has its
+    # own; None: as published, which is one for t5 and toeplitz, and each its own for the others.
+    share_relative_positions: bool | None = None
     # Which tables are one: "all" both embeddings and the pre-softmax matrix (paper 3.4),
     # "decoder" target embedding and pre-softmax, "none" three tables.
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
@@ -132,13 +148,16 @@ class ModelConfig:
         _above(1, 1e9, rope_theta=self.rope_theta)
         _above(0, 1, rope_fraction=self.rope_fraction)
         _within(1e-3, 1e3, attention_temperature=self.attention_temperature)
+        _within(4, 2**16, relative_buckets=self.relative_buckets)
+        _within(1, _SIZE, relative_max_distance=self.relative_max_distance)
+        _within(1, 2**16, relative_clip=self.relative_clip)
         _check(
             len(set(self.biases)) == len(self.biases),
             f"biases={self.biases}: names a map twice; name each once",
         )
         _check_heads(self)
         _check_patterns(self)
-        _check_rope(self)
+        _check_relative(self)
         _check_two_stream(self)
         _check(
             self.head_dim is not None or self.d_model % self.num_heads == 0,
@@ -243,22 +262,51 @@ def _check_two_stream(model: ModelConfig) -> None:
     )
 
 
-def _check_rope(model: ModelConfig) -> None:
-    if model.relative_positions.startswith("rope"):
-        channels = model.rotated_channels
-        _check(
-            channels >= 2 and channels % 2 == 0,
-            f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
-            "of a head; must be an even number, at least 2",
-        )
-        return
-    for name in ("rope_theta", "rope_fraction"):
+# Which schemes of relative positions read each field that is for some of them alone.
+_RELATIVE = {
+    "rope_theta": ("rope", "rope_interleaved"),
+    "rope_fraction": ("rope", "rope_interleaved"),
+    "relative_buckets": ("t5",),
+    "relative_max_distance": ("t5",),
+    "relative_clip": ("shaw", "shaw_values", "toeplitz"),
+    "share_relative_positions": ("t5", "shaw", "shaw_values", "toeplitz", "xlnet"),
+}
+
+
+def _check_relative(model: ModelConfig) -> None:
+    scheme = model.relative_positions
+    for name, schemes in _RELATIVE.items():
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
-            getattr(model, name) == default,
-            f"{name}={getattr(model, name)}: means nothing with relative_positions="
-            f"{model.relative_positions!r}; leave it at {default}",
+            scheme in schemes or getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing with relative_positions={scheme!r}; "
+            f"leave it at {default}",
         )
+    channels = model.rotated_channels
+    _check(
+        "rope" not in scheme or (channels >= 2 and channels % 2 == 0),
+        f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
+        "of a head; must be an even number, at least 2",
+    )
+    _check(
+        model.relative_buckets % 2 == 0,
+        f"relative_buckets={model.relative_buckets}: must be even, for two directions",
+    )
+    _check(
+        model.relative_max_distance > model.relative_buckets // 2,
+        f"relative_max_distance={model.relative_max_distance}: must be above half of "
+        f"relative_buckets={model.relative_buckets}, which are for one distance each",
+    )
+    _check(
+        scheme != "xlnet" or model.d_model % 2 == 0,
+        f"d_model={model.d_model} is odd, which sines and cosines of relative_positions='xlnet' "
+        "cannot be; choose an even d_model",
+    )
+    _check(
+        scheme != "shaw_values" or model.attention == "dense",
+        "relative_positions='shaw_values': attention='fused' has no term for values; choose "
+        "'dense', or relative_positions='shaw'",
+    )
 
 
 @dataclass(frozen=True)

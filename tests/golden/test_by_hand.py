@@ -11,14 +11,8 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.feedforward import FeedForward
 from transformer_jax.nn.mixers.dense import mix
 from transformer_jax.nn.norm import LayerNorm, RMSNorm
-from transformer_jax.nn.positions import (
-    Alibi,
-    Rope,
-    RopeInterleaved,
-    Sinusoidal,
-    SinusoidalTensor2Tensor,
-    alibi_slopes,
-)
+from transformer_jax.nn.positions import Sinusoidal, SinusoidalTensor2Tensor
+from transformer_jax.nn.relative_fixed import Alibi, Rope, RopeInterleaved, alibi_slopes
 from transformer_jax.nn.view import self_view
 from transformer_jax.training.loss import loss_sums, smoothing_weights
 
@@ -155,7 +149,7 @@ def test_alibi():
     pos = [0, 1, 2, 5]
     view = self_view(jnp.asarray([pos]), jnp.ones((1, 4), int), "causal")
     scheme = Alibi(ModelConfig(d_model=6, num_heads=6, relative_positions="alibi"))
-    bias = scheme.look(view).bias(jnp.zeros((1, 6, 4, 1)))
+    bias = scheme.look(view).bias(jnp.zeros((1, 6, 4, 1)), jnp.zeros((1, 6, 1, 4)), 1.0)
     expected = np.zeros((6, 4, 4))
     for head, i, j in np.ndindex(6, 4, 4):
         slope = [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8][head]

@@ -13,7 +13,10 @@ from transformer_jax.models.build import abstract_params, build
 from transformer_jax.training.step import batch_sums
 
 # Layers take time to compile: two make a loop, and the decoder's have all that the encoder's have.
-DEEP = dataclasses.replace(MODEL, num_encoder_layers=1, num_decoder_layers=2, dropout_rate=0.3)
+DEEP = dataclasses.replace(
+    MODEL, num_encoder_layers=1, num_decoder_layers=2, dropout_rate=0.3,
+    relative_positions="shaw_values",
+)  # fmt: skip
 BATCH = jax.tree.map(jnp.asarray, alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
 FORMS = {
     "scan": {"layer_loop": "scan"},

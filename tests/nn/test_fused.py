@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.mixers import dense, fused
-from transformer_jax.nn.positions import Alibi
+from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.view import cross_view, self_view
 
 RNG = np.random.default_rng(0)
@@ -81,10 +81,12 @@ def test_lengths_are_masks(name, monkeypatch):
     agree(LENGTHS[name], LONE > 0, heads=2)
 
 
-def test_fused_adds_the_bias():
-    """ALiBi's, over grouped heads, to scores of another scale."""
-    config = ModelConfig(d_model=32, num_heads=4, relative_positions="alibi")
-    agree(Alibi(config).look(LENGTHS["local"]), LONE > 0, heads=2, scale=0.2)
+@pytest.mark.parametrize("name", ["alibi", "xlnet"])
+def test_fused_adds_the_bias(name):
+    """Over grouped heads, to scores of another scale; also one of queries and of keys."""
+    scheme = RELATIVE_POSITIONS[name](ModelConfig(d_model=32, num_heads=4, relative_positions=name))
+    view, _ = scheme.init_with_output(jax.random.key(0), LENGTHS["local"], method="look")
+    agree(view, LONE > 0, heads=2, scale=0.2)
 
 
 @pytest.mark.parametrize("name", VIEWS)

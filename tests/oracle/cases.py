@@ -55,6 +55,12 @@ XLNET = _of(
 GPT2 = _of(DECODER, activation="gelu", positions="learned")
 BLOOM = _of(DECODER, activation="gelu", relative_positions="alibi", d_ff=96)
 TRANSLATION = _of(SIZES, num_encoder_layers=2)
+T5_BUCKETS: dict = {
+    "relative_positions": "t5", "relative_buckets": 8, "relative_max_distance": 6,
+}  # fmt: skip
+T5 = _of(
+    TRANSLATION, **T5_BUCKETS, residual="pre_norm", norm="rms_norm", positions="none",
+)  # fmt: skip
 PREFIX: dict = {"order": "ranked", "ranks": prefixed}
 
 CASES = {
@@ -120,6 +126,35 @@ CASES = {
         "plain", _of(LLAMA, norm="scale_norm", activation="relu_squared", num_decoder_layers=1),
         ONE_PER_ROW,
     ),
+    "t5": Case("t5", T5, ONE_PER_ROW),
+    "t5, own tables, prefix": Case(
+        "plain", _of(LLAMA, **T5_BUCKETS, share_relative_positions=False), **PREFIX
+    ),
+    "t5 and sinusoids, packed": Case("plain", _of(TRANSLATION, **T5_BUCKETS)),
+    "toeplitz, local": Case(
+        "plain",
+        _of(
+            LLAMA, decoder_pattern=("full", "local"), window=4, relative_positions="toeplitz",
+            relative_clip=2,
+        ),
+    ),
+    "shaw, keys": Case(
+        "plain", _of(TRANSLATION, relative_positions="shaw", relative_clip=2, num_kv_heads=2)
+    ),
+    "shaw, one table for all layers": Case(
+        "plain",
+        _of(
+            LLAMA, relative_positions="shaw_values", relative_clip=2, v_head_dim=5,
+            share_relative_positions=True,
+        ),
+        order="ranked", ranks=permuted,
+    ),
+    "shaw, keys and values": Case(
+        "plain",
+        _of(TRANSLATION, relative_positions="shaw_values", relative_clip=3, num_encoder_layers=1),
+        ONE_PER_ROW,
+    ),
+    "transformer-xl translation": Case("plain", _of(TRANSLATION, relative_positions="xlnet", num_kv_heads=2)),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip
 
@@ -131,5 +166,7 @@ FUSED = {
         "local translation",
         "local decoder",
         "normalised queries and keys, another scale",
+        "t5",
+        "transformer-xl translation",
     )
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from flax.traverse_util import flatten_dict
+from oracle.distances import BIASES, WHOLE
 from oracle.peers import paper_positions
 from torch.nn import functional as F
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as rotate_pairs
@@ -53,6 +54,7 @@ class Plain(torch.nn.Module):
         return dict(self.p.items())
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        self.ranked = "tgt_rank" in batch
         seg, pos = batch["tgt_seg"], batch["tgt_pos"]
         memory = across = None
         if self.config.architecture == "encoder_decoder":
@@ -60,7 +62,7 @@ class Plain(torch.nn.Module):
             x = self._embedded("src", batch["src_ids"], src_pos)
             memory = self._stack("encoder", x, src_pos, alike(src_seg, src_seg))
             across = alike(seg, src_seg)
-        if "tgt_rank" in batch:
+        if self.ranked:
             earlier = batch["tgt_rank"][:, None, :] <= batch["tgt_rank"][:, :, None]
         else:
             earlier = torch.ones(seg.shape[1], seg.shape[1], dtype=torch.bool).tril()
@@ -142,11 +144,16 @@ class Plain(torch.nn.Module):
             slopes = torch.tensor(SLOPES[self.config.num_heads], dtype=q.dtype)
             away = (pos[:, :, None] - pos[:, None, :]).abs()
             mask = mask - slopes[:, None, None] * away[:, None]
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         scale = q.shape[-1] ** -0.5 if self.config.score_scale != "none" else 1.0
         scale = scale / self.config.attention_temperature
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, enable_gqa=True, scale=scale
-        )
+        of_distances, ahead = self._of_distances(path), self.ranked or path.startswith("encoder")
+        if pos is not None and scheme in BIASES:
+            mask = mask + BIASES[scheme](self.config, of_distances, q, k, pos, ahead)
+        if pos is not None and scheme in WHOLE:
+            mixed = WHOLE[scheme](self.config, of_distances, q, k, v, seen, pos)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
         return self._map(f"{path}/output", mixed.transpose(1, 2), axes=2)
 
     def _head_norm(self, path: str, x: torch.Tensor) -> torch.Tensor:
@@ -155,6 +162,16 @@ class Plain(torch.nn.Module):
             return x
         scale = self.p[f"{path}_norm/scale"]
         return F.rms_norm(x, scale.shape, scale, self.config.norm_epsilon)
+
+    def _of_distances(self, path: str) -> dict[str, torch.Tensor]:
+        """Return what a layer has of its own, or its stack for all, by name."""
+        own, shared = f"{path}/relative_positions/", f"{path.split('/')[0]}/relative_positions/"
+        return {
+            name.removeprefix(prefix): tensor
+            for prefix in (own, shared)
+            for name, tensor in self.p.items()
+            if name.startswith(prefix)
+        }
 
     def _turned(self, q, k, pos) -> tuple[torch.Tensor, torch.Tensor]:
         c = self.config

@@ -10,7 +10,8 @@ from transformer_jax.models.build import MODELS
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import KERNELS, MIXERS, QUERY_KEY_NORMS, SCORE_SCALES
 from transformer_jax.nn.norm import NORMS
-from transformer_jax.nn.positions import POSITIONS, RELATIVE_POSITIONS
+from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 
 CONFIGS = [case.config for case in (*CASES.values(), *FUSED.values())]

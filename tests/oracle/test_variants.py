@@ -11,7 +11,7 @@ SIZES = VOCAB, VOCAB
 
 def peer_of(case, monkeypatch):
     """Return the peer with random weights, and what makes its tensors ours."""
-    from oracle import decoders, peers, plain, xlnet  # here, for there may be no torch
+    from oracle import decoders, peers, plain, t5, xlnet  # here, for there may be no torch
 
     decoders.widen(monkeypatch)
     tree = shapes(case.config, *SIZES)
@@ -19,7 +19,8 @@ def peer_of(case, monkeypatch):
         peer = plain.Plain(case.config, tree)
         translate = dict
     else:
-        peer = (decoders.PEERS | {"xlnet": xlnet.XLNet})[case.peer](case.config, VOCAB)
+        peers_of = decoders.PEERS | t5.PEERS | {"xlnet": xlnet.XLNet}
+        peer = peers_of[case.peer](case.config, VOCAB)
 
         def translate(tensors):
             return from_torch(peer.apart(tensors), tree, peer.words)

@@ -75,6 +75,27 @@ GPT2 = BLOOM | {
     "up": "c_fc",
     "down": "c_proj",
 }
+T5 = LEAVES | {
+    "embedding": "shared",
+    "layers": "block",
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "output": "o",
+    "self_attention": "layer.0.SelfAttention",
+    "cross_attention": "layer.1.EncDecAttention",
+    "encoder/feed_forward": "layer.1.DenseReluDense",
+    "decoder/feed_forward": "layer.2.DenseReluDense",
+    "self_attention_residual": "layer.0",
+    "cross_attention_residual": "layer.1",
+    "encoder/feed_forward_residual": "layer.1",
+    "decoder/feed_forward_residual": "layer.2",
+    "norm": "layer_norm",
+    "final_norm": "final_layer_norm",
+    "up": "wi",
+    "down": "wo",
+    "relative_positions": "block.0.layer.0.SelfAttention.relative_attention_bias",
+}
 
 XLNET = LLAMA | {
     "embedding": "model.transformer.word_embedding",

@@ -26,7 +26,7 @@ PROGRAMS = {
 
 
 # Prompts that see themselves in both directions.
-RANKED = [f"{name} by ranks" for name in ("decoder", "llama")]
+RANKED = [f"{name} by ranks" for name in ("decoder", "llama", "t5")]
 
 
 class Decoding:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from tiny import MODEL, VARIANTS, VOCAB, alone, logits_of, make, random_store
 
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.vocabulary import UNK
 
 BATCH = alone(random_store([(5, 6), (3, 2), (6, 4)]), 3, 6, 6)
@@ -31,13 +33,13 @@ def later(side, by: int):
     return side._replace(pos=side.pos + by)
 
 
-@pytest.mark.parametrize("scheme", ["rope", "rope_interleaved", "alibi"])
-@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder"])
-def test_only_distances_count(architecture, scheme):
+RELATIVE = [name for name in RELATIVE_POSITIONS if name != "none"]
+
+
+@pytest.mark.parametrize("scheme", RELATIVE)
+def test_only_distances_count(scheme):
     """All positions of a sentence may be later: relative schemes do not see it."""
-    layers = {"architecture": architecture, "num_encoder_layers": 6}
-    base = dataclasses.replace(MODEL, **layers) if architecture == "decoder" else MODEL
-    config = dataclasses.replace(base, positions="none", relative_positions=scheme)
+    config = dataclasses.replace(MODEL, positions="none", relative_positions=scheme)
     moved = BATCH._replace(src=later(BATCH.src, 3), tgt=later(BATCH.tgt, 7))
     expected = logits(config, BATCH)
     np.testing.assert_allclose(logits(config, moved)[REAL], expected[REAL], **CLOSE)
@@ -52,7 +54,7 @@ def ranked(seed: int = 0) -> Batch:
     return BATCH._replace(tgt=BATCH.tgt._replace(rank=rank))
 
 
-@pytest.mark.parametrize("name", ["llama", "alibi", "post_norm-sinusoidal-all"])
+@pytest.mark.parametrize("name", ["llama", "post_norm-sinusoidal-all", *RELATIVE])
 def test_ranks_are_the_order(name):
     """Where tokens stand in the row is nothing, once they have positions and ranks."""
     batch = ranked()
@@ -111,3 +113,24 @@ def test_idle_sentences_keep_their_state(name):
     expected, _ = step(begun, 2, 2)
     back = stepper.rewind(others, jnp.full(3, 2, jnp.int32))
     np.testing.assert_array_equal(step(back, 2, 2)[0], expected)
+
+
+@pytest.mark.parametrize("scheme", [*RELATIVE, *(name for name in POSITIONS if name != "learned")])
+def test_texts_may_be_longer_than_any_before(scheme):
+    """No parameter but a learned table of positions depends on the longest text that was trained.
+
+    128 positions, where `data.max_length` may have been 32: read at once, and decoded with a cache.
+    """
+    field = "positions" if scheme in POSITIONS else "relative_positions"
+    base = {"architecture": "decoder", "num_encoder_layers": 6, "positions": "none"}
+    config = dataclasses.replace(MODEL, **base | {field: scheme})
+    model, params = make(config)
+    ids = jnp.asarray(np.random.default_rng(4).integers(UNK, VOCAB, (1, 128)), jnp.int32)
+    pos, ones = jnp.arange(128, dtype=jnp.int32)[None], jnp.ones((1, 128), jnp.int32)
+    whole = Batch(None, Side(ids, pos, ones), {})
+    stepper = model.stepper(params)
+    state = stepper.start(jax.tree.map(lambda x: x[:, :125], whole), 1, 3)
+    last, _, _ = stepper.step(state, ids[:, None, 125:], pos[:, :3], jnp.ones(1, bool))
+    expected = logits_of(model, params, whole)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(last[0, 0], expected[0, 125:], **CLOSE)

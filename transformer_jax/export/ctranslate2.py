@@ -49,6 +49,10 @@ SUPPORTED: Allowed = {
     "relative_positions": ("none",),
     "rope_theta": ANY,  # which mean nothing without rotary positions
     "rope_fraction": ANY,
+    "relative_buckets": ANY,  # nor do these
+    "relative_max_distance": ANY,
+    "relative_clip": ANY,
+    "share_relative_positions": (None,),
     "tied_embeddings": ("all", "decoder", "none"),
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
     "layer_loop": ("unrolled", "scan"),

@@ -98,7 +98,7 @@ class Network(nn.Module):
     ) -> tuple[Float[Array, "B W T V"], list[Array] | None, "DecodeState"]:
         """Extend every hypothesis by T tokens; see `Stepper.step`."""
         batch, width, new = ids.shape
-        lanes, slots = state.lanes.fill(pos, active)
+        lanes, slots = state.lanes.fill(pos, active, self.order)
         limit = lanes.shared + lanes.length
         x = self._embed_new(ids.reshape(batch, width * new), slots.view.q_pos, limit)
         across = _across(slots.view, state.src_seg)

@@ -14,7 +14,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.models.layers import Layer, make_norm
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.linear import PRODUCT
-from transformer_jax.nn.positions import RELATIVE_POSITIONS
+from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
 
@@ -105,8 +105,7 @@ class Stack(nn.Module):
         self.layer = [Layer(c, self.dtype, kind, self.cross) for kind in kinds]
         residual = pick(RESIDUALS, c.residual, "config.model.residual")
         self.final_norm = make_norm(c) if residual.needs_final_norm else None
-        relative = pick(RELATIVE_POSITIONS, c.relative_positions, "config.model.relative_positions")
-        self.relative_positions = relative(c)
+        self.relative_positions = scheme_of("stack", c)
 
     def __call__(
         self,

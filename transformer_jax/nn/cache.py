@@ -97,10 +97,13 @@ class Lanes:
             return jnp.pad(x, ((0, 0), (0, seen.shape[2] - shared)))
 
         q_rank, k_rank = (None, None) if rank is None else (rank, on_slots(rank))
-        view = View(pos, on_slots(pos), seg, on_slots(seg), q_rank, k_rank, order=order)
+        rows = pos, on_slots(pos), seg, on_slots(seg), q_rank, k_rank
+        view = View(*rows, order=order, bidirectional=order != "causal")
         return lanes, Slots(pos, view)
 
-    def fill(self, positions: Int[Array, "B T"], active: Bool[Array, "B"]) -> tuple["Lanes", Slots]:
+    def fill(
+        self, positions: Int[Array, "B T"], active: Bool[Array, "B"], order: Order
+    ) -> tuple["Lanes", Slots]:
         """Claim slots for T new tokens of each hypothesis, Q = W T in all, one after another.
 
         Sentences that are not active claim none.
@@ -117,7 +120,7 @@ class Lanes:
         visible = jnp.repeat(seen, new, axis=1)
         q_pos = (self.start[:, None] + positions)[:, None, :]
         q_pos = jnp.broadcast_to(q_pos, (batch, width, new)).reshape(queries)
-        view = slot_view(visible, q_pos, self._positions())
+        view = slot_view(visible, q_pos, self._positions(), order)
         return replace(self, seen=seen), Slots(slots.reshape(queries), view)
 
     def _positions(self) -> Int[Array, "B C"]:

@@ -35,10 +35,18 @@ class View:
     window: int | None = struct.field(pytree_node=False, default=None)
     # Rows hold one segment each, from their start on, so that lengths say what masks would.
     single: bool = struct.field(pytree_node=False, default=False)
-    # What a relative scheme does to queries and keys [B T N H] at the queries' positions, and what
-    # it adds to scores: a function of queries [B N T H], so that nothing is made in vain.
+    # Whether keys ahead of a query are seen anywhere in its stack; of the buckets of distances,
+    # half are for them then.
+    bidirectional: bool = struct.field(pytree_node=False, default=True)
+    # What a relative scheme does to queries and keys [B T N H] at the queries' positions; what it
+    # adds to scores, a function of queries [B N T H], keys [B K H S] and the scale of their
+    # products, so that nothing is made in vain; and what it adds to the values that weights
+    # [B N T S] gather.
     rotate: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
-    bias: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
+    bias: Callable[[Array, Array, float], Array] | None = struct.field(
+        pytree_node=False, default=None
+    )
+    values: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
 
     def mask(self) -> Bool[Array, "B 1 T S"]:
         """Return the mask, True where a query may look."""
@@ -74,7 +82,8 @@ def self_view(
 ) -> View:
     """Return the view of a sequence on itself."""
     ranks = (rank, rank) if order == "ranked" else (None, None)
-    return View(pos, pos, seg, seg, *ranks, order=order, single=single)
+    ahead = order != "causal"
+    return View(pos, pos, seg, seg, *ranks, order=order, bidirectional=ahead, single=single)
 
 
 def cross_view(
@@ -86,10 +95,15 @@ def cross_view(
     return View(q_pos, k_pos, q_seg, k_seg, single=single)
 
 
-def slot_view(visible: Bool[Array, "B T C"], q_pos: Int[Array, "B T"], k_pos: Int[Array, "B C"]):
-    """Return the causal view of new tokens on cache slots."""
-    ones = jnp.ones_like
-    return View(q_pos, k_pos, ones(q_pos), ones(k_pos), visible=visible, order="causal")
+def slot_view(
+    visible: Bool[Array, "B T C"], q_pos: Int[Array, "B T"], k_pos: Int[Array, "B C"], order: Order
+) -> View:
+    """Return the view of new tokens on cache slots: causal, in a stack of any order."""
+    ones, ahead = jnp.ones_like, order != "causal"
+    return View(
+        q_pos, k_pos, ones(q_pos), ones(k_pos),
+        visible=visible, order="causal", bidirectional=ahead,
+    )  # fmt: skip
 
 
 def two_stream_view(

@@ -1,7 +1,6 @@
 """Multi-head attention (paper 3.2.2): project to heads, mix, join."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers import dense, fused
 from transformer_jax.nn.norm import RMSNorm
+from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.view import View
 
 KERNELS = {"dense": dense.mix, "fused": fused.mix}
@@ -54,6 +54,7 @@ class Attention(nn.Module):
         norm = pick(QUERY_KEY_NORMS, c.query_key_norm, "config.model.query_key_norm")
         self.query_norm = norm(c.norm_epsilon, "heads")
         self.key_norm = norm(c.norm_epsilon, kv)
+        self.relative_positions = scheme_of("layer", c)
         self.dropout = Dropout(c.attention_dropout_rate)
 
     def mix(
@@ -95,7 +96,7 @@ class Attention(nn.Module):
         return self._gather(_heads_first(q), memory, view, train)
 
     def _view(self, view: View) -> View:
-        return view
+        return self.relative_positions.look(view)
 
     def _queries_keys_values(self, x: Array, view: View) -> tuple[Array, KeysValues]:
         q, k, v = project_together(x, [self.query, self.key, self.value])
@@ -119,7 +120,7 @@ class LocalAttention(Attention):
     """Attention on positions less than `config.window` away (Beltagy et al. 2020)."""
 
     def _view(self, view: View) -> View:
-        return replace(view, window=self.config.window)
+        return super()._view(view.within(self.config.window))
 
 
 MIXERS = {"full": Attention, "local": LocalAttention}

@@ -29,9 +29,13 @@ def mix(
     scores = jnp.einsum(
         "BNTH,BNHS->BNTS", q.reshape(*groups, size), k, preferred_element_type=wide
     ).reshape(batch, heads, queries, -1)
-    scores = scores * (size**-0.5 if scale is None else scale)
+    scale = size**-0.5 if scale is None else scale
+    scores = scores * scale
     if view.bias is not None:
-        scores = scores + view.bias(q)
+        scores = scores + view.bias(q, k, scale)
     weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))
-    mixed = dropout(weights).astype(q.dtype).reshape(*groups, -1)
-    return jnp.einsum("BNTS,BNSH->BNTH", mixed, v).reshape(*q.shape[:3], -1), weights
+    kept = dropout(weights).astype(q.dtype)
+    mixed = jnp.einsum("BNTS,BNSH->BNTH", kept.reshape(*groups, -1), v).reshape(*q.shape[:3], -1)
+    if view.values is not None:
+        mixed = mixed + view.values(kept).astype(mixed.dtype)
+    return mixed, weights

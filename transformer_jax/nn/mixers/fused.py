@@ -31,17 +31,20 @@ def mix(
     # Its XLA form computes the softmax in float32, whatever it is given.
     if view.visible is not None or jnp.promote_types(q.dtype, jnp.float32) != jnp.float32:
         return mixed, weights
+    assert view.values is None, "the kernel's own products with values are all there is"
     why = why_not_cudnn(q.shape[-1], q.dtype, _compute_capability())
     if why is not None:
         _warn(why)
+    bias = None if view.bias is None else view.bias(q, k, q.shape[-1] ** -0.5)
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
     fuse = functools.partial(
         jax.nn.dot_product_attention,
         implementation="cudnn" if why is None else "xla",
         scale=scale,
     )
-    fused = _by_lengths if _lengths_say_it(view) else _by_mask
-    return fused(fuse, q, k, v, view).swapaxes(1, 2), weights
+    by_lengths = _lengths_say_it(view)
+    mixed = _by_lengths(fuse, q, k, v, view) if by_lengths else _by_mask(fuse, q, k, v, view, bias)
+    return mixed.swapaxes(1, 2), weights
 
 
 def _lengths_say_it(view: View) -> bool:
@@ -65,7 +68,7 @@ def _by_lengths(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Arr
     )  # fmt: skip
 
 
-def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Array:
+def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View, bias: Array | None) -> Array:
     queries = q.shape[1]
     # With a mask, cuDNN's way back takes even lengths alone: one more position, which none sees.
     q, k, v = (_even(x, 1) for x in (q, k, v))
@@ -74,9 +77,8 @@ def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Array:
     # but masked scores cuDNN's way back can make NaN, which spreads to every gradient
     # (https://github.com/pytorch/pytorch/issues/196678).
     mask |= ~mask.any(-1, keepdims=True)
-    bias = None
-    if view.bias is not None:
-        bias = _even(_even(view.bias(q.swapaxes(1, 2)[:, :, :queries]), 2), 3).astype(q.dtype)
+    if bias is not None:
+        bias = _even(_even(bias, 2), 3).astype(q.dtype)
     return fuse(q, k, v, mask=mask, bias=bias)[:, :queries]
 
 
