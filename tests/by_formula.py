@@ -12,7 +12,7 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
 
     V d for each piece table, and per layer: attention 3 d inward maps and one outward with biases,
     feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
-    those without a bias).
+    those without a bias); of layers that are shared, one pattern's.
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
@@ -20,14 +20,18 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     attention = (d + 1) * (queries + shared) + values * d + d
     inward = {"relu": 1, "gelu": 1, "relu_squared": 1, "swiglu": 2}[c.activation]
     feed_forward = inward * (d + 1) * c.d_ff + (c.d_ff + 1) * d
-    norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1}[c.norm]
-    pre = c.residual == "pre_norm"
+    norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1, "layer_norm_no_bias": d}[c.norm]
+    pre = c.residual in ("pre_norm", "sandwich", "reordered_norm")
+    part = norm * (2 if c.residual == "sandwich" else 1)  # of each sub-layer
+    encoders, decoders = c.num_encoder_layers, c.num_decoder_layers
+    if c.layer_sharing != "none":
+        encoders, decoders = len(c.encoder_pattern), len(c.decoder_pattern)
     if c.architecture == "decoder":
-        layers = c.num_decoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
+        layers = decoders * (attention + feed_forward + 2 * part) + pre * norm
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
-    encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
-    decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + pre * norm
+    encoder = encoders * (attention + feed_forward + 2 * part) + pre * norm
+    decoder = decoders * (2 * attention + feed_forward + 3 * part) + pre * norm
     tables = {
         "all": tgt_vocab_size,
         "decoder": src_vocab_size + tgt_vocab_size,

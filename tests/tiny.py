@@ -107,6 +107,15 @@ def _variants() -> dict[str, ModelConfig]:
             "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
             "num_kv_heads": 1, "tied_embeddings": "none",
         },
+        "albert": {
+            "layer_sharing": "all", "num_encoder_layers": 3, "num_decoder_layers": 3, "window": 2,
+            "decoder_pattern": ("full", "local"), "embedding_norm": "fix_norm",
+            "tied_embeddings": "decoder",
+        },
+        "universal": {
+            "architecture": "decoder", "num_encoder_layers": 6, "layer_sharing": "universal",
+            "num_decoder_layers": 2, "embedding_scale": False, "logits_scale": True,
+        },
         "partial_rope": {"relative_positions": "rope", "rope_fraction": 0.67, "rope_theta": 50.0},
         "pattern": {
             "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,

@@ -87,6 +87,30 @@ CASES = {
         "plain", _of(LLAMA, norm="scale_norm", activation="relu_squared", num_decoder_layers=1),
         ONE_PER_ROW,
     ),
+    "gemma2": Case("gemma2", _of(LLAMA, residual="sandwich")),
+    "olmo2": Case("olmo2", _of(LLAMA, residual="reordered_norm")),
+    "deep norm translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, num_encoder_layers=3, residual="deep_norm", norm="layer_norm_no_bias",
+            embedding_norm="fix_norm", tied_embeddings="decoder",
+        ),
+    ),
+    "deep norm decoder": Case(
+        "plain",
+        _of(
+            LLAMA, num_decoder_layers=3, residual="deep_norm", layer_sharing="all", window=2,
+            decoder_pattern=("full", "local"), embedding_norm="fix_norm",
+        ),
+        ONE_PER_ROW,
+    ),
+    "universal translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, layer_sharing="universal", residual="sandwich", embedding_scale=False,
+            logits_scale=True, encoder_pattern=("local", "full"), window=3, num_encoder_layers=3,
+        ),
+    ),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip
 

@@ -6,11 +6,13 @@ import types
 import numpy as np
 import torch
 import transformers
-from oracle.weights import BLOOM, GPT2, GPT_NEOX, LLAMA
+from oracle.weights import BLOOM, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2
 from transformers.models.bloom import modeling_bloom
+from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
+from transformers.models.olmo2 import modeling_olmo2
 
 from transformer_jax.config import ModelConfig
 
@@ -24,7 +26,10 @@ class Wide(types.ModuleType):
 
 def widen(monkeypatch) -> None:
     """Let the models compute in float64; before they are built, for they make tables then."""
-    for module in (modeling_bloom, modeling_gpt2, modeling_gpt_neox, modeling_llama):
+    for module in (
+        modeling_bloom, modeling_gemma2, modeling_gpt2, modeling_gpt_neox, modeling_llama,
+        modeling_olmo2,
+    ):  # fmt: skip
         monkeypatch.setattr(module, "torch", Wide("torch"))
 
 
@@ -106,6 +111,74 @@ class Llama(Peer):
         return tensors | turned
 
 
+class Olmo2(Peer):
+    """OLMo 2, whose norms stand behind sub-layers, without its norms of queries and keys."""
+
+    words = OLMO2
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        model = transformers.Olmo2ForCausalLM(transformers.Olmo2Config(
+            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, rms_norm_eps=c.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta}, hidden_act="silu",
+            attention_bias=True, **_sizes(c),
+        ))  # fmt: skip
+        for layer in model.model.layers:
+            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+        return _with_biases(model)
+
+
+class Gemma2(Peer):
+    """Gemma 2, with a norm before and behind each sub-layer, without its caps on scores.
+
+    Its norms count their weights from 1, so torch's take their places.
+    """
+
+    words = GEMMA2
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        head_dim = c.d_model // c.num_heads
+        model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
+            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, rms_norm_eps=c.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta},
+            hidden_activation="silu", attention_bias=True, head_dim=head_dim,
+            query_pre_attn_scalar=head_dim, attn_logit_softcapping=None,
+            final_logit_softcapping=None, layer_types=["full_attention"] * c.num_decoder_layers,
+            **_sizes(c) | {"attn_implementation": "eager"},
+        ))  # fmt: skip
+        model.model.embed_tokens.embed_scale.fill_(1)
+        for module in [model.model, *model.model.layers]:
+            for name, part in list(module.named_children()):
+                if isinstance(part, modeling_gemma2.Gemma2RMSNorm):
+                    setattr(module, name, torch.nn.RMSNorm(c.d_model, c.norm_epsilon))
+        return _with_biases(model)
+
+    def order(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """See Peer: what is added to scores."""
+        found = super().order(batch)
+        seen = found["attention_mask"]
+        mask = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -torch.inf)
+        return found | {"attention_mask": mask}
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See Peer."""
+        pairs = {"post_attention": "input", "post_feedforward": "pre_feedforward"}
+        for second, first in pairs.items():
+            old, new = f"{second}_layernorm", f"{first}_layernorm.output_norm"
+            tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
+        return tensors
+
+
+def _with_biases(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a model whose feed-forward maps have biases, as ours do."""
+    for layer in model.model.layers:
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            old = getattr(layer.mlp, name)
+            setattr(layer.mlp, name, torch.nn.Linear(old.in_features, old.out_features))
+    return model
+
+
 class GPTNeoX(Peer):
     """GPT-NeoX, its sub-layers one after another."""
 
@@ -185,4 +258,11 @@ class GPT2Peer(Peer):
         return found
 
 
-PEERS = {"llama": Llama, "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer}
+PEERS = {
+    "llama": Llama,
+    "olmo2": Olmo2,
+    "gemma2": Gemma2,
+    "gpt_neox": GPTNeoX,
+    "bloom": Bloom,
+    "gpt2": GPT2Peer,
+}

@@ -1,10 +1,14 @@
 """Normalisation over d_model. Statistics are taken at least in float32."""
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named
 
 
@@ -12,18 +16,27 @@ class LayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016, arXiv:1607.06450)."""
 
     epsilon: float
+    has_bias: ClassVar[bool] = True
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         width = (x.shape[-1],)
         scale = self.param("scale", named(nn.initializers.ones, "embed"), width)
-        bias = self.param("bias", named(nn.initializers.zeros, "embed"), width)
         wide = at_least_float32(x)
         centred = wide - wide.mean(-1, keepdims=True)
         variance = jnp.square(centred).mean(-1, keepdims=True)
         normal = centred * jax.lax.rsqrt(variance + self.epsilon)
-        scale, bias = scale.reshape(1, 1, -1), bias.reshape(1, 1, -1)
-        return (normal * scale + bias).astype(x.dtype)
+        normal = normal * scale.reshape(1, 1, -1)
+        if self.has_bias:
+            bias = self.param("bias", named(nn.initializers.zeros, "embed"), width)
+            normal = normal + bias.reshape(1, 1, -1)
+        return normal.astype(x.dtype)
+
+
+class LayerNormNoBias(LayerNorm):
+    """(x - mean) / sqrt(variance + epsilon) * scale, as in PaLM (arXiv:2204.02311) and MPT."""
+
+    has_bias: ClassVar[bool] = False
 
 
 class RMSNorm(nn.Module):
@@ -59,4 +72,14 @@ class ScaleNorm(nn.Module):
         return (scale * wide / jnp.maximum(length, self.epsilon)).astype(x.dtype)
 
 
-NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, "scale_norm": ScaleNorm}
+NORMS = {
+    "layer_norm": LayerNorm,
+    "rms_norm": RMSNorm,
+    "scale_norm": ScaleNorm,
+    "layer_norm_no_bias": LayerNormNoBias,
+}
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """Return the norm that the config names."""
+    return pick(NORMS, config.norm, "config.model.norm")(config.norm_epsilon)
