@@ -1,7 +1,5 @@
 """Normalisation over d_model. Statistics are taken at least in float32."""
 
-from typing import ClassVar
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -12,31 +10,38 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named
 
 
+def standardised(x: Float[Array, "B T D"], epsilon: float) -> Float[Array, "B T D"]:
+    """Return (x - mean) / sqrt(variance + epsilon), at least in float32."""
+    wide = at_least_float32(x)
+    centred = wide - wide.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + epsilon)
+
+
 class LayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016, arXiv:1607.06450)."""
 
     epsilon: float
-    has_bias: ClassVar[bool] = True
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         width = (x.shape[-1],)
         scale = self.param("scale", named(nn.initializers.ones, "embed"), width)
-        wide = at_least_float32(x)
-        centred = wide - wide.mean(-1, keepdims=True)
-        variance = jnp.square(centred).mean(-1, keepdims=True)
-        normal = centred * jax.lax.rsqrt(variance + self.epsilon)
-        normal = normal * scale.reshape(1, 1, -1)
-        if self.has_bias:
-            bias = self.param("bias", named(nn.initializers.zeros, "embed"), width)
-            normal = normal + bias.reshape(1, 1, -1)
-        return normal.astype(x.dtype)
+        bias = self.param("bias", named(nn.initializers.zeros, "embed"), width)
+        normal = standardised(x, self.epsilon)
+        scale, bias = scale.reshape(1, 1, -1), bias.reshape(1, 1, -1)
+        return (normal * scale + bias).astype(x.dtype)
 
 
-class LayerNormNoBias(LayerNorm):
+class LayerNormNoBias(nn.Module):
     """(x - mean) / sqrt(variance + epsilon) * scale, as in PaLM (arXiv:2204.02311) and MPT."""
 
-    has_bias: ClassVar[bool] = False
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        scale = self.param("scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
+        return (standardised(x, self.epsilon) * scale.reshape(1, 1, -1)).astype(x.dtype)
 
 
 class RMSNorm(nn.Module):
