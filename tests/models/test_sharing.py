@@ -27,8 +27,8 @@ def loss_of(config, params, key=None):
     return batch_sums(model, TrainingConfig(), params, for_model(config, BATCH), key).loss
 
 
-def gradient(config, params, key=None):
-    return jax.jit(jax.value_and_grad(lambda p, key: loss_of(config, p, key)))(params, key)
+def gradient(config, params):
+    return jax.jit(jax.value_and_grad(lambda p: loss_of(config, p)))(params)
 
 
 def layers(params, numbers):
