@@ -14,6 +14,7 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
     those without a bias). Less what has no bias; more scales of normalised queries and keys. What
     is trained for distances is in self-attention alone: once a layer, or once a stack.
+    Of layers that are shared, one pattern's.
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
@@ -31,8 +32,12 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     inward = 2 if gated else 1
     bias = "feed_forward" in c.biases
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
-    norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1}[c.norm]
-    pre = c.residual == "pre_norm"
+    norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1, "layer_norm_no_bias": d}[c.norm]
+    pre = c.residual in ("pre_norm", "sandwich", "reordered_norm")
+    part = norm * (2 if c.residual == "sandwich" else 1)  # of each sub-layer
+    encoders, decoders = c.num_encoder_layers, c.num_decoder_layers
+    if c.layer_sharing != "none":
+        encoders, decoders = len(c.encoder_pattern), len(c.decoder_pattern)
     distances = {
         "t5": c.relative_buckets * c.num_heads,
         "toeplitz": (2 * c.relative_clip + 1) * c.num_heads,
@@ -44,15 +49,15 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     if shares is None:
         shares = c.relative_positions in ("t5", "toeplitz")
     # Of the decoder, and of both stacks.
-    one, two = c.num_decoder_layers, c.num_encoder_layers + c.num_decoder_layers
+    one, two = decoders, encoders + decoders
     one, two = (distances * count for count in ((1, 2) if shares else (one, two)))
     if c.architecture != "encoder_decoder":
-        layers = c.num_decoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
+        layers = decoders * (attention + feed_forward + 2 * part) + pre * norm
         layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers + one
-    encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm) + pre * norm
-    decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm) + pre * norm
+    encoder = encoders * (attention + feed_forward + 2 * part) + pre * norm
+    decoder = decoders * (2 * attention + feed_forward + 3 * part) + pre * norm
     tables = {
         "all": tgt_vocab_size,
         "decoder": src_vocab_size + tgt_vocab_size,

@@ -101,7 +101,7 @@ def test_variants_differ(path, at_root):
     assert all(one != other for i, one in enumerate(found) for other in found[:i])
 
 
-@pytest.mark.parametrize("name", ["multi30k", "tatoeba", "wmt_base", "wmt_big"])
+@pytest.mark.parametrize("name", ["deep_shallow", "multi30k", "tatoeba", "wmt_base", "wmt_big"])
 def test_an_unknown_variant_is_told_the_right_ones(name, at_root):
     message = refusal(f"configs/{name}.py:xx")
     assert message.startswith(f"--config=configs/{name}.py:xx: no variant 'xx'; there are ")

@@ -118,6 +118,9 @@ def test_files_are_short(path):
 TABLES = {
     (config.ModelConfig, "residual"): "nn.residual.RESIDUALS",
     (config.ModelConfig, "norm"): "nn.norm.NORMS",
+    (config.ModelConfig, "embedding_norm"): "nn.embedding.EMBEDDING_NORMS",
+    (config.ModelConfig, "layer_sharing"): "models.sharing.SHARINGS",
+    (config.ModelConfig, "initializer"): "models.initial_values.INITIALIZERS",
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
     (config.ModelConfig, "attention"): "nn.mixers.attention.KERNELS",
     (config.ModelConfig, "architecture"): "models.build.MODELS",

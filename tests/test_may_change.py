@@ -35,6 +35,8 @@ MUST_STAY = (
     "model.d_model", "model.d_ff", "model.num_heads", "model.head_dim", "model.v_head_dim",
     "model.num_encoder_layers", "model.num_decoder_layers", "model.dropout_rate",
     "model.attention_dropout_rate", "model.activation_dropout_rate", "model.residual",
+    "model.layer_drop_rate", "model.embedding_norm", "model.embedding_scale", "model.logits_scale",
+    "model.layer_sharing", "model.initializer",
     "model.norm", "model.norm_epsilon", "model.activation", "model.positions",
     "model.biases", "model.score_scale", "model.attention_temperature", "model.query_key_norm",
     "model.max_positions", "model.tied_embeddings", "model.compute_dtype",

@@ -135,6 +135,15 @@ def _variants() -> dict[str, ModelConfig]:
         "shaw": {"relative_positions": "shaw", "relative_clip": 2, "num_kv_heads": 1},
         "shaw_values": {"relative_positions": "shaw_values", "relative_clip": 2, "v_head_dim": 5},
         "xlnet": {"relative_positions": "xlnet", "num_kv_heads": 1, "positions": "none"},
+        "albert": {
+            "layer_sharing": "all", "num_encoder_layers": 3, "num_decoder_layers": 3, "window": 2,
+            "decoder_pattern": ("full", "local"), "embedding_norm": "fix_norm",
+            "tied_embeddings": "decoder",
+        },
+        "universal": {
+            "architecture": "decoder", "num_encoder_layers": 6, "layer_sharing": "universal",
+            "num_decoder_layers": 2, "embedding_scale": False, "logits_scale": True,
+        },
         "pattern": {
             "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2, "activation": "mish",
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),

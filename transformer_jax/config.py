@@ -72,10 +72,20 @@ class ModelConfig:
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
     attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
     activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
-    residual: Literal["post_norm", "pre_norm"] = "post_norm"  # where the norm stands
+    # The share of layers that a training step skips at random (LayerDrop, Fan et al. 2019,
+    # arXiv:1909.11556, whose value is 0.2), in both stacks; evaluation and decoding have them all.
+    layer_drop_rate: float = 0.0
+    # Where the norm stands: "post_norm" norm(x + f(x)) of a sub-layer f; "pre_norm"
+    # x + f(norm(x)); "sandwich" x + norm(f(norm(x))) (arXiv:2105.13290); "reordered_norm"
+    # x + norm(f(x)) (arXiv:2501.00656); "deep_norm" norm(alpha x + f(x)), with smaller initial
+    # values, for very deep stacks (arXiv:2203.00555).
+    residual: Literal["post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm"] = (
+        "post_norm"
+    )
     # "layer_norm" with scale and bias; "rms_norm": a scale alone, and no mean is taken off (Zhang
-    # and Sennrich 2019, arXiv:1910.07467).
-    norm: Literal["layer_norm", "rms_norm", "scale_norm"] = "layer_norm"
+    # and Sennrich 2019, arXiv:1910.07467); "scale_norm": one number for all channels (Nguyen and
+    # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311).
+    norm: Literal["layer_norm", "rms_norm", "scale_norm", "layer_norm_no_bias"] = "layer_norm"
     norm_epsilon: float = 1e-6  # added to the variance or mean square; tensor2tensor's value
     # Inside the feed-forward layers. "gelu" is by the error function, "gelu_tanh" GPT-2's
     # approximation. "swiglu" and those behind it: gated, with a third matrix of d_model x d_ff
@@ -128,6 +138,18 @@ class ModelConfig:
     # Which tables are one: "all" both embeddings and the pre-softmax matrix (paper 3.4),
     # "decoder" target embedding and pre-softmax, "none" three tables.
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
+    # "fix_norm": rows of all these tables count as if of length 1 (arXiv:1910.05895).
+    embedding_norm: Literal["none", "fix_norm"] = "none"
+    embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
+    logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
+    # Which layers of a stack have the same parameters, layer i those of layer i + the length of its
+    # pattern: "none"; "all" (ALBERT, arXiv:1909.11942); "universal": all, and the vectors of
+    # `positions` and of the step are added before each layer, not once to the input (the Universal
+    # Transformer, arXiv:1807.03819, without halting).
+    layer_sharing: Literal["none", "all", "universal"] = "none"
+    # Where parameters start: "xavier" as in tensor2tensor, "t5" as in T5, "gpt2" as in GPT-2, by
+    # N(0, 0.02) and less where deep stacks add up.
+    initializer: Literal["xavier", "t5", "gpt2"] = "xavier"
     compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products; params: float32
     # Speed and memory alone; parameters, checkpoints and results are the same.
     layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: compiles one layer, runs slower
@@ -143,6 +165,7 @@ class ModelConfig:
         _within(1, 1000, num_decoder_layers=self.num_decoder_layers)
         _rate(dropout_rate=self.dropout_rate, attention_dropout_rate=self.attention_dropout_rate)
         _rate(activation_dropout_rate=self.activation_dropout_rate)
+        _rate(layer_drop_rate=self.layer_drop_rate)
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
         _above(1, 1e9, rope_theta=self.rope_theta)
@@ -159,6 +182,7 @@ class ModelConfig:
         _check_patterns(self)
         _check_relative(self)
         _check_two_stream(self)
+        _check_scales(self)
         _check(
             self.head_dim is not None or self.d_model % self.num_heads == 0,
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
@@ -306,6 +330,30 @@ def _check_relative(model: ModelConfig) -> None:
         scheme != "shaw_values" or model.attention == "dense",
         "relative_positions='shaw_values': attention='fused' has no term for values; choose "
         "'dense', or relative_positions='shaw'",
+    )
+
+
+def _check_scales(model: ModelConfig) -> None:
+    """Refuse sizes of values, and vectors of each step, that do not go together."""
+    _check(
+        not model.logits_scale or model.tied_embeddings != "none",
+        "logits_scale=True: is for a pre-softmax table that is an embedding too, and "
+        "tied_embeddings='none' has none; set it to False or choose 'all' or 'decoder'",
+    )
+    _check(
+        not model.logits_scale or model.embedding_norm == "none",
+        f"logits_scale=True: embedding_norm={model.embedding_norm!r} sets the size of logits "
+        "already; set it to False or choose embedding_norm='none'",
+    )
+    _check(
+        model.initializer == "xavier" or model.residual != "deep_norm",
+        f"initializer={model.initializer!r}: residual='deep_norm' has initial values of its own, "
+        "which are multiples of Xavier's; choose 'xavier' or another residual",
+    )
+    _check(
+        model.layer_sharing != "universal" or "sinusoidal" in model.positions,
+        f"positions={model.positions!r}: layer_sharing='universal' adds sines and cosines of the "
+        "position and the step before each layer; choose 'sinusoidal' or layer_sharing='all'",
     )
 
 

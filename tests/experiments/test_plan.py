@@ -28,6 +28,14 @@ FORMS = {
     "plain": {},
     "heads": {"v_head_dim": 5, "num_decoder_layers": 2},
     "scan-full": {"layer_loop": "scan", "remat": "full", "num_heads": 3},
+    "shared": {
+        "layer_sharing": "universal",
+        "num_decoder_layers": 3,
+        "layer_drop_rate": 0.1,
+        "layer_loop": "scan",
+        "residual": "sandwich",
+        "embedding_norm": "fix_norm",
+    },
     "fused-dots": {"attention": "fused", "remat": "dots"},
 }
 

@@ -52,6 +52,8 @@ GRID = {
     "two_stream": ModelConfig(d_model=20, num_heads=4, architecture="two_stream"),
 }
 
+ENDS_IN_NORM = "pre_norm", "sandwich", "reordered_norm"
+
 
 def wrong(formula) -> list[str]:
     """Return the forms of the model whose parameters a formula does not tell.
@@ -73,13 +75,13 @@ def test_the_formula_is_the_models_count():
 
 def test_a_formula_that_forgets_a_term_is_noticed():
     def without_final_norm(config, *sizes):
-        pre = config.residual == "pre_norm"
+        pre = config.residual in ENDS_IN_NORM
         return by_formula.parameters(config, *sizes) - 4 * config.d_model * pre
 
     def without_a_bias(config, *sizes):
         return by_formula.parameters(config, *sizes) - config.num_decoder_layers * config.d_model
 
-    pre_norm = [name for name, config in GRID.items() if config.residual == "pre_norm"]
+    pre_norm = [name for name, config in GRID.items() if config.residual in ENDS_IN_NORM]
     assert "llama" in pre_norm
     assert wrong(without_final_norm) == pre_norm
     assert wrong(without_a_bias) == list(GRID)

@@ -154,7 +154,33 @@ CASES = {
         _of(TRANSLATION, relative_positions="shaw_values", relative_clip=3, num_encoder_layers=1),
         ONE_PER_ROW,
     ),
-    "transformer-xl translation": Case("plain", _of(TRANSLATION, relative_positions="xlnet", num_kv_heads=2)),
+    "transformer-xl translation": Case(
+        "plain", _of(TRANSLATION, relative_positions="xlnet", num_kv_heads=2)
+    ),
+    "gemma2": Case("gemma2", _of(LLAMA, residual="sandwich")),
+    "olmo2": Case("olmo2", _of(LLAMA, residual="reordered_norm")),
+    "deep norm translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, num_encoder_layers=3, residual="deep_norm", norm="layer_norm_no_bias",
+            embedding_norm="fix_norm", tied_embeddings="decoder",
+        ),
+    ),
+    "deep norm decoder": Case(
+        "plain",
+        _of(
+            LLAMA, num_decoder_layers=3, residual="deep_norm", layer_sharing="all", window=2,
+            decoder_pattern=("full", "local"), embedding_norm="fix_norm",
+        ),
+        ONE_PER_ROW,
+    ),
+    "universal translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, layer_sharing="universal", residual="sandwich", embedding_scale=False,
+            logits_scale=True, encoder_pattern=("local", "full"), window=3, num_encoder_layers=3,
+        ),
+    ),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip
 

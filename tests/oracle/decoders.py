@@ -6,8 +6,9 @@ import types
 import numpy as np
 import torch
 import transformers
-from oracle.weights import BLOOM, GPT2, GPT_NEOX, LLAMA, QWEN3
+from oracle.weights import BLOOM, GEMMA2, GPT2, GPT_NEOX, LLAMA, OLMO2, QWEN3
 from transformers.models.bloom import modeling_bloom
+from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
@@ -26,8 +27,8 @@ ACTIVATIONS = {
     "geglu_tanh": "gelu_pytorch_tanh",
 }  # fmt: skip
 MODULES = (
-    modeling_bloom, modeling_gpt2, modeling_gpt_neox, modeling_llama, modeling_nemotron,
-    modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_t5,
+    modeling_bloom, modeling_gemma2, modeling_gpt2, modeling_gpt_neox, modeling_llama,
+    modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_t5,
 )  # fmt: skip
 
 
@@ -177,6 +178,74 @@ class Olmo2T5(Llama):
         return model
 
 
+class Olmo2(Peer):
+    """OLMo 2, whose norms stand behind sub-layers, without its norms of queries and keys."""
+
+    words = OLMO2
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        model = transformers.Olmo2ForCausalLM(transformers.Olmo2Config(
+            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, rms_norm_eps=c.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta}, hidden_act="silu",
+            attention_bias=True, **_sizes(c),
+        ))  # fmt: skip
+        for layer in model.model.layers:
+            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+        return _with_biases(model)
+
+
+class Gemma2(Peer):
+    """Gemma 2, with a norm before and behind each sub-layer, without its caps on scores.
+
+    Its norms count their weights from 1, so torch's take their places.
+    """
+
+    words = GEMMA2
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        head_dim = c.d_model // c.num_heads
+        model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
+            vocab_size=vocab_size, num_key_value_heads=c.num_kv_heads, rms_norm_eps=c.norm_epsilon,
+            rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta},
+            hidden_activation="silu", attention_bias=True, head_dim=head_dim,
+            query_pre_attn_scalar=head_dim, attn_logit_softcapping=None,
+            final_logit_softcapping=None, layer_types=["full_attention"] * c.num_decoder_layers,
+            **_sizes(c) | {"attn_implementation": "eager"},
+        ))  # fmt: skip
+        model.model.embed_tokens.embed_scale.fill_(1)
+        for module in [model.model, *model.model.layers]:
+            for name, part in list(module.named_children()):
+                if isinstance(part, modeling_gemma2.Gemma2RMSNorm):
+                    setattr(module, name, torch.nn.RMSNorm(c.d_model, c.norm_epsilon))
+        return _with_biases(model)
+
+    def order(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """See Peer: what is added to scores."""
+        found = super().order(batch)
+        seen = found["attention_mask"]
+        mask = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -torch.inf)
+        return found | {"attention_mask": mask}
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See Peer."""
+        pairs = {"post_attention": "input", "post_feedforward": "pre_feedforward"}
+        for second, first in pairs.items():
+            old, new = f"{second}_layernorm", f"{first}_layernorm.output_norm"
+            tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
+        return tensors
+
+
+def _with_biases(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a model whose feed-forward maps have biases, as ours do."""
+    for layer in model.model.layers:
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            old = getattr(layer.mlp, name)
+            setattr(layer.mlp, name, torch.nn.Linear(old.in_features, old.out_features))
+    return model
+
+
 class GPTNeoX(Peer):
     """GPT-NeoX, its sub-layers one after another."""
 
@@ -258,5 +327,5 @@ class GPT2Peer(Peer):
 
 PEERS = {
     "llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3, "nemotron": Nemotron, "olmo2, t5": Olmo2T5,
-    "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer,
+    "olmo2": Olmo2, "gemma2": Gemma2, "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer,
 }  # fmt: skip

@@ -19,6 +19,12 @@ from transformer_jax.config import ModelConfig
 
 SLOPES = {4: [1 / 4, 1 / 16, 1 / 64, 1 / 256], 6: [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]}
 
+# DeepNorm's, by architecture and layers: 0.81 (3^4 2)^(1/16) and 6^(1/4); 6^(1/4).
+ALPHAS = {
+    ("encoder_decoder", 3, 2): {"encoder": 1.113216685842863, "decoder": 1.5650845800732873},
+    ("decoder", 6, 3): {"decoder": 1.5650845800732873},
+}
+
 
 def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     return F.gelu(x, approximate="tanh")
@@ -69,13 +75,19 @@ class Plain(torch.nn.Module):
         x = self._embedded("tgt", batch["tgt_in"], pos)
         x = self._stack("decoder", x, pos, alike(seg, seg) & earlier, memory, across)
         tables = ("output/table", "tgt_embedding/table", "embedding/table")
-        return x @ self.p[next(t for t in tables if t in self.p)].T
+        if self.config.logits_scale:
+            x = x / math.sqrt(self.config.d_model)
+        return x @ self._table(next(t for t in tables if t in self.p)).T
+
+    def _table(self, path: str) -> torch.Tensor:
+        fixed = self.config.embedding_norm == "fix_norm"
+        return F.normalize(self.p[path], dim=-1) if fixed else self.p[path]
 
     def _embedded(self, side: str, ids: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
         own, shared = f"{side}_embedding/table", "embedding/table"
-        table, width = self.p[own if own in self.p else shared], self.config.d_model
-        x = table[ids] * math.sqrt(width)
-        if self.config.positions == "none":
+        table, width = self._table(own if own in self.p else shared), self.config.d_model
+        x = table[ids] * (math.sqrt(width) if self.config.embedding_scale else 1)
+        if self.config.positions == "none" or self.config.layer_sharing == "universal":
             return x
         count = int(pos.max()) + 1
         if self.config.positions == "sinusoidal":
@@ -92,7 +104,12 @@ class Plain(torch.nn.Module):
         for number in range(getattr(c, f"num_{name}_layers")):
             local = pattern[number % len(pattern)] == "local"
             visible = seen & (away > -c.window) & (away < c.window) if local else seen
-            layer = f"{name}/layer_{number}"
+            shared = c.layer_sharing != "none"
+            layer = f"{name}/layer_{number % len(pattern) if shared else number}"
+            if c.layer_sharing == "universal":
+                assert c.positions == "sinusoidal"
+                vectors = paper_positions(32, c.d_model)
+                x = x + vectors[pos] + vectors[1 + number]
             part = f"{layer}/self_attention"
             x = self._residual(part, x, lambda y, p=part, v=visible: self._attend(p, y, y, v, pos))
             if memory is not None:
@@ -100,12 +117,20 @@ class Plain(torch.nn.Module):
                 x = self._residual(part, x, lambda y, p=part: self._attend(p, y, memory, across))
             part = f"{layer}/feed_forward"
             x = self._residual(part, x, lambda y, p=part: self._feed_forward(p, y))
-        return self._norm(f"{name}/final_norm", x) if c.residual == "pre_norm" else x
+        ends_in_norm = c.residual in ("pre_norm", "sandwich", "reordered_norm")
+        return self._norm(f"{name}/final_norm", x) if ends_in_norm else x
 
     def _residual(self, part: str, x: torch.Tensor, f) -> torch.Tensor:
-        norm = f"{part}_residual/norm"
-        if self.config.residual == "pre_norm":
+        norm, c = f"{part}_residual/norm", self.config
+        if c.residual == "pre_norm":
             return x + f(self._norm(norm, x))
+        if c.residual == "sandwich":
+            return x + self._norm(f"{part}_residual/output_norm", f(self._norm(norm, x)))
+        if c.residual == "reordered_norm":
+            return x + self._norm(norm, f(x))
+        if c.residual == "deep_norm":
+            layers = c.num_encoder_layers, c.num_decoder_layers
+            return self._norm(norm, x * ALPHAS[c.architecture, *layers][part.split("/")[0]] + f(x))
         return self._norm(norm, x + f(x))
 
     def _norm(self, path: str, x: torch.Tensor) -> torch.Tensor:
@@ -114,6 +139,8 @@ class Plain(torch.nn.Module):
             return F.rms_norm(x, shape, scale, eps)
         if self.config.norm == "scale_norm":
             return scale * F.normalize(x, dim=-1, eps=eps)
+        if self.config.norm == "layer_norm_no_bias":
+            return F.layer_norm(x, shape, scale, eps=eps)
         return F.layer_norm(x, shape, scale, self.p[f"{path}/bias"], eps)
 
     def _map(self, path: str, x: torch.Tensor, axes: int = 1) -> torch.Tensor:

@@ -7,6 +7,8 @@ from oracle.cases import CASES, FUSED
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.build import MODELS
+from transformer_jax.models.sharing import SHARINGS
+from transformer_jax.nn.embedding import EMBEDDING_NORMS
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import KERNELS, MIXERS, QUERY_KEY_NORMS, SCORE_SCALES
 from transformer_jax.nn.norm import NORMS
@@ -19,6 +21,8 @@ TABLES: dict[str, Collection[str]] = {
     "architecture": MODELS,
     "residual": RESIDUALS,
     "norm": NORMS,
+    "embedding_norm": EMBEDDING_NORMS,
+    "layer_sharing": SHARINGS,
     "activation": ACTIVATIONS,
     "attention": KERNELS,
     "score_scale": SCORE_SCALES,

@@ -49,6 +49,11 @@ LLAMA = COMMON | {
     "final_norm": "norm",
 }
 QWEN3 = LLAMA | {"query_norm": "q_norm", "key_norm": "k_norm"}
+OLMO2 = LLAMA | {
+    "self_attention_residual": "post_attention_layernorm",
+    "feed_forward_residual": "post_feedforward_layernorm",
+}
+GEMMA2 = LLAMA | {"feed_forward_residual": "pre_feedforward_layernorm"}
 GPT_NEOX = LLAMA | {
     "embedding": "gpt_neox.embed_in",
     "decoder": "gpt_neox",

@@ -134,6 +134,16 @@ def test_every_loop_is_the_same_on_a_mesh(changes):
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+def test_shared_and_dropped_layers_on_a_mesh():
+    """Which layers a step skips depends neither on the mesh nor on what is computed again."""
+    changes = {
+        "num_decoder_layers": 3, "layer_sharing": "universal", "layer_drop_rate": 0.3,
+        "layer_loop": "scan", "residual": "sandwich", "embedding_norm": "fix_norm",
+    }  # fmt: skip
+    losses = run((2, 2, 2), **HALF, **changes, remat="dots")[0]
+    np.testing.assert_allclose(losses, run((1, 1, 1), **HALF, **changes)[0], rtol=1e-5)
+
+
 def test_muon_on_a_mesh():
     """Matrices whose rows and columns lie on different devices are made orthogonal as a whole."""
     losses, state = run((2, 2, 2), algorithm="muon")

@@ -32,9 +32,10 @@ SUPPORTED: Allowed = {
     "encoder_pattern": ("full",),
     "decoder_pattern": ("full",),
     "window": (None,),
-    "dropout_rate": ANY,  # of training alone, like the next two
+    "dropout_rate": ANY,  # of training alone, like the next three
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,
+    "layer_drop_rate": ANY,
     "residual": ("post_norm", "pre_norm"),
     "norm": ("layer_norm",),
     "norm_epsilon": ANY,
@@ -54,6 +55,11 @@ SUPPORTED: Allowed = {
     "relative_clip": ANY,
     "share_relative_positions": (None,),
     "tied_embeddings": ("all", "decoder", "none"),
+    "embedding_norm": ("none",),
+    "embedding_scale": (True,),
+    "logits_scale": (False,),
+    "layer_sharing": ("none",),
+    "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),

@@ -10,6 +10,7 @@ from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
+from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.model import Model
 from transformer_jax.models.network import Network
 from transformer_jax.models.two_stream import TwoStream
@@ -56,7 +57,8 @@ def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) 
 def init_params(model: Model, key: jax.Array) -> Any:
     """Return fresh float32 parameters, boxed with their logical axes (`flax.linen.unbox`)."""
     example = jax.tree.map(jnp.asarray, model.example())
-    return model.init(key, example, train=False)["params"]
+    params = model.init(key, example, train=False)["params"]
+    return restarted(model.config, params, key)
 
 
 def abstract_params(model: Model) -> Any:

@@ -11,20 +11,13 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import KeysValues, Slots
 from transformer_jax.nn.feedforward import FeedForward
 from transformer_jax.nn.mixers.attention import MIXERS, Attention
-from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
 
 
-def make_norm(config: ModelConfig) -> nn.Module:
-    """Return the norm that the config names."""
-    return pick(NORMS, config.norm, "config.model.norm")(config.norm_epsilon)
-
-
-def make_residual(config: ModelConfig) -> nn.Module:
-    """Return the residual connection that the config names."""
-    residual = pick(RESIDUALS, config.residual, "config.model.residual")
-    return residual(make_norm(config), config.dropout_rate)
+def make_residual(config: ModelConfig, cross: bool) -> nn.Module:
+    """Return the residual connection that the config names, for a stack with cross-attention."""
+    return pick(RESIDUALS, config.residual, "config.model.residual")(config, cross)
 
 
 class Layer(nn.Module):
@@ -39,15 +32,15 @@ class Layer(nn.Module):
         c = self.config
         mixer = pick(MIXERS, self.kind, "config.model.encoder_pattern or decoder_pattern")
         self.self_attention = mixer(c, self.dtype)
-        self.self_attention_residual = make_residual(c)
+        self.self_attention_residual = make_residual(c, self.cross)
         if self.cross:
             self.cross_attention = Attention(c, self.dtype)
-            self.cross_attention_residual = make_residual(c)
+            self.cross_attention_residual = make_residual(c, self.cross)
         self.feed_forward = FeedForward(
             c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, self.dtype,
             "feed_forward" in c.biases,
         )  # fmt: skip
-        self.feed_forward_residual = make_residual(c)
+        self.feed_forward_residual = make_residual(c, self.cross)
 
     def __call__(
         self,

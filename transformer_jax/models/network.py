@@ -16,7 +16,7 @@ from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
 from transformer_jax.nn.dropout import Dropout
-from transformer_jax.nn.embedding import Embed, Head
+from transformer_jax.nn.embedding import Embed
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.view import Order, View, cross_view, self_view
 
@@ -66,7 +66,7 @@ class Network(nn.Module):
             across = cross_view(side.pos, side.seg, src.pos, src.seg, self.single)
         x = self.embed_target(side.inputs, side.pos, side.inputs.shape[1], train)
         x = self.decoder(x, view, train, memory, across)
-        return {"tokens": Output(x, self.head())}
+        return {"tokens": self.predicted(x)}
 
     def begin(self, batch: Batch, width: int, length: int) -> "DecodeState":
         """Return the state behind the source and the prompt; see `Stepper.start`."""
@@ -105,7 +105,7 @@ class Network(nn.Module):
         x, caches, weights = self.decoder.extend(
             x, state.caches, slots, active, state.memories, across
         )
-        logits = self.head().logits(x).reshape(batch, width, new, -1)
+        logits = self.predicted(x).logits().reshape(batch, width, new, -1)
         attention = None if across is None else weights
         return logits, attention, replace(state, caches=caches, lanes=lanes)
 
@@ -127,19 +127,23 @@ class Network(nn.Module):
         x, vectors = embedding(ids), positions.embed(pos, limit)
         return self.dropout(x if vectors is None else x + vectors.astype(x.dtype), train)
 
-    def head(self) -> Head:
-        """Return the pre-softmax map."""
-        return Head(self.output.table)
+    def predicted(self, x: Float[Array, "B T D"]) -> Output:
+        """Return what hidden states say of the next token."""
+        if self.config.logits_scale:
+            x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
+        return Output(x, self.output.head())
 
     @nn.nowrap
     def new_positions(self) -> nn.Module:
-        """Return the scheme that the config adds to inputs."""
-        return pick(POSITIONS, self.config.positions, "config.model.positions")(self.config)
+        """Return the scheme that the config adds to inputs, unless each layer adds it anew."""
+        universal = self.config.layer_sharing == "universal"
+        name = "none" if universal else self.config.positions
+        return pick(POSITIONS, name, "config.model.positions")(self.config)
 
     @nn.nowrap
     def new_embedding(self, size: int) -> Embed:
         """Return a piece table."""
-        return Embed(size, self.config.d_model, self.dtype)
+        return Embed(size, self.config, self.dtype)
 
     @nn.nowrap
     def new_stack(self, num_layers: int, pattern: Sequence[str], cross: bool) -> Stack:
@@ -164,9 +168,9 @@ def _across(view: View, src_seg: Int[Array, "B S"] | None) -> View | None:
 class DecodeState:
     """What decoding carries from step to step."""
 
-    memories: Any  # one a layer: once a sentence, not a hypothesis
+    memories: Any  # one a layer that is kept: once a sentence, not a hypothesis
     src_seg: Int[Array, "B S"] | None
-    caches: Any  # one a layer, each its mixer's own
+    caches: Any  # one a layer that is applied, each its mixer's own
     lanes: Lanes
 
 

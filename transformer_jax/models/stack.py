@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,24 +11,35 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
-from transformer_jax.models.layers import Layer, make_norm
+from transformer_jax.models.layers import Layer
+from transformer_jax.models.sharing import SHARINGS
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.linear import PRODUCT
+from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
 
-Body = Callable[[Array, Any], Array]  # (x, a layer's parameters and key) -> x
+
+class Turn(NamedTuple):
+    """What differs from one application of a layer to the next."""
+
+    params: Any  # None: those of a shared layer, which its body holds
+    key: Array | None  # of dropout
+    number: Array | None  # of the layer, where that matters
 
 
-def unrolled(bodies: Sequence[Body], x: Array, layers: Sequence[Any]) -> Array:
+Body = Callable[[Array, Turn], Array]
+
+
+def unrolled(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
     """Apply one layer after another, each compiled by itself; the bodies take turns."""
     for layer, body in zip(layers, itertools.cycle(bodies), strict=False):
         x = body(x, layer)
     return x
 
 
-def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Any]) -> Array:
+def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
     """Apply the layers in a loop of which one period is compiled; parameters are copied into it.
 
     Layers beyond the last whole period follow, each compiled by itself.
@@ -39,7 +50,9 @@ def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Any]) -> Array:
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers[place:whole:period])
         for place in range(period)
     ]
-    x = jax.lax.scan(lambda x, group: (unrolled(bodies, x, group), None), x, stacked)[0]
+    x = jax.lax.scan(
+        lambda x, group: (unrolled(bodies, x, group), None), x, stacked, length=whole // period
+    )[0]
     return unrolled(bodies, x, layers[whole:])
 
 
@@ -55,39 +68,55 @@ REMATS: dict[str, Callable[[Body], Body]] = {
 }
 
 
-def run(
-    stack: nn.Module,
-    config: ModelConfig,
-    layers: Sequence[Any],
-    period: int,
-    call: Callable,
-    x: Array,
-) -> Array:
-    """Return x after every layer; `call(layer, x)` applies one. Kinds repeat with the period.
+def kept(key: Array, rate: float) -> Array:
+    """Say whether a layer is applied: LayerDrop (Fan et al. 2019, arXiv:1909.11556)."""
+    return jax.random.bernoulli(jax.random.fold_in(key, 1), 1 - rate)
+
+
+def run(stack: "Stack", layers: Sequence[Any], period: int, call: Callable, x: Array) -> Array:
+    """Return x after every layer; `call(layer, x, number)` applies one. Kinds repeat by period.
 
     The layers run as pure functions of their parameters, so that loop and rematerialisation are
     JAX's own, and their names and dropout masks do not depend on either.
     """
     if stack.is_initializing():
-        for layer in layers:
-            x = call(layer, x)
+        for number, layer in enumerate(layers):
+            x = call(layer, x, number)
         return x
+    config, sharing = stack.config, stack.sharing
 
-    def body_of(alone: nn.Module) -> Body:
-        def body(x: Array, layer: Any) -> Array:
-            params, *keys = layer
-            rngs = dict(zip(("dropout",), keys, strict=False))
-            x = alone.apply({"params": params}, x, method=call, rngs=rngs)  # type: ignore[assignment]
+    def body_of(layer: nn.Module) -> Body:
+        alone, own = layer.clone(parent=None), layer.variables["params"]
+
+        def body(x: Array, turn: Turn) -> Array:
+            params = own if turn.params is None else turn.params
+            rngs = {} if turn.key is None else {"dropout": turn.key}
+
+            def applied(x: Array) -> Array:
+                return alone.apply({"params": params}, x, turn.number, method=call, rngs=rngs)  # type: ignore[return-value]
+
+            if turn.key is not None and config.layer_drop_rate:
+                # A branch, so that a layer that is dropped costs no time; nor has it a gradient.
+                x = jax.lax.cond(kept(turn.key, config.layer_drop_rate), applied, lambda x: x, x)
+            else:
+                x = applied(x)
             return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
 
         return pick(REMATS, config.remat, "config.model.remat")(body)
 
-    parts: list[Any] = [(layer.variables["params"],) for layer in layers]
+    keys: Any = [None] * len(layers)
     if stack.has_rng("dropout"):
         keys = jax.random.split(stack.make_rng("dropout"), len(layers))
-        parts = [(*part, key) for part, key in zip(parts, keys, strict=True)]
+    turns = [
+        Turn(
+            None if sharing.shared else layer.variables["params"],
+            key,
+            jnp.int32(number) if sharing.numbered else None,
+        )
+        for number, (layer, key) in enumerate(zip(layers, keys, strict=True))
+    ]
     loop = pick(LOOPS, config.layer_loop, "config.model.layer_loop")
-    return loop([body_of(layer.clone(parent=None)) for layer in layers[:period]], x, parts)
+    return loop([body_of(layer) for layer in layers[:period]], x, turns)
 
 
 class Stack(nn.Module):
@@ -101,7 +130,9 @@ class Stack(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        kinds = itertools.islice(itertools.cycle(self.pattern), self.num_layers)
+        self.sharing = pick(SHARINGS, c.layer_sharing, "config.model.layer_sharing")
+        count = self.sharing.kept(self.pattern, self.num_layers)
+        kinds = itertools.islice(itertools.cycle(self.pattern), count)
         self.layer = [Layer(c, self.dtype, kind, self.cross) for kind in kinds]
         residual = pick(RESIDUALS, c.residual, "config.model.residual")
         self.final_norm = make_norm(c) if residual.needs_final_norm else None
@@ -118,19 +149,25 @@ class Stack(nn.Module):
         """Return what becomes of whole sequences: encoding, or teacher forcing."""
         view = self.relative_positions.look(view)
 
-        def call(layer: Layer, x: Array) -> Array:
-            return layer(x, view, train, memory, cross_view)
+        enter = self.sharing.enter(self.config, view, self.num_layers)
 
-        x = run(self, self.config, self.layer, len(self.pattern), call, x)
+        def call(layer: Layer, x: Array, number: Any) -> Array:
+            return layer(enter(x, number), view, train, memory, cross_view)
+
+        x = run(self, self._applied(), len(self.pattern), call, x)
         return x if self.final_norm is None else self.final_norm(x)
 
+    def _applied(self) -> list[Layer]:
+        """Return the layers in the order in which x passes them, shared ones again and again."""
+        return list(itertools.islice(itertools.cycle(self.layer), self.num_layers))
+
     def remember(self, memory: Float[Array, "B S D"]) -> list[KeysValues]:
-        """Return what each layer's cross-attention looks at."""
+        """Return what each layer's cross-attention looks at, of shared ones once."""
         return [layer.remember(memory) for layer in self.layer]
 
     def empty(self, lanes: Lanes) -> list[Any]:
-        """Return each layer's cache of nothing."""
-        return [layer.self_attention.empty(lanes) for layer in self.layer]
+        """Return the cache of nothing of each application of a layer."""
+        return [layer.self_attention.empty(lanes) for layer in self._applied()]
 
     def extend(
         self,
@@ -143,8 +180,11 @@ class Stack(nn.Module):
     ) -> tuple[Float[Array, "B Q D"], list[Any], list[Float[Array, "B N Q S"] | None]]:
         """Return what becomes of new tokens, the new caches and cross-attention, by layer."""
         slots = slots._replace(view=self.relative_positions.look(slots.view))
+        enter = self.sharing.enter(self.config, slots.view, self.num_layers)
+        layers = zip(self._applied(), caches, itertools.cycle(memories), strict=False)
         new, weights = [], []
-        for layer, cache, memory in zip(self.layer, caches, memories, strict=True):
+        for number, (layer, cache, memory) in enumerate(layers):
+            x = enter(x, number)
             x, cache, weight = layer.extend(x, cache, slots, active, memory, cross_view)
             new.append(cache)
             weights.append(weight)

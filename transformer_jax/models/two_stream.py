@@ -34,7 +34,7 @@ class TwoStream(Decoder):
         queries = self._queries(side, train)
         x = jnp.concatenate([content, queries.astype(content.dtype)], axis=1)
         x = self.decoder(x, two_stream_view(side.pos, side.seg, side.rank), train)
-        return {"tokens": Output(x[:, length:], self.head())}
+        return {"tokens": self.predicted(x[:, length:])}
 
     def _queries(self, side: Side, train: bool) -> Float[Array, "B T D"]:
         """Return what the query stream starts from: a place, and not what stands there."""

@@ -6,7 +6,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named
 
 
@@ -25,17 +27,38 @@ class Head(NamedTuple):
         return logits if self.bias is None else logits + self.bias.reshape(1, 1, -1)
 
 
+def fix_norm(rows: Float[Array, "... D"]) -> Float[Array, "... D"]:
+    """Return rows of length 1 (FixNorm, Nguyen and Salazar 2019, arXiv:1910.05895).
+
+    As in its code, inputs are then times sqrt(D) and the pre-softmax matrix is not: the last norm's
+    scale sets how peaked the softmax is.
+    """
+    squares = jnp.square(at_least_float32(rows)).sum(-1, keepdims=True)
+    return rows * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
+
+
+EMBEDDING_NORMS = {"none": lambda rows: rows, "fix_norm": fix_norm}
+
+
 class Embed(nn.Module):
     """A table [V D] from N(0, 1/D), as in tensor2tensor; looked up times sqrt(D) (paper 3.4)."""
 
     vocab_size: int
-    d_model: int
+    config: ModelConfig
     dtype: jnp.dtype
 
     def setup(self) -> None:
-        init = named(nn.initializers.normal(self.d_model**-0.5), "vocab", "embed")
-        self.table = self.param("table", init, (self.vocab_size, self.d_model))
+        c = self.config
+        init = named(nn.initializers.normal(c.d_model**-0.5), "vocab", "embed")
+        self.table = self.param("table", init, (self.vocab_size, c.d_model))
+        self.norm = pick(EMBEDDING_NORMS, c.embedding_norm, "config.model.embedding_norm")
 
     def __call__(self, ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        x = self.table[ids].astype(self.dtype) * jnp.asarray(self.d_model**0.5, self.dtype)
+        x = self.norm(self.table[ids]).astype(self.dtype)
+        if self.config.embedding_scale:
+            x = x * jnp.asarray(self.config.d_model**0.5, self.dtype)
         return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
+
+    def head(self) -> Head:
+        """Return the pre-softmax map with this table."""
+        return Head(self.norm(self.table))

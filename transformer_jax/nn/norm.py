@@ -7,7 +7,17 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named
+
+
+def standardised(x: Float[Array, "B T D"], epsilon: float) -> Float[Array, "B T D"]:
+    """Return (x - mean) / sqrt(variance + epsilon), at least in float32."""
+    wide = at_least_float32(x)
+    centred = wide - wide.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + epsilon)
 
 
 class LayerNorm(nn.Module):
@@ -20,12 +30,20 @@ class LayerNorm(nn.Module):
         width = (x.shape[-1],)
         scale = self.param("scale", named(nn.initializers.ones, "embed"), width)
         bias = self.param("bias", named(nn.initializers.zeros, "embed"), width)
-        wide = at_least_float32(x)
-        centred = wide - wide.mean(-1, keepdims=True)
-        variance = jnp.square(centred).mean(-1, keepdims=True)
-        normal = centred * jax.lax.rsqrt(variance + self.epsilon)
+        normal = standardised(x, self.epsilon)
         scale, bias = scale.reshape(1, 1, -1), bias.reshape(1, 1, -1)
         return (normal * scale + bias).astype(x.dtype)
+
+
+class LayerNormNoBias(nn.Module):
+    """(x - mean) / sqrt(variance + epsilon) * scale, as in PaLM (arXiv:2204.02311) and MPT."""
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        scale = self.param("scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
+        return (standardised(x, self.epsilon) * scale.reshape(1, 1, -1)).astype(x.dtype)
 
 
 class RMSNorm(nn.Module):
@@ -66,4 +84,14 @@ class ScaleNorm(nn.Module):
         return (scale * wide / jnp.maximum(length, self.epsilon)).astype(x.dtype)
 
 
-NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, "scale_norm": ScaleNorm}
+NORMS = {
+    "layer_norm": LayerNorm,
+    "rms_norm": RMSNorm,
+    "scale_norm": ScaleNorm,
+    "layer_norm_no_bias": LayerNormNoBias,
+}
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """Return the norm that the config names."""
+    return pick(NORMS, config.norm, "config.model.norm")(config.norm_epsilon)

@@ -1,22 +1,28 @@
 """Where the norm stands: what a sub-layer reads, and how its output joins the residual stream.
 
-A layer says `x = residual.write(x, sublayer(residual.read(x)))` and knows no more.
+A layer says `x = residual.write(x, sublayer(residual.read(x)))` and knows no more. `cross` says
+whether the layer is one with cross-attention: constants of depth differ from stack to stack.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 
 from transformer_jax.arrays import Array, Float
+from transformer_jax.config import ModelConfig
 from transformer_jax.nn.dropout import Dropout
+from transformer_jax.nn.norm import make_norm
 
 
 class PostNorm(nn.Module):
     """norm(x + dropout(y)), the paper's (section 3.1). The stack needs no norm at its end."""
 
-    norm: nn.Module
-    dropout_rate: float
+    config: ModelConfig
+    cross: bool = False
     needs_final_norm: ClassVar[bool] = False
+
+    def setup(self) -> None:
+        self.norm = make_norm(self.config)
 
     def read(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return x
@@ -25,17 +31,15 @@ class PostNorm(nn.Module):
     def write(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], train: bool
     ) -> Float[Array, "B T D"]:
-        return self.norm(x + Dropout(self.dropout_rate)(y, train))
+        return self.norm(x + Dropout(self.config.dropout_rate)(y, train))
 
 
-class PreNorm(nn.Module):
+class PreNorm(PostNorm):
     """x + dropout(y) of y = sublayer(norm(x)) (Xiong et al. 2020, arXiv:2002.04745).
 
     Nothing normalises the stream itself, so a last norm ends the stack.
     """
 
-    norm: nn.Module
-    dropout_rate: float
     needs_final_norm: ClassVar[bool] = True
 
     def read(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
@@ -45,7 +49,76 @@ class PreNorm(nn.Module):
     def write(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], train: bool
     ) -> Float[Array, "B T D"]:
-        return x + Dropout(self.dropout_rate)(y, train)
+        return x + Dropout(self.config.dropout_rate)(y, train)
 
 
-RESIDUALS: dict[str, Any] = {"post_norm": PostNorm, "pre_norm": PreNorm}
+class ReorderedNorm(PostNorm):
+    """x + dropout(norm(y)): what joins the stream is normalised, and what is read is not.
+
+    The name is OLMo 2's (arXiv:2501.00656); Swin Transformer V2 (arXiv:2111.09883) says
+    res-post-norm.
+    """
+
+    needs_final_norm: ClassVar[bool] = True
+
+    @nn.compact
+    def write(
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], train: bool
+    ) -> Float[Array, "B T D"]:
+        return x + Dropout(self.config.dropout_rate)(self.norm(y), train)
+
+
+class Sandwich(PreNorm):
+    """x + dropout(output_norm(y)) of y = sublayer(norm(x)) (CogView, Ding et al. 2021,
+    arXiv:2105.13290; Gemma 2).
+    """
+
+    def setup(self) -> None:
+        self.norm, self.output_norm = make_norm(self.config), make_norm(self.config)
+
+    @nn.compact
+    def write(
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], train: bool
+    ) -> Float[Array, "B T D"]:
+        return x + Dropout(self.config.dropout_rate)(self.output_norm(y), train)
+
+
+class DeepNorm(PostNorm):
+    """norm(alpha x + dropout(y)), for hundreds of layers (Wang et al. 2022, arXiv:2203.00555).
+
+    Some parameters start smaller, by beta: see `models.initial_values`.
+    """
+
+    @nn.compact
+    def write(
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], train: bool
+    ) -> Float[Array, "B T D"]:
+        alpha = deep_norm(self.config, self.cross).alpha
+        return self.norm(alpha * x + Dropout(self.config.dropout_rate)(y, train))
+
+
+class Depth(NamedTuple):
+    """DeepNorm's constants of one stack."""
+
+    alpha: float  # by which the residual stream is multiplied
+    beta: float  # by which maps of values, to the output and of feed-forward start smaller
+
+
+def deep_norm(config: ModelConfig, cross: bool) -> Depth:
+    """Return the constants of a stack, with cross-attention or without (figure 2 of the paper)."""
+    n, m = config.num_encoder_layers, config.num_decoder_layers
+    if config.architecture != "encoder_decoder":
+        layers = m if config.architecture == "decoder" else n
+        return Depth((2 * layers) ** 0.25, (8 * layers) ** -0.25)
+    if cross:
+        return Depth((3 * m) ** 0.25, (12 * m) ** -0.25)
+    return Depth(0.81 * (n**4 * m) ** (1 / 16), 0.87 * (n**4 * m) ** (-1 / 16))
+
+
+RESIDUALS: dict[str, Any] = {
+    "post_norm": PostNorm,
+    "pre_norm": PreNorm,
+    "sandwich": Sandwich,
+    "reordered_norm": ReorderedNorm,
+    "deep_norm": DeepNorm,
+}

@@ -1,0 +1,107 @@
+"""Where parameters start: standard deviations as published, and DeepNorm's factors."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+from tiny import MODEL, VOCAB
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import abstract_params, build, init_params
+from transformer_jax.models.initial_values import restarted
+
+# No two sizes are equal.
+BASE = ModelConfig(
+    d_model=48, d_ff=80, num_heads=4, head_dim=25, v_head_dim=36, num_encoder_layers=2,
+    num_decoder_layers=3, tied_embeddings="none", positions="learned", activation="swiglu",
+)  # fmt: skip
+KEY = jax.random.key(3)
+
+
+def start(config: ModelConfig) -> dict[str, np.ndarray]:
+    """Return what becomes of parameters that are all 1, by path."""
+    ones = jax.tree.map(
+        lambda leaf: jnp.ones(leaf.shape), nn.unbox(abstract_params(build(config, 300, 301)))
+    )
+    return {
+        k: np.asarray(v) for k, v in flatten_dict(restarted(config, ones, KEY), sep="/").items()
+    }
+
+
+def expected(path: str, kernels: dict[str, float], tables: dict[str, float]) -> float | None:
+    """Return a deviation by the name of the module; None: it stays as it was."""
+    module, leaf = path.split("/")[-2:]
+    return {"kernel": kernels, "table": tables}.get(leaf, {}).get(module)
+
+
+T5 = {
+    "query": (48 * 25) ** -0.5, "key": 48**-0.5, "value": 48**-0.5, "output": (4 * 36) ** -0.5,
+    "up": 48**-0.5, "gate": 48**-0.5, "down": 80**-0.5,
+}  # fmt: skip
+T5_TABLES = {"src_embedding": 1.0, "tgt_embedding": 1.0, "output": 48**-0.5}
+GPT2 = dict.fromkeys(("query", "key", "value", "up", "gate"), 0.02)
+GPT2_TABLES = dict.fromkeys(
+    ("src_embedding", "tgt_embedding", "output", "src_positions", "tgt_positions"), 0.02
+)
+
+
+@pytest.mark.parametrize("name", ["t5", "gpt2"])
+def test_deviations(name):
+    """Every parameter, to four standard errors; biases, scales and T5's positions stay."""
+    found = start(dataclasses.replace(BASE, initializer=name))
+    for path, values in found.items():
+        if name == "t5":
+            wanted = expected(path, T5, T5_TABLES)
+        else:
+            # Two residual parts in each of 2 encoder layers, three in each of 3 decoder layers.
+            ending = 0.02 / 2 if path.startswith("encoder") else 0.02 / 3
+            wanted = expected(path, GPT2 | {"output": ending, "down": ending}, GPT2_TABLES)
+        if wanted is None:
+            assert (values == 1).all(), path
+        else:
+            error = 4 / values.size**0.5
+            assert abs(values.mean()) < error * wanted, path
+            assert values.std() == pytest.approx(wanted, rel=error), path
+    first, second = (found[f"encoder/layer_{i}/feed_forward/up/kernel"] for i in range(2))
+    assert not np.allclose(first, second)
+
+
+@pytest.mark.parametrize(
+    ("changes", "betas"),
+    [
+        # 0.87 (2^4 3)^(-1/16) and (12 x 3)^(-1/4).
+        ({}, {"encoder": 0.683033, "decoder": 0.408248}),
+        # (8 x 3)^(-1/4).
+        ({"architecture": "decoder", "num_encoder_layers": 6}, {"decoder": 0.451801}),
+    ],
+)
+def test_deep_norm_makes_some_maps_smaller(changes, betas):
+    """Values, outputs and feed-forward, in every stack by its own constant; and nothing else."""
+    for path, values in start(dataclasses.replace(BASE, residual="deep_norm", **changes)).items():
+        stack, (module, leaf) = path.split("/")[0], path.split("/")[-2:]
+        smaller = stack in betas and leaf == "kernel" and module not in ("query", "key")
+        np.testing.assert_allclose(values, betas[stack] if smaller else 1, rtol=1e-5, err_msg=path)
+
+
+def test_they_are_where_a_model_begins():
+    """Xavier's own values are the modules', multiplied or replaced by the others."""
+
+    def kernel(**changes):
+        model = build(dataclasses.replace(MODEL, **changes), VOCAB, VOCAB)
+        params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(KEY)
+        return np.asarray(params["decoder"]["layer_0"]["feed_forward"]["down"]["kernel"])
+
+    np.testing.assert_allclose(kernel(residual="deep_norm"), 12**-0.25 * kernel(), rtol=1e-6)
+    assert np.abs(kernel(initializer="gpt2")).max() < 0.06 < np.abs(kernel()).max()
+
+
+def test_a_parameter_without_a_place_is_refused():
+    odd = unflatten_dict({("encoder", "layer_0", "odd", "kernel"): jnp.ones((2, 2))})
+    assert restarted(BASE, odd, KEY) is odd
+    with pytest.raises(UserError, match=r"initializer='t5'.*encoder/layer_0/odd/kernel.*'xavier'"):
+        restarted(dataclasses.replace(BASE, initializer="t5"), odd, KEY)

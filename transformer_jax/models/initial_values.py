@@ -1,0 +1,118 @@
+"""Where parameters start, by `config.initializer` and, for DeepNorm, by `config.residual`.
+
+Modules start them by themselves at values of tensor2tensor ("xavier"). Here others take their
+place, by what a parameter is called: checkpoints hold names fixed anyway, and a map need not know
+how deep the stack is in which it stands.
+"""
+
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from transformer_jax.arrays import Array
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
+from transformer_jax.errors import UserError
+from transformer_jax.nn.residual import deep_norm
+
+INWARD = ("query", "key", "value", "up", "gate")  # kernels [in, out...]
+OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
+EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding")
+POSITIONS = ("positions", "src_positions", "tgt_positions")
+
+
+class Parameter(NamedTuple):
+    """A kernel or a table: its module, the stack that it stands in, and its values so far."""
+
+    module: str
+    stack: str
+    values: Array
+
+
+def xavier(config: ModelConfig, parameter: Parameter) -> float | None:
+    """Keep what the modules say: Xavier-uniform kernels, tables of N(0, 1/d_model)."""
+    return None
+
+
+def t5(config: ModelConfig, parameter: Parameter) -> float | None:
+    """Return T5's deviations (Raffel et al. 2020, arXiv:1910.10683; its code).
+
+    Scores are not divided by sqrt(d_k) there, so queries start by that much smaller. Embeddings
+    start at N(0, 1), another pre-softmax table at N(0, 1/d_model); position tables T5 has none.
+    """
+    module, shape = parameter.module, parameter.values.shape
+    if module in POSITIONS:
+        return None
+    if module in EMBEDDINGS:
+        return 1.0
+    if not parameter.stack:  # the pre-softmax table
+        return config.d_model**-0.5
+    fan_in = math.prod(shape[:-1]) if module in OUTWARD else shape[0]
+    return (fan_in * (config.key_size if module == "query" else 1)) ** -0.5
+
+
+def gpt2(config: ModelConfig, parameter: Parameter) -> float | None:
+    """Return 0.02, and for maps that end residual parts 0.02 / sqrt(parts of the stack).
+
+    Radford et al. 2019, section 2.3: so the stream's variance does not grow with the depth.
+    """
+    if not parameter.stack or parameter.module not in OUTWARD:
+        return 0.02
+    parts = 3 if _cross(config, parameter.stack) else 2
+    return 0.02 * (parts * getattr(config, f"num_{parameter.stack}_layers")) ** -0.5
+
+
+INITIALIZERS: dict[str, Callable[[ModelConfig, Parameter], float | None]] = {
+    "xavier": xavier,
+    "t5": t5,
+    "gpt2": gpt2,
+}
+
+
+def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
+    """Return fresh parameters at the values that the config names; biases and norms as they are.
+
+    Raises:
+      UserError: if there is a parameter of which `initializer` does not say where it starts.
+    """
+    deviation = pick(INITIALIZERS, config.initializer, "config.model.initializer")
+    if deviation is xavier and config.residual != "deep_norm":
+        return params
+
+    def start(path: tuple[Any, ...], values: Array) -> Array:
+        names = [entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)]
+        if names[-1] not in ("kernel", "table"):
+            return values
+        stack = names[0] if names[0] in ("encoder", "decoder") else ""
+        parameter = Parameter(names[-2], stack, values)
+        _check_known(config, names)
+        std = deviation(config, parameter)
+        if std is None:
+            return values * _gain(config, parameter)
+        mine = jax.random.fold_in(key, zlib.crc32("/".join(names).encode()))
+        return std * jax.random.normal(mine, values.shape, values.dtype)
+
+    return jax.tree_util.tree_map_with_path(start, params)
+
+
+def _gain(config: ModelConfig, parameter: Parameter) -> float:
+    """Return DeepNorm's beta for the parameters that it makes smaller, else 1."""
+    smaller = parameter.stack and parameter.module not in ("query", "key")
+    if config.residual != "deep_norm" or not smaller:
+        return 1.0
+    return deep_norm(config, _cross(config, parameter.stack)).beta
+
+
+def _cross(config: ModelConfig, stack: str) -> bool:
+    return config.architecture == "encoder_decoder" and stack == "decoder"
+
+
+def _check_known(config: ModelConfig, names: list[str]) -> None:
+    if names[-2] not in (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS):
+        raise UserError(
+            f"config.model.initializer={config.initializer!r}, residual={config.residual!r}: "
+            f"neither says where {'/'.join(names)} starts; choose 'xavier' and another residual"
+        )
