@@ -84,7 +84,11 @@ CASES = {
         ONE_PER_ROW,
     ),
     "scale norm, squared relu": Case(
-        "plain", _of(LLAMA, norm="scale_norm", activation="relu_squared", num_decoder_layers=1),
+        "plain",
+        _of(
+            LLAMA, norm="scale_norm", activation="relu_squared", num_decoder_layers=1,
+            embedding_norm="fix_norm", tied_embeddings="all",
+        ),
         ONE_PER_ROW,
     ),
     "gemma2": Case("gemma2", _of(LLAMA, residual="sandwich")),
