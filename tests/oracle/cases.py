@@ -123,7 +123,11 @@ CASES = {
         ONE_PER_ROW,
     ),
     "scale norm, squared relu": Case(
-        "plain", _of(LLAMA, norm="scale_norm", activation="relu_squared", num_decoder_layers=1),
+        "plain",
+        _of(
+            LLAMA, norm="scale_norm", activation="relu_squared", num_decoder_layers=1,
+            embedding_norm="fix_norm", tied_embeddings="all",
+        ),
         ONE_PER_ROW,
     ),
     "t5": Case("t5", T5, ONE_PER_ROW),
