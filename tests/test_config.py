@@ -46,6 +46,9 @@ SPECIAL = {
     "model.rope_theta": 500.0,
     "model.encoder_pattern": ("local", "full"),
     "model.decoder_pattern": ("local",),
+    "model.lora_maps": ("up", "down"),
+    "init.rename": ("encoder/=decoder/",),
+    "optimizer.rate_factors": (".*/kernel=0.5",),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -61,6 +64,11 @@ NEEDS = {
     "model.window": {"model.decoder_pattern": ("local",)},
     "model.rope_theta": {"model.relative_positions": "rope"},
     "model.rope_fraction": {"model.relative_positions": "rope"},
+    "model.lora_alpha": {"model.lora_rank": 4},
+    "model.lora_maps": {"model.lora_rank": 4},
+    "init.take": {"init.source": "runs/other"},
+    "init.rename": {"init.source": "runs/other"},
+    "init.tokenizer": {"init.source": "runs/other"},
     "src.codec": {"tgt.codec": "characters"},
     "tgt.codec": {"src.codec": "characters"},
     "objective.window": MODEL_OF_LINES,

@@ -47,6 +47,9 @@ SUPPORTED: Allowed = {
     "rope_fraction": ANY,
     "tied_embeddings": ("all", "decoder", "none"),
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
+    "lora_rank": (None,),  # a trained adaptation is read as the sum that it is
+    "lora_alpha": ANY,  # which mean nothing without a rank
+    "lora_maps": ("query", "key", "value", "output", "gate", "up", "down"),
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),
 }
