@@ -48,8 +48,8 @@ SUPPORTED: Allowed = {
     "tied_embeddings": ("all", "decoder", "none"),
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
     "lora_rank": (None,),  # a trained adaptation is read as the sum that it is
-    "lora_alpha": ANY,  # which mean nothing without a rank
-    "lora_maps": ("query", "key", "value", "output", "gate", "up", "down"),
+    "lora_alpha": (8.0,),  # which mean nothing without a rank
+    "lora_maps": (("query", "value"),),
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),
 }
