@@ -49,6 +49,9 @@ SPECIAL = {
     "model.encoder_pattern": ("local", "full"),
     "model.biases": ("query", "key", "value"),
     "model.decoder_pattern": ("local",),
+    "model.lora_maps": ("up", "down"),
+    "init.rename": ("encoder/=decoder/",),
+    "optimizer.rate_factors": (".*/kernel=0.5",),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -71,6 +74,11 @@ NEEDS = {
     "model.relative_max_distance": {"model.relative_positions": "t5"},
     "model.relative_clip": {"model.relative_positions": "shaw"},
     "model.share_relative_positions": {"model.relative_positions": "t5"},
+    "model.lora_alpha": {"model.lora_rank": 4},
+    "model.lora_maps": {"model.lora_rank": 4},
+    "init.take": {"init.source": "runs/other"},
+    "init.rename": {"init.source": "runs/other"},
+    "init.tokenizer": {"init.source": "runs/other"},
     "src.codec": {"tgt.codec": "characters"},
     "tgt.codec": {"src.codec": "characters"},
     "objective.window": MODEL_OF_LINES,

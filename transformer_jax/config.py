@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -151,6 +152,13 @@ class ModelConfig:
     # N(0, 0.02) and less where deep stacks add up.
     initializer: Literal["xavier", "t5", "gpt2"] = "xavier"
     compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products; params: float32
+    # Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685): maps of these names, in every layer,
+    # become W + lora_alpha / lora_rank x A B, and A and B alone are trained. None: none.
+    lora_rank: int | None = None  # columns of A
+    lora_alpha: float = 8.0
+    lora_maps: tuple[
+        Literal["query", "key", "value", "output", "gate", "up", "down"], ...
+    ] = ("query", "value")  # fmt: skip
     # Speed and memory alone; parameters, checkpoints and results are the same.
     layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: compiles one layer, runs slower
     # What the way back computes again, to save memory: "none"; "dots": all of a layer but its
@@ -168,6 +176,8 @@ class ModelConfig:
         _rate(layer_drop_rate=self.layer_drop_rate)
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
+        _within(1, _SIZE, lora_rank=self.lora_rank)
+        _above(0, 1e6, lora_alpha=self.lora_alpha)
         _above(1, 1e9, rope_theta=self.rope_theta)
         _above(0, 1, rope_fraction=self.rope_fraction)
         _within(1e-3, 1e3, attention_temperature=self.attention_temperature)
@@ -183,6 +193,7 @@ class ModelConfig:
         _check_relative(self)
         _check_two_stream(self)
         _check_scales(self)
+        _check_lora(self)
         _check(
             self.head_dim is not None or self.d_model % self.num_heads == 0,
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
@@ -355,6 +366,17 @@ def _check_scales(model: ModelConfig) -> None:
         f"positions={model.positions!r}: layer_sharing='universal' adds sines and cosines of the "
         "position and the step before each layer; choose 'sinusoidal' or layer_sharing='all'",
     )
+
+
+def _check_lora(model: ModelConfig) -> None:
+    for name in ("lora_alpha", "lora_maps"):
+        default = ModelConfig.__dataclass_fields__[name].default
+        _check(
+            model.lora_rank is not None or getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing without lora_rank; leave it at "
+            f"{default}, or set lora_rank",
+        )
+    _check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")
 
 
 @dataclass(frozen=True)
@@ -540,6 +562,15 @@ class OptimizerConfig:
     # The share of kernels and embeddings, times the learning rate, that an update takes away
     # (Loshchilov and Hutter 2019, arXiv:1711.05101); biases and norms stay. 0: none.
     weight_decay: float = 0.0
+    # Patterns (regular expressions for whole names, "encoder/.*") of parameters that stay as they
+    # begin; the log of a start lists all names.
+    frozen: tuple[str, ...] = ()
+    # "PATTERN=FACTOR", of the learning rate of parameters: ".*embedding/table=0.1". Factors of
+    # several patterns multiply.
+    rate_factors: tuple[str, ...] = ()
+    # Each layer's learning rate is so many times that of the layer above it, embeddings' the least
+    # (Clark et al. 2020, arXiv:2003.10555). 1: all alike.
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
         _rate(momentum=self.momentum, b1=self.b1, b2=self.b2)
@@ -552,9 +583,74 @@ class OptimizerConfig:
         else:
             _check(self.learning_rate < 0.1, f"{rate} the peak, about 0.001; must be below 0.1")
         _within(1, _STEPS, warmup_steps=self.warmup_steps)
+        _above(0, 1, layer_decay=self.layer_decay)
+        for pattern in (*self.frozen, *(name for name, _ in self.factors)):
+            _check_pattern("frozen" if pattern in self.frozen else "rate_factors", pattern)
         # With a rate below 0.1, an update of more than 10 would take away more than all there is.
         _within(0, 10, weight_decay=self.weight_decay)
         _above(0, 10**9, ", or None for no clipping", clip_norm=self.clip_norm)
+
+    @property
+    def factors(self) -> list[tuple[str, float]]:
+        """Patterns of `rate_factors`, each with its number.
+
+        Raises:
+          UserError: if an entry is not of that form.
+        """
+        found = []
+        for entry in self.rate_factors:
+            pattern, _, text = entry.rpartition("=")
+            try:
+                factor = float(text)
+            except ValueError:
+                factor = -1.0
+            _check(
+                bool(pattern) and 0 < factor <= 1000,
+                f"rate_factors={entry!r}: must be PATTERN=FACTOR, with a factor above 0 and at "
+                "most 1000; to keep parameters as they begin, name them in frozen",
+            )
+            found.append((pattern, factor))
+        return found
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """Where parameters begin, if not at random: fine-tuning."""
+
+    # A work directory, as it is or with @CHECKPOINT (best, last, a step, average:N): parameters of
+    # the same names are taken from it at the first start, and are not needed later.
+    source: str | None = None
+    take: tuple[str, ...] = (
+        ".*",
+    )  # patterns of the parameters that are taken, by their names here
+    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/".
+    rename: tuple[str, ...] = ()
+    # With its tokenizer. False: with one trained on the data here; embeddings then follow their
+    # pieces, and those of new pieces begin near the mean of all.
+    tokenizer: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("take", "rename", "tokenizer"):
+            default = InitConfig.__dataclass_fields__[name].default
+            _check(
+                self.source is not None or getattr(self, name) == default,
+                f"{name}={getattr(self, name)}: means nothing without source; leave it at "
+                f"{default}, or name a source",
+            )
+        for pattern in self.take:
+            _check_pattern("take", pattern)
+        for entry in self.rename:
+            _check(
+                len(entry.split("=")) == 2,
+                f"rename={entry!r}: must be THEIRS=OURS, beginnings of names",
+            )
+
+
+def _check_pattern(field: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"{field}={pattern!r}: no regular expression ({error})") from None
 
 
 @dataclass(frozen=True)
@@ -763,6 +859,7 @@ class Experiment:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    init: InitConfig = field(default_factory=InitConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

@@ -50,13 +50,19 @@ GPT2_TABLES = dict.fromkeys(
 )
 
 
-@pytest.mark.parametrize("name", ["t5", "gpt2"])
-def test_deviations(name):
-    """Every parameter, to four standard errors; biases, scales and T5's positions stay."""
-    found = start(dataclasses.replace(BASE, initializer=name))
+@pytest.mark.parametrize(
+    ("name", "scores"), [("t5", "none"), ("t5", "inverse_sqrt"), ("gpt2", "inverse_sqrt")]
+)
+def test_deviations(name, scores):
+    """Every parameter, to four standard errors; biases, scales and T5's positions stay.
+
+    Divided or not, T5's scores start alike.
+    """
+    found = start(dataclasses.replace(BASE, initializer=name, score_scale=scores))
     for path, values in found.items():
         if name == "t5":
-            wanted = expected(path, T5, T5_TABLES)
+            query = T5["query"] * (1 if scores == "none" else 25**0.5)
+            wanted = expected(path, T5 | {"query": query}, T5_TABLES)
         else:
             # Two residual parts in each of 2 encoder layers, three in each of 3 decoder layers.
             ending = 0.02 / 2 if path.startswith("encoder") else 0.02 / 3

@@ -16,7 +16,9 @@ from transformer_jax.config import MeshConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
+from transformer_jax.models import lora
 from transformer_jax.models.build import abstract_params, build_for
+from transformer_jax.models.lora import Lora
 from transformer_jax.sharding.mesh import make_mesh, replicated
 from transformer_jax.workdir import WorkDir
 
@@ -57,7 +59,8 @@ def save_average(workdir: str | Path, count: int, output: str | Path) -> list[in
 def load(workdir: str | Path, checkpoint: str | int | None = None) -> TrainedModel:
     """Read a trained model: its config, its tokenizer and the parameters of a checkpoint.
 
-    `checkpoint` is best, last, a step or average:N; None takes the experiment's own choice.
+    `checkpoint` is best, last, a step or average:N; None takes the experiment's own choice. Of a
+    low-rank adaptation it is the sum, an ordinary model.
 
     Raises:
       UserError: if the directory holds no such thing.
@@ -82,6 +85,10 @@ def load(workdir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
             "with; put that one back"
         )
     checkpoints.close()
+    if isinstance(model, Lora):
+        params = lora.merged(params, experiment.model)
+        experiment = dataclasses.replace(experiment, model=lora.without(experiment.model))
+        model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     return TrainedModel(experiment, model, params, tokenizers, steps, place.path)
 
 

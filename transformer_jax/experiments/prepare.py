@@ -17,6 +17,7 @@ from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, open_store
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
+from transformer_jax.experiments import warm_start
 from transformer_jax.workdir import WorkDir, cache_dir
 
 
@@ -52,7 +53,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     if workdir.checkpoints.exists() or jax.process_index() > 0:
         tokenizers = TokenizerPair.load(workdir.path, tokenizer.joint, codecs)
     else:
-        tokenizers = train_pair(tokenizer, train.src, train.tgt, codecs)
+        taken = warm_start.tokenizers_of(experiment)
+        tokenizers = taken or train_pair(tokenizer, train.src, train.tgt, codecs)
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)

@@ -21,7 +21,7 @@ from transformer_jax.disk import writing
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
-from transformer_jax.experiments import history, process
+from transformer_jax.experiments import history, process, warm_start
 from transformer_jax.experiments.endings import already_finished, say_goodbye
 from transformer_jax.experiments.fit import misfits
 from transformer_jax.experiments.prepare import Prepared, describe, prepare
@@ -29,6 +29,7 @@ from transformer_jax.models.build import build_for
 from transformer_jax.retention import warn_of_unnamed
 from transformer_jax.sharding.mesh import check_mesh, make_mesh, row_share
 from transformer_jax.sharding.processes import check_same, from_first, together
+from transformer_jax.training import selected
 from transformer_jax.training.logs import log_to
 from transformer_jax.training.loop import Outcome, Run, Start, restore, train, validation_due
 from transformer_jax.training.optimizer import make_optimizer
@@ -36,6 +37,7 @@ from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.report import Report, log
 from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.selected import Frozen, frozen_of
 from transformer_jax.training.state import init_state
 from transformer_jax.workdir import WorkDir
 
@@ -108,7 +110,8 @@ def _train(
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
-    tx = make_optimizer(experiment.optimizer, schedule)
+    frozen = frozen_of(experiment.optimizer, experiment.model)
+    tx = make_optimizer(experiment.optimizer, schedule, frozen)
     objective = OBJECTIVES[experiment.objective.name]
     source = BatchSource(prepared.train, prepared.plan, objective, *row_share(mesh))
     validate = make_validation(
@@ -116,9 +119,14 @@ def _train(
         prepared.plan, mesh,
     )  # fmt: skip
     state = init_state(model, tx, experiment.seed, mesh, config.ema_decay is not None)
+    selected.check(experiment, state.params)
     step = TrainStep(experiment, model, state, mesh)
     run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
     start = restore(run, state)
+    origin: list[str] = []
+    if start.record is None and experiment.init.source is not None:
+        state, origin = warm_start.begin(experiment, state, tokenizers)
+        start = start._replace(state=state)
     state, changed = start.state, differences(before, experiment)
     reason = start.progress.why_finished(config, int(state.step))
     if reason is not None and not validation_due(run, start):
@@ -128,7 +136,8 @@ def _train(
     for path, (old, new) in changed.items():
         log.info("changed since the last start: %s: %r -> %r", path, old, new)
     warn_of_unnamed(checkpoints.hosts())
-    for line in [*_parameters(state.params), *describe(prepared), _devices(mesh)]:
+    sizes = _parameters(state.params, frozen)
+    for line in [*sizes, *origin, *describe(prepared), _devices(mesh)]:
         log.info(line)
     for line in misfits(experiment, prepared, counting.parameters(state.params)):
         log.warning(line)
@@ -177,14 +186,20 @@ def _log_new_rate(updates: int, before: Any, now: Any) -> None:
         log.info("the learning rate of the next update changes with it: %.6g -> %.6g", old, new)
 
 
-def _parameters(params) -> list[str]:
+def _parameters(params: Any, frozen: Frozen | None) -> list[str]:
     groups: dict[str, int] = defaultdict(int)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         names = [str(key.key) for key in path]
         groups["/".join(names[: 2 if len(names) > 2 else 1])] += leaf.size
     width = max(map(len, groups))
     lines = [f"  {name:<{width}} {count:>12,}" for name, count in groups.items()]
-    return ["parameters:", *lines, f"  {'all':<{width}} {counting.parameters(params):>12,}"]
+    every = counting.parameters(params)
+    lines = ["parameters:", *lines, f"  {'all':<{width}} {every:>12,}"]
+    if frozen is not None:
+        pairs = zip(jax.tree.leaves(params), jax.tree.leaves(frozen(params)), strict=True)
+        moving = sum(leaf.size for leaf, stays in pairs if not stays)
+        lines.append(f"  {'trained':<{width}} {moving:>12,} ({moving / every:.2%})")
+    return lines
 
 
 def _devices(mesh) -> str:

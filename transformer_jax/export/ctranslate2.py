@@ -61,6 +61,9 @@ SUPPORTED: Allowed = {
     "layer_sharing": ("none",),
     "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
+    "lora_rank": (None,),  # a trained adaptation is read as the sum that it is
+    "lora_alpha": (8.0,),  # which mean nothing without a rank
+    "lora_maps": (("query", "value"),),
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),
 }

@@ -11,6 +11,7 @@ from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.initial_values import restarted
+from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
 from transformer_jax.models.network import Network
 from transformer_jax.models.two_stream import TwoStream
@@ -30,7 +31,7 @@ def build(
     dtype: Any = None,
     order: Order = "causal",
     single: bool = False,
-) -> Network:
+) -> Network | Lora:
     """Return the model.
 
     Args:
@@ -43,10 +44,11 @@ def build(
     """
     network = pick(MODELS, config.architecture, "config.model.architecture")
     dtype = jnp.dtype(dtype or config.compute_dtype)
-    return network(config, src_vocab_size, tgt_vocab_size, dtype, order, single)
+    model = network(config, src_vocab_size, tgt_vocab_size, dtype, order, single)
+    return model if config.lora_rank is None else Lora(model)
 
 
-def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) -> Network:
+def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) -> Network | Lora:
     """Return the model of an experiment."""
     objective = pick(OBJECTIVES, experiment.objective.name, "config.objective.name")
     single = experiment.data.batching != "pack"

@@ -40,8 +40,9 @@ def xavier(config: ModelConfig, parameter: Parameter) -> float | None:
 def t5(config: ModelConfig, parameter: Parameter) -> float | None:
     """Return T5's deviations (Raffel et al. 2020, arXiv:1910.10683; its code).
 
-    Scores are not divided by sqrt(d_k) there, so queries start by that much smaller. Embeddings
-    start at N(0, 1), another pre-softmax table at N(0, 1/d_model); position tables T5 has none.
+    Where scores are not divided by sqrt(d_k), as there, queries start by that much smaller.
+    Embeddings start at N(0, 1), another pre-softmax table at N(0, 1/d_model); position tables T5
+    has none.
     """
     module, shape = parameter.module, parameter.values.shape
     if module in POSITIONS:
@@ -51,7 +52,8 @@ def t5(config: ModelConfig, parameter: Parameter) -> float | None:
     if not parameter.stack:  # the pre-softmax table
         return config.d_model**-0.5
     fan_in = math.prod(shape[:-1]) if module in OUTWARD else shape[0]
-    return (fan_in * (config.key_size if module == "query" else 1)) ** -0.5
+    undivided = module == "query" and config.score_scale == "none"
+    return (fan_in * (config.key_size if undivided else 1)) ** -0.5
 
 
 def gpt2(config: ModelConfig, parameter: Parameter) -> float | None:

@@ -19,6 +19,7 @@ RULES = (
     ("heads", "tensor"),
     ("kv_heads", "tensor"),
     ("head_dim", None),
+    ("rank", None),
     ("mlp", "tensor"),
     ("layers", None),
     ("matrices", ("data", "fsdp", "tensor")),

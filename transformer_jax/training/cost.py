@@ -22,6 +22,7 @@ from transformer_jax.sharding.mesh import AXES, make_mesh
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.programs import abstract_batch
 from transformer_jax.training.schedule import make_schedule
+from transformer_jax.training.selected import frozen_of
 from transformer_jax.training.state import TrainState, abstract_state
 from transformer_jax.training.step import make_train_step, make_validation_step
 
@@ -51,9 +52,10 @@ def step_of(
 ) -> tuple[Any, TrainState]:
     """Return the train step, and the shapes and logical axes of its state."""
     built = build(model, *sizes, order=OBJECTIVES[objective].order)
-    tx = make_optimizer(optimizer, make_schedule(optimizer, model.d_model, training.steps))
+    frozen = frozen_of(optimizer, model)
+    tx = make_optimizer(optimizer, make_schedule(optimizer, model.d_model, training.steps), frozen)
     state = abstract_state(built, tx, training.ema_decay is not None)
-    return make_train_step(built, tx, training, seed), state
+    return make_train_step(built, tx, training, seed, frozen), state
 
 
 def longest_shape(experiment: Experiment) -> Shape:

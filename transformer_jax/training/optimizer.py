@@ -10,18 +10,34 @@ from transformer_jax.choices import pick
 from transformer_jax.config import OptimizerConfig
 from transformer_jax.training.adam import adam
 from transformer_jax.training.muon import muon
+from transformer_jax.training.selected import Frozen, rate_factors
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: optax.Schedule
+    config: OptimizerConfig,
+    schedule: optax.Schedule,
+    frozen: Frozen | None = None,
 ) -> optax.GradientTransformation:
-    """Return clipping, the algorithm, weight decay, each if asked for, and the learning rate."""
+    """Return clipping, the algorithm, weight decay, each if asked for, and the learning rate.
+
+    Frozen parameters have no state here, and are left out of the norm that is clipped.
+    """
     parts = [pick(ALGORITHMS, config.algorithm, "config.optimizer.algorithm")(config)]
     if config.clip_norm is not None:
         parts.insert(0, optax.clip_by_global_norm(config.clip_norm))
     if config.weight_decay:
         parts.append(optax.add_decayed_weights(config.weight_decay, mask=_decaying))
-    return optax.chain(*parts, optax.scale_by_learning_rate(schedule))
+    parts.append(optax.scale_by_learning_rate(schedule))
+    if config.rate_factors or config.layer_decay != 1:
+        parts.append(optax.stateless(lambda updates, _: _scaled(updates, config)))
+    moving = optax.chain(*parts)
+    if frozen is None:
+        return moving
+    return optax.partition({False: moving, True: optax.set_to_zero()}, frozen)
+
+
+def _scaled(updates: Any, config: OptimizerConfig) -> Any:
+    return jax.tree.map(lambda x, factor: factor * x, updates, rate_factors(config, updates))
 
 
 def _adam(config: OptimizerConfig) -> optax.GradientTransformation:

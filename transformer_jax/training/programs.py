@@ -22,6 +22,7 @@ from transformer_jax.sharding.mesh import rows_over_data
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Trace
 from transformer_jax.training.schedule import schedule_of
+from transformer_jax.training.selected import frozen_of
 from transformer_jax.training.state import TrainState, abstract
 from transformer_jax.training.step import StepMetrics, jit_train_step, make_train_step
 
@@ -38,11 +39,12 @@ class TrainStep:
     def __init__(self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh) -> None:
         """`state` has the shapes and shardings of every state to come."""
         optimizer, training = experiment.optimizer, experiment.training
+        frozen = frozen_of(optimizer, experiment.model)
 
         def step(state: TrainState, batch: Batch, *, seed, numbers):
             schedule = schedule_of(optimizer.schedule, experiment.model.d_model, *numbers)
-            tx = make_optimizer(optimizer, schedule)
-            return make_train_step(model, tx, training, seed)(state, batch)
+            tx = make_optimizer(optimizer, schedule, frozen)
+            return make_train_step(model, tx, training, seed, frozen)(state, batch)
 
         self._jitted = jit_train_step(step, state, mesh)
         numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps

@@ -17,6 +17,7 @@ from transformer_jax.sharding.mesh import on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
 from transformer_jax.training.loss import Sums, fused_loss_sums
+from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
 
 
@@ -48,13 +49,18 @@ def batch_sums(model: Model, config: TrainingConfig, params: Any, batch: Batch, 
 
 
 def make_train_step(
-    model: Model, tx: optax.GradientTransformation, config: TrainingConfig, seed: Any
+    model: Model,
+    tx: optax.GradientTransformation,
+    config: TrainingConfig,
+    seed: Any,
+    frozen: Frozen | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function (state, batch) -> (state, metrics), to be jitted with donated state.
 
-    `seed` is a whole number, which may be traced.
+    `seed` is a whole number, which may be traced. `frozen` parameters stay as they are, bit for
+    bit, and have no part in the gradient's norm.
     """
-    gradient = jax.value_and_grad(_mean_loss(model, config), has_aux=True)
+    gradient = jax.value_and_grad(_mean_loss(model, config, frozen), has_aux=True)
     tx = optax.with_extra_args_support(tx)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -64,7 +70,7 @@ def make_train_step(
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         with active():
             updates, opt_state = tx.update(grads, state.opt_state, state.params, finite=finite)
-        params = optax.apply_updates(state.params, updates)
+        params = _kept(frozen, state.params, optax.apply_updates(state.params, updates))
         bad_steps = jnp.where(finite, 0, state.bad_steps + 1)
 
         def keep(new: Any, old: Any) -> Any:
@@ -77,10 +83,18 @@ def make_train_step(
             opt_state=jax.tree.map(keep, opt_state, state.opt_state, is_leaf=_keeps_itself),
         )
         if config.ema_decay is not None:
-            new = replace(new, average=_running_mean(state, new.params, config.ema_decay))
+            average = _running_mean(state, new.params, config.ema_decay)
+            new = replace(new, average=_kept(frozen, new.params, average))
         return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps)
 
     return train_step
+
+
+def _kept(frozen: Frozen | None, params: Any, changed: Any) -> Any:
+    """Return what is changed, but for the frozen parameters."""
+    if frozen is None:
+        return changed
+    return jax.tree.map(lambda stays, x, y: x if stays else y, frozen(params), params, changed)
 
 
 def _running_mean(state: TrainState, params: Any, decay: float) -> Any:
@@ -109,10 +123,12 @@ def _keeps_itself(part: Any) -> bool:
     return isinstance(part, AdamState)  # whose update knows whether the gradient is finite
 
 
-def _mean_loss(model: Model, config: TrainingConfig):
+def _mean_loss(model: Model, config: TrainingConfig, frozen: Frozen | None):
     """Return the loss of (part of) a batch, over the weight of the whole, and its sums."""
 
     def loss(params, batch, key, weight):
+        if frozen is not None:  # their gradients are zeros that nobody computes
+            params = _kept(frozen, jax.tree.map(jax.lax.stop_gradient, params), params)
         sums = batch_sums(model, config, params, batch, key)
         return sums.loss / weight, sums
 

@@ -1,0 +1,225 @@
+"""Fine-tuning: parameters that begin as another run's, stay, or move in few directions."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+from tiny import MODEL, RUN, VOCAB, alone, random_params, random_store
+
+from transformer_jax.api import load
+from transformer_jax.config import InitConfig, OptimizerConfig
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.errors import UserError
+from transformer_jax.experiments import train as runs
+from transformer_jax.experiments import warm_start
+from transformer_jax.models.build import build, init_params
+from transformer_jax.training import selected
+from transformer_jax.training.state import TrainState
+from transformer_jax.workdir import WorkDir
+
+SMALL = dataclasses.replace(
+    RUN,
+    training=dataclasses.replace(RUN.training, steps=3, ema_decay=0.9),
+    optimizer=dataclasses.replace(RUN.optimizer, weight_decay=0.1),
+)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Return the function (name, experiment) -> work directory of a finished run."""
+    home = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSFORMER_JAX_CACHE", str(home / "cache"))
+        patch.setattr(runs.process, "use_compilation_cache", lambda: None)
+
+        def run(name, experiment):
+            workdir = WorkDir(home / name)
+            assert runs.run_experiment(experiment, workdir) == 0
+            return workdir
+
+        yield run
+
+
+@pytest.fixture(scope="module")
+def source(start):
+    return start("source", SMALL)
+
+
+def of(source, **fields):
+    """Return the experiment that begins as the source, with other fields of its groups."""
+    experiment = dataclasses.replace(SMALL, init=InitConfig(source=f"{source.path}@last"))
+    for group, values in fields.items():
+        changed = dataclasses.replace(getattr(experiment, group), **values)
+        experiment = dataclasses.replace(experiment, **{group: changed})
+    return experiment
+
+
+def flat(params):
+    return {name: np.asarray(x) for name, x in flatten_dict(params, sep="/").items()}
+
+
+def test_frozen_parameters_stay_bit_for_bit(start, source):
+    """With weight decay and a running mean; the others move."""
+    frozen = ("embedding/.*", "encoder/layer_0/.*/kernel")
+    workdir = start("frozen", of(source, optimizer={"frozen": frozen}))
+    before, after = (flat(load(place.path, "last").params) for place in (source, workdir))
+    same = {name for name in before if np.array_equal(before[name], after[name])}
+    assert same == {name for name in before if selected.matches(frozen, name)}
+    assert "encoder/layer_0/feed_forward/up/kernel" in same
+    log = workdir.log.read_text()
+    assert "parameters begin as those of" in log
+    assert "taken: encoder/layer_0" in log
+
+
+def test_an_adaptation_moves_its_own_matrices_alone(start, source):
+    """All that is adapted stays; what comes out is an ordinary model with the sum as its kernel."""
+    maps = ("query", "value", "up")
+    workdir = start("lora", of(source, model={"lora_rank": 2, "lora_maps": maps}))
+    before, trained = flat(load(source.path, "last").params), load(workdir.path, "last")
+    after = flat(trained.params)
+    assert after.keys() == before.keys()
+    moved = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert moved == {n for n in before if n.endswith(tuple(f"{m}/kernel" for m in maps))}
+    assert trained.model.config == SMALL.model
+    assert len(trained.translate(["eins", "zwei"], beam_size=1, max_extra_length=1)) == 2
+    assert "trained" in workdir.log.read_text()
+
+
+def test_an_adaptation_begins_as_the_model_it_adapts_and_adds_a_product():
+    """In float64 by hand: W + alpha / rank A B, for maps to heads and back."""
+    config = dataclasses.replace(MODEL, lora_rank=3, lora_alpha=6.0, lora_maps=("query", "output"))
+    model, plain = build(config, VOCAB, VOCAB), build(MODEL, VOCAB, VOCAB)
+    fresh = flat(nn.unbox(init_params(model, jax.random.key(0))))
+    assert all(not x.any() for name, x in fresh.items() if name.endswith("lora_b"))
+    bound = MODEL.d_model**-0.5
+    drawn = fresh["encoder/layer_0/self_attention/query/lora_a"]
+    assert drawn.shape == (MODEL.d_model, 3)
+    assert bound / 2 < np.abs(drawn).max() <= bound
+    params = random_params(model)
+    batch = alone(random_store([(5, 4), (3, 6)]), 2, 8, 8)
+    given = flat(params)
+    for name in [name for name in given if name.endswith("lora_a")]:
+        stem, a, b = name.removesuffix("lora_a"), given.pop(name), None
+        b = given.pop(f"{stem}lora_b")
+        product = (a.reshape(-1, 3).astype(float) @ b.reshape(3, -1)).reshape(
+            given[f"{stem}kernel"].shape
+        )
+        given[f"{stem}kernel"] = (given[f"{stem}kernel"] + 2 * product).astype(np.float32)
+
+    ours = model.outputs(params, jax.tree.map(jax.numpy.asarray, batch), None)["tokens"]
+    theirs = plain.outputs(
+        unflatten_dict(given, sep="/"), jax.tree.map(jax.numpy.asarray, batch), None
+    )["tokens"]
+    np.testing.assert_allclose(ours.logits(), theirs.logits(), atol=2e-5)
+
+
+def state_of(size):
+    model = build(SMALL.model, size, size)
+    params = nn.unbox(jax.jit(lambda key: init_params(model, key))(jax.random.key(1)))
+    return TrainState(0, 0, params, (), None)
+
+
+def test_embeddings_follow_their_pieces_into_another_vocabulary(source, monkeypatch):
+    theirs = load(source.path, "last")
+    text = ["drei vier fünf", "three four five six"] * 20
+    codec = train_pair(dataclasses.replace(SMALL.tokenizer, vocab_size=32), text, text).tgt
+    new = of(source, init={"tokenizer": False})
+    found = warm_start.begin(new, state_of(codec.size), TokenizerPair(codec, codec))
+    table, old = (flat(p)["embedding/table"] for p in (found.state.params, theirs.params))
+    known = 0
+    there = theirs.tokenizers.tgt.pieces(range(theirs.tokenizers.tgt.size))
+    for row, piece in zip(table, codec.pieces(range(codec.size)), strict=True):
+        if piece in there:
+            known += 1
+            np.testing.assert_array_equal(row, old[there.index(piece)])
+        else:
+            assert np.abs(row - old.mean(0)).max() < old.std(0).max()
+    assert 4 < known < codec.size
+    assert any(f"{len(old)} -> {codec.size} pieces, {known} of them" in x for x in found.lines)
+
+
+def test_what_cannot_begin_so_is_refused(source, tmp_path):
+    def refusal(experiment):
+        with pytest.raises(UserError) as caught:
+            runs.run_experiment(experiment, WorkDir(tmp_path / "run"))
+        assert not (tmp_path / "run").exists()
+        return str(caught.value)
+
+    none = dataclasses.replace(SMALL, init=InitConfig(source=str(tmp_path / "none")))
+    assert refusal(none).startswith(f"config.init.source={str(tmp_path / 'none')!r}: ")
+    other = refusal(of(source, tokenizer={"vocab_size": 50}))
+    assert other.startswith("config.tokenizer.vocab_size=50: the tokenizer of ")
+    assert "config.init.tokenizer=False" in other
+
+
+def test_sizes_and_names_that_do_not_fit_are_refused(source):
+    pair = load(source.path, "last").tokenizers
+    narrow = build(dataclasses.replace(SMALL.model, d_ff=20), pair.src.size, pair.tgt.size)
+    params = nn.unbox(jax.jit(lambda key: init_params(narrow, key))(jax.random.key(1)))
+    state = TrainState(0, 0, params, (), None)
+    with pytest.raises(UserError, match=r"feed_forward/.* is .*24.* there and .*20.* here"):
+        warm_start.begin(of(source), state, pair)
+    with pytest.raises(UserError, match="no parameter of a name that is asked for"):
+        warm_start.begin(of(source, init={"take": ("nothing",)}), state, pair)
+    taken = warm_start.begin(of(source, init={"take": ("embedding/.*",)}), state, pair)
+    assert any(line.startswith("  new: encoder/layer_0") for line in taken.lines)
+    swapped = of(source, init={"rename": ("decoder/=other/",), "take": (".*norm.*",)})
+    lines = warm_start.begin(swapped, state, pair).lines
+    assert any(line.startswith("  new: decoder/layer_0") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"frozen": ("encoder",)}, r"config.optimizer.frozen: 'encoder' matches no parameter"),
+        ({"rate_factors": ("x=2",)}, r"config.optimizer.rate_factors: 'x' matches no parameter"),
+        ({"frozen": (".*",)}, "leaves nothing to train"),
+    ],
+)
+def test_patterns_are_held_against_the_parameters(fields, message):
+    experiment = dataclasses.replace(SMALL, optimizer=OptimizerConfig(**fields))
+    with pytest.raises(UserError, match=message):
+        selected.check(experiment, nn.unbox(init_shapes()))
+
+
+def init_shapes():
+    return jax.eval_shape(
+        lambda key: init_params(build(MODEL, VOCAB, VOCAB), key), jax.random.key(0)
+    )
+
+
+def test_factors_multiply_and_fall_from_layer_to_layer():
+    config = OptimizerConfig(layer_decay=0.5, rate_factors=(".*/kernel=3", "decoder/.*=0.1"))
+    params = {
+        "embedding": {"table": 0}, "encoder": {"layer_0": {"up": {"kernel": 0}}},
+        "decoder": {"layer_1": {"up": {"kernel": 0, "bias": 0}}, "final_norm": {"scale": 0}},
+    }  # fmt: skip
+    found = selected.rate_factors(config, params)
+    factors = flatten_dict(found, sep="/")
+    assert factors == {
+        "embedding/table": 0.125,
+        "encoder/layer_0/up/kernel": pytest.approx(0.25 * 3),
+        "decoder/layer_1/up/kernel": pytest.approx(0.5 * 0.3),
+        "decoder/layer_1/up/bias": pytest.approx(0.5 * 0.1),
+        "decoder/final_norm/scale": pytest.approx(0.1),
+    }
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: OptimizerConfig(rate_factors=("encoder",)),
+        lambda: OptimizerConfig(rate_factors=("encoder=0",)),
+        lambda: OptimizerConfig(frozen=("(",)),
+        lambda: InitConfig(take=("x",)),
+        lambda: InitConfig(source="x", rename=("x",)),
+        lambda: dataclasses.replace(MODEL, lora_alpha=2.0),
+        lambda: dataclasses.replace(MODEL, lora_rank=2, lora_maps=()),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(make):
+    with pytest.raises(UserError):
+        make()

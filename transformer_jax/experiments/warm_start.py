@@ -1,0 +1,166 @@
+"""Parameters that begin as those of another run: what is taken, resized, and left as it was drawn.
+
+A name here is a parameter's path, "encoder/layer_0/feed_forward/up/kernel".
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from transformer_jax.api.load import load
+from transformer_jax.api.trained import TrainedModel
+from transformer_jax.config import Experiment, InitConfig
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.door import differences
+from transformer_jax.errors import UserError
+from transformer_jax.training.selected import matches
+from transformer_jax.training.state import TrainState
+
+_NOISE = 0.1  # of new pieces around the mean of the old ones, in standard deviations of those
+
+
+class WarmStart(NamedTuple):
+    """The state to begin with, and lines for the log that say where it comes from."""
+
+    state: TrainState
+    lines: list[str]
+
+
+def tokenizers_of(experiment: Experiment) -> TokenizerPair | None:
+    """Return the tokenizer of the source, if an experiment takes it over.
+
+    Raises:
+      UserError: if the config asks for another one.
+    """
+    init = experiment.init
+    if init.source is None or not init.tokenizer:
+        return None
+    theirs = _load(init)
+    for name in ("tokenizer", "src", "tgt"):
+        for path, (there, here) in differences(theirs.experiment, experiment).items():
+            if path.split(".")[0] == name:
+                raise UserError(
+                    f"config.{path}={here!r}: the tokenizer of {theirs.path} has {there!r}; set "
+                    "it to that, or train one here with --config.init.tokenizer=False"
+                )
+    return theirs.tokenizers
+
+
+def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) -> WarmStart:
+    """Return step 0 with the parameters of the source where names are the same.
+
+    Raises:
+      UserError: if the source has nothing to take, or a parameter has other sizes there.
+    """
+    init, theirs = experiment.init, _load(experiment.init)
+    given = {_renamed(name, init.rename): array for name, array in _flat(theirs.params).items()}
+    ours = flatten_dict(state.params, sep="/")
+    found: dict[str, Any] = {}
+    taken: list[str] = []
+    resized: list[str] = []
+    fresh: list[str] = []
+    for name, leaf in ours.items():
+        if name not in given or not matches(init.take, name):
+            found[name] = leaf
+            fresh.append(name)
+            continue
+        sides = _codecs(name, theirs.tokenizers), _codecs(name, tokenizers)
+        array, how = _fit(name, given[name], leaf, sides, experiment.seed)
+        found[name] = jax.device_put(array.astype(leaf.dtype), leaf.sharding)
+        (resized if how else taken).append(f"{name} {how}".strip())
+    if not taken and not resized:
+        raise UserError(
+            f"config.init.source={init.source!r}: has no parameter of a name that is asked for; "
+            f"there are {', '.join(_groups(given))}, and here {', '.join(_groups(ours))}: see "
+            "config.init.take and config.init.rename"
+        )
+    left = [name for name in given if name not in ours or not matches(init.take, name)]
+    steps = ", ".join(map(str, theirs.steps))
+    lines = [f"parameters begin as those of {theirs.path}, step {steps}:"]
+    for what, named in (("taken", taken), ("new", fresh), ("not taken", left)):
+        lines += [f"  {what}: {group}" for group in _groups(named)]
+    lines += [f"  resized: {line}" for line in resized]
+    params = unflatten_dict(found, sep="/")
+    average = None if state.average is None else jax.tree.map(np.array, params)
+    if average is not None:  # arrays of their own: a step uses up both
+        average = jax.tree.map(lambda x, y: jax.device_put(x, y.sharding), average, params)
+    return WarmStart(replace(state, params=params, average=average), lines)
+
+
+def _load(init: InitConfig) -> TrainedModel:
+    assert init.source is not None
+    path, at, checkpoint = init.source.rpartition("@")
+    try:
+        return load(path if at else init.source, checkpoint if at else None)
+    except UserError as error:
+        raise UserError(f"config.init.source={init.source!r}: {error}") from None
+
+
+def _flat(params: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(x) for name, x in flatten_dict(params, sep="/").items()}
+
+
+def _renamed(name: str, rename: Sequence[str]) -> str:
+    for entry in rename:
+        there, here = entry.split("=")
+        if name.startswith(there):
+            return here + name.removeprefix(there)
+    return name
+
+
+def _codecs(name: str, tokenizers: TokenizerPair) -> Codec | None:
+    """Return the codec whose pieces are the rows of a parameter, or None."""
+    stem, _, last = name.rpartition("/")
+    if last != "table" or not stem.endswith(("embedding", "output")):
+        return None
+    return tokenizers.src if stem.startswith("src") else tokenizers.tgt
+
+
+def _fit(
+    name: str, array: np.ndarray, leaf: Any, codecs: tuple[Codec | None, Codec | None], seed: int
+) -> tuple[np.ndarray, str]:
+    """Return an array of the leaf's shape, and how its rows were found if not all as they were."""
+    theirs, ours = codecs
+    rows_alone = array.ndim == leaf.ndim == 2 and array.shape[1] == leaf.shape[1]
+    if theirs is not None and ours is not None and rows_alone:
+        if theirs.digest == ours.digest:
+            return array, ""
+        return _by_pieces(array, theirs, ours, seed)
+    if array.shape == leaf.shape:
+        return array, ""
+    if rows_alone and name.endswith("positions/table"):
+        rows = min(len(array), len(leaf))
+        grown = np.array(leaf)
+        grown[:rows] = array[:rows]
+        return grown, f"{len(array):,} -> {len(leaf):,} positions"
+    raise UserError(
+        f"config.init.source: {name} is {_sizes(array)} there and {_sizes(leaf)} here; make them "
+        "equal, or leave it out of config.init.take"
+    )
+
+
+def _by_pieces(array: np.ndarray, theirs: Codec, ours: Codec, seed: int) -> tuple[np.ndarray, str]:
+    """Return rows in the order of our pieces; those of new ones lie about the mean of all."""
+    places = {piece: row for row, piece in enumerate(theirs.pieces(range(theirs.size)))}
+    rows = [places.get(piece) for piece in ours.pieces(range(ours.size))]
+    noise = np.random.default_rng([seed, ours.size]).normal(size=(ours.size, array.shape[1]))
+    found = array.mean(0) + _NOISE * array.std(0) * noise
+    known = [number for number, row in enumerate(rows) if row is not None]
+    found[known] = array[[row for row in rows if row is not None]]
+    return found, f"{theirs.size:,} -> {ours.size:,} pieces, {len(known):,} of them known"
+
+
+def _sizes(array: Any) -> str:
+    return " x ".join(map(str, array.shape))
+
+
+def _groups(names: Sequence[str] | dict[str, Any]) -> list[str]:
+    """Return "encoder/layer_0 (16 parameters)" and so on."""
+    counts = Counter("/".join(name.split("/")[:-1][:2]) for name in names)
+    return [f"{group} ({count})" for group, count in counts.items()]

@@ -1,0 +1,94 @@
+"""Low-rank adaptation: maps that move in few directions (Hu et al. 2021, arXiv:2106.09685)."""
+
+import dataclasses
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Batch
+from transformer_jax.models.model import Output, Stepper
+from transformer_jax.models.network import Network
+from transformer_jax.nn.initializers import named
+
+A, B = "lora_a", "lora_b"  # beside the kernel that they adapt
+
+
+class Lora:
+    """A Model that is another one with W + alpha / rank x A B in place of some kernels W.
+
+    A [in..., rank] begins uniform within 1 / sqrt(in) of 0, B [rank, out...] at 0: so a model
+    begins as the one that is adapted. Everybody else sees the sums, which cost next to nothing
+    beside a batch: x W + x A B is x (W + A B).
+    """
+
+    def __init__(self, model: Network) -> None:
+        self.model, self.config = model, model.config
+        self.src_vocab_size, self.tgt_vocab_size = model.src_vocab_size, model.tgt_vocab_size
+
+    def example(self) -> Batch:
+        """See Model."""
+        return self.model.example()
+
+    def init(self, rngs: Any, *args: Any, **kwargs: Any) -> Any:
+        """See Model."""
+        params = self.model.init(rngs, *args, **kwargs)["params"]
+        return {"params": _adapted(params, self.config, jax.random.fold_in(rngs, 1))}
+
+    def outputs(self, params: Any, batch: Batch, key: Array | None) -> dict[str, Output]:
+        """See Model."""
+        return self.model.outputs(merged(params, self.config), batch, key)
+
+    def stepper(self, params: Any) -> Stepper | None:
+        """See Model."""
+        return self.model.stepper(merged(params, self.config))
+
+
+def merged(params: Any, config: ModelConfig) -> Any:
+    """Return the parameters of the model that is adapted, with A and B in its kernels."""
+    if not isinstance(params, dict):
+        return params
+    if A not in params:
+        return {name: merged(part, config) for name, part in params.items()}
+    assert config.lora_rank is not None
+    change = jnp.tensordot(params[A], params[B], 1) * (config.lora_alpha / config.lora_rank)
+    rest = {name: part for name, part in params.items() if name not in (A, B)}
+    return rest | {"kernel": params["kernel"] + change}
+
+
+def without(config: ModelConfig) -> ModelConfig:
+    """Return the config of the model that is adapted."""
+    fields = ("lora_rank", "lora_alpha", "lora_maps")
+    defaults = {name: ModelConfig.__dataclass_fields__[name].default for name in fields}
+    return dataclasses.replace(config, **defaults)  # type: ignore[arg-type]
+
+
+def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
+    """Return boxed parameters with A and B beside the kernels of `config.lora_maps`."""
+    found = {}
+    for number, (name, part) in enumerate(sorted(params.items())):
+        here = jax.random.fold_in(key, number)
+        if isinstance(part, dict) and name in config.lora_maps:
+            part = part | _beside(part["kernel"], config.lora_rank, here)
+        elif isinstance(part, dict):
+            part = _adapted(part, config, here)
+        found[name] = part
+    return found
+
+
+def _beside(kernel: Any, rank: int | None, key: Array) -> dict[str, Any]:
+    """Return A and B; a map's input or its output is the residual stream, axis "embed"."""
+    shape, names = kernel.value.shape, kernel.names
+    ins = 1 if names[0] == "embed" else len(shape) - 1
+    bound = math.prod(shape[:ins]) ** -0.5
+
+    def uniform(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    a = named(uniform, *names[:ins], "rank")(key, (*shape[:ins], rank))
+    b = named(nn.initializers.zeros, "rank", *names[ins:])(key, (rank, *shape[ins:]))
+    return {A: a, B: b}
