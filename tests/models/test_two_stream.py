@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from tiny import MODEL, VOCAB, random_params
 
-from transformer_jax.config import ModelConfig, TrainingConfig
+from transformer_jax.config import DecodingConfig, ModelConfig, ObjectiveConfig, TrainingConfig
 from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.stepper import stepper_of
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.score import score_texts
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
@@ -113,6 +116,16 @@ def test_in_bfloat16():
 def test_it_writes_nothing():
     with pytest.raises(UserError, match=r"architecture='two_stream': such a model writes no text"):
         stepper_of(*model_of(CONFIG))
+
+
+def test_it_neither_goes_on_nor_scores():
+    objective = ObjectiveConfig("permutation_lm")
+    model, params = model_of(CONFIG)
+    codec = Bytes()
+    with pytest.raises(UserError, match=r"'permutation_lm': such a model does not write on from a"):
+        Generator(model, codec, objective, DecodingConfig())
+    with pytest.raises(UserError, match=r"'permutation_lm': .* gives no probability of a text"):
+        score_texts(model, params, codec, objective, ["a text"])
 
 
 def test_what_would_not_work_is_refused():
