@@ -71,7 +71,7 @@ class Attention(nn.Module):
     def recall(
         self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
-        """Return what x gathers from a memory, and the weights."""
+        """Return what x gathers from a memory, and the weights; no distance is known."""
         return self._gather(_heads_first(self.query(x)), memory, view, train)
 
     def _view(self, view: View) -> View:
