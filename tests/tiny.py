@@ -164,8 +164,10 @@ def _variants() -> dict[str, ModelConfig]:
 
 
 VARIANTS = _variants()
-# Whatever else the combined tables allow: minutes, for `make e2e`.
-MORE_VARIANTS = {
+# Relative positions whose code is part of that of "shaw_values" and "t5".
+_PARTS = {name: VARIANTS.pop(name) for name in ("shaw", "toeplitz")}
+# These, and whatever else the combined tables allow: minutes, for `make e2e`.
+MORE_VARIANTS = _PARTS | {
     name: config for name, config in _named(_product()).items() if name not in VARIANTS
 }
 

@@ -2,7 +2,7 @@
 
 import by_formula
 import pytest
-from tiny import VARIANTS
+from tiny import MORE_VARIANTS, VARIANTS
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.training.cost import parameters
@@ -47,10 +47,14 @@ def test_table_3(row):
 
 GRID = {
     **VARIANTS,
-    "uneven": ModelConfig(d_model=20, num_heads=4, num_encoder_layers=3, num_decoder_layers=1),
+    **{name: MORE_VARIANTS[name] for name in ("shaw", "toeplitz")},
+    "uneven": ModelConfig(
+        d_model=20, num_heads=4, num_encoder_layers=3, num_decoder_layers=1,
+        relative_positions="t5",
+    ),
     "heads": ModelConfig(d_model=20, num_heads=3, head_dim=7, v_head_dim=5, d_ff=11),
     "two_stream": ModelConfig(d_model=20, num_heads=4, architecture="two_stream"),
-}
+}  # fmt: skip
 
 ENDS_IN_NORM = "pre_norm", "sandwich", "reordered_norm"
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, VARIANTS, VOCAB, alone, logits_of, make, random_store
+from tiny import MODEL, MORE_VARIANTS, VARIANTS, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.nn.positions import POSITIONS
@@ -20,7 +20,7 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 def variant(name: str, **fields):
     """Return a config of another variant, with other fields."""
-    return dataclasses.replace(VARIANTS[name], **fields)
+    return dataclasses.replace((VARIANTS | MORE_VARIANTS)[name], **fields)
 
 
 def logits(config, batch: Batch, order: str = "causal") -> np.ndarray:

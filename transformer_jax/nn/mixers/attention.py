@@ -91,7 +91,7 @@ class Attention(nn.Module):
     def recall(
         self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
-        """Return what x gathers from a memory, and the weights."""
+        """Return what x gathers from a memory, and the weights; no distance is known."""
         q = _normal(self.query_norm, self.query(x))
         return self._gather(_heads_first(q), memory, view, train)
 
