@@ -61,8 +61,8 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     if differing:
-        told = "; ".join(f"{path} {', '.join(values)}" for path, values in differing.items())
-        print(f"What differs between them: {told}")
+        listed = "; ".join(f"{path} {', '.join(values)}" for path, values in differing.items())
+        print(f"What differs between them: {listed}")
     for result in results:
         _print_result(result)
     for other in systems[1:]:

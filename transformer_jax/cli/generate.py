@@ -23,7 +23,7 @@ source and prints what it writes alone. Prompts are those of --prompt, else the 
 of standard input; an empty one begins a text.
 
 Without options the search is that of the config's decoding. An option of sampling asks for random
-texts. Where texts hold line ends, --json tells one from the next.
+texts. Where texts contain line ends, --json keeps them apart.
 
 The fields of decoding, evaluation and data can be changed."""
 

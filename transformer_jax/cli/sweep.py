@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
             print(" && ".join(map(shlex.join, programs)))
         return 0
     if arguments.dry_run:
-        return _tell(points, directory)
+        return _dry_run(points, directory)
 
     from transformer_jax.cli.sweep_progress import progress
     from transformer_jax.sweeps import sweep, table
@@ -153,7 +153,7 @@ def _load(config: str, overrides: Sequence[tuple[str, str]]) -> Experiment:
     return parse(load_config(config, overrides))
 
 
-def _tell(points: Sequence[Point], directory: Path) -> int:
+def _dry_run(points: Sequence[Point], directory: Path) -> int:
     from transformer_jax.sweeps import estimate, table
     from transformer_jax.sweeps.state import state_of
     from transformer_jax.sweeps.sweep import Record

@@ -188,13 +188,13 @@ def _tokenizer(experiment: Experiment) -> str:
     return f"{one}, two vocabularies" if one == other else f"source {one}; target {other}"
 
 
-def _machine(told: dict[str, Any] | None) -> str | None:
-    if told is None:
+def _machine(machine: dict[str, Any] | None) -> str | None:
+    if machine is None:
         return None
-    several = f" of {told['processes']} processes" if told["processes"] > 1 else ""
+    several = f" of {machine['processes']} processes" if machine["processes"] > 1 else ""
     return (
-        f"{told['devices']}{several}; {told['processor']}, {told['cores']} cores, "
-        f"{told['memory'] / 2**30:.0f} GiB; {told['system']}"
+        f"{machine['devices']}{several}; {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory'] / 2**30:.0f} GiB; {machine['system']}"
     )
 
 

@@ -28,9 +28,9 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     fixed = math.prod(size for size in sizes.values() if size != -1)
     sizes = {name: count // fixed if size == -1 else size for name, size in sizes.items()}
     if math.prod(sizes.values()) != count:
-        told = ", ".join(f"{name}={size}" for name, size in dataclasses.asdict(config).items())
+        axes = ", ".join(f"{name}={size}" for name, size in dataclasses.asdict(config).items())
         raise UserError(
-            f"config.mesh.{told}: there are {count} devices, which the axes must use up; "
+            f"config.mesh.{axes}: there are {count} devices, which the axes must use up; "
             "-1 on one of them takes all that remain"
         )
     kinds = (AxisType.Auto,) * len(AXES)

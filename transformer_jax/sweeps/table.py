@@ -203,8 +203,8 @@ def _cells(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         shown_values = [_shown(row, column) for column in measured]
         known = [f"{row.published[c]:g}" if c in row.published else "" for c in published]
-        told = ["; ".join(dict.fromkeys(row.states))] if state else []
-        cells.append([*row.settings.values(), *shown_values, *known, *told])
+        states = ["; ".join(dict.fromkeys(row.states))] if state else []
+        cells.append([*row.settings.values(), *shown_values, *known, *states])
     return cells
 
 
