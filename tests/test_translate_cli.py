@@ -423,7 +423,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--checkpoint=best,newest"], "checkpoint='newest': must be best, last, a step"),
         (["--checkpoint=1,7"], "checkpoint=7: not saved; there are [1, 2]"),
         (["--workdir=gone"], "gone: no config.json here"),
-        (["--workdir=strange"], "--workdir=strange: its tokenizer is not that of "),
+        (["--workdir=strange"], "--workdir=strange: its tokenizer is not the one of "),
         (["--config.decoding.forbidden=zebra"], "'zebra' is no piece of the tokenizer"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ import math
 import shutil
 
 import pytest
-from written import EXPERIMENT, HOSTILE, PLAIN, scored, trained, with_field
+from written import EXPERIMENT, HOSTILE, PLAIN, predicted, scored, trained, with_field
 
 from transformer_jax.plots.page import render
 from transformer_jax.reports.report import gather
@@ -109,6 +109,16 @@ def test_scores_come_first_and_provenance_is_folded_away(browser, report):
         assert order.index("scores") < order.index("abstract")
         assert page.evaluate("document.querySelectorAll('.card > details:not([open])').length") == 2
         assert not page.locator(".card dl").first.is_visible()
+
+
+def test_a_long_name_of_scores_cuts_no_value(browser, tmp_path):
+    """Settings of eval.py are part of it: it is broken where it has to be."""
+    run = trained(tmp_path / "one")
+    scored(run, PLAIN, PLAIN, PLAIN, checkpoint="best,decoding.beam_size=1,decoding.alpha=1.0")
+    (tmp_path / "page.html").write_text(render(gather([(run, None)])))
+    with opened(browser, (tmp_path / "page.html").as_uri(), 390) as page:
+        cut = "e => e.scrollWidth > e.clientWidth"
+        assert not page.locator("#scores-table .scroll").evaluate(cut)
 
 
 def test_a_narrow_window_cuts_nothing_without_a_cue(browser, report, sweep):
@@ -226,6 +236,25 @@ def test_scores_and_groups(browser, report, runs):
         playwright.expect(page.locator("#where-charts small").first).to_have_text("length ratio")
         paired = page.locator("#tests").inner_text()
         assert "paired bootstrap, p = " in paired
+
+
+def test_a_language_model_does_not_translate(browser, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(render(gather([(predicted(tmp_path / "lm"), None)])), encoding="utf-8")
+    with opened(browser, path.as_uri()) as page:
+        whole = page.locator("main").inner_text()
+        for text in (
+            "How well it predicts", "A language model: a Transformer with 12,345 parameters.",
+            "678 windows of 16 pieces of", "it has loss 1.834, perplexity 6.262, bits per",
+        ):  # fmt: skip
+            assert text in whole
+        page.get_by_text("What these figures are").click()
+        assert "e to the power of the loss. " in page.locator("#scores-table").inner_text()
+        shown = (
+            page.locator("#scores").inner_text() + page.locator("#abstract p").first.inner_text()
+        )
+        for word in ("translat", "BLEU", "sentence", "esamples", "pairs", "_", "score it"):
+            assert word not in shown
 
 
 def test_the_keyboard_reaches_everything(browser, report):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 
@@ -219,6 +220,19 @@ def test_other_search_settings_are_named(run, capsys):
     assert told.count("test.best: ") == 2
     assert told.count("with decoding.") == 1
     assert "with decoding.beam_size=2, not 4\n" in told
+
+
+def test_settings_are_found_in_any_order_and_form(run, capsys):
+    """eval.py names its files by the fields in the order of the manual."""
+    place = run("a", spoiled(0.3, 1))
+    for path in list(place.eval.iterdir()):
+        name = path.name.replace("best", "best,decoding.beam_size=1,decoding.alpha=1.0")
+        shutil.copy(path, path.with_name(name))
+    other = f"{place.path}@best,decoding.alpha=1,decoding.beam_size=1"
+    assert command.main([str(place.path), other, "--samples=10", "--test=bs", "--show=0"]) == 0
+    assert f"{place.path}@best,decoding.beam_size=1,decoding.alpha=1.0" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"config\.decoding\.alhpa: unknown field"):
+        command.main([str(place.path), f"{place.path}@best,decoding.alhpa=1"])
 
 
 @pytest.mark.parametrize(

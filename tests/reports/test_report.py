@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
-from written import EXPERIMENT, HOSTILE, PLAIN, START, scored, trained, with_field
+from written import EXPERIMENT, HOSTILE, PLAIN, START, predicted, scored, trained, with_field
 
 from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
@@ -140,6 +140,14 @@ def test_a_directory_without_history_tells_a_command_that_repeats_it(run):
                             capture_output=True, text=True).stdout.split("\n")[2:-1]  # fmt: skip
     known, overrides = parser.read(words_)
     assert parse(load_config(known.config, overrides)) == EXPERIMENT
+
+
+def test_a_language_model_has_windows_and_no_translations(run, tmp_path):
+    facts = [
+        gather([(place, None)])["runs"][0]["facts"] for place in (run, predicted(tmp_path / "lm"))
+    ]
+    assert [fact["translates"] for fact in facts] == [True, False]
+    assert facts[1]["window"] == 16
 
 
 def test_two_runs_are_tested_and_laid_side_by_side(run, other):
@@ -365,7 +373,7 @@ def test_the_command_writes_a_page(run, tmp_path, capsys):
         (["one", "--output=one"], "--output=one: is a directory; name a file"),
         (["one", "--output=one/config.json/x.html"], "x.html cannot be written: File exists"),
         (["one", "sweep"], "sweep: is a sweep; give it a report of its own"),
-        (["damaged"], r"damaged/metrics.jsonl:2: damaged; mend or delete this line"),
+        (["damaged"], r"damaged/metrics.jsonl:2: damaged; repair or delete this line"),
         (["unscored"], r"unscored/eval/test.best.json: damaged; run eval.py again, or delete it"),
     ],
 )

@@ -400,7 +400,27 @@ def test_what_a_sign_of_life_says(monkeypatch):
     assert line(0.0, 5.0, None) == "step 10 of 1000  compiling, or in the first step"
     assert line(0.55, 5.0, None) == "step 10 of 1000  0.55 steps/s  30 min left"
     assert line(0.001, 60.0, None).endswith("59 min left")  # max_minutes are over before the steps
+    assert line(0.0, 5.0, ("compilation", 58.0)) == "step 10 of 1000  compiling for 42 s"
     told = line(2.0, 5.0, ("evaluation", 58.0))
     assert told == "step 10 of 1000  validating for 42 s  2 steps/s  8 min left"
     unlimited = dataclasses.replace(config, max_minutes=None)
     assert heartbeat.progress_line(10, unlimited, 0.01, 0.0, None).endswith("27 h 30 min left")
+
+
+def test_rates_leave_compilation_out(tmp_path, monkeypatch):
+    """Of every program that a step waits for, not of the first alone."""
+    scene = Scene(tmp_path, steps=6)
+    count = scene.run.step
+
+    def step(state, batch):
+        if int(state.step) in (0, 3):
+            with scene.times.on("compilation"):
+                scene.clock.now += 1000
+        return count(state, batch)
+
+    scene.run.step = step
+    monkeypatch.setattr(loop.time, "monotonic", scene.clock)
+    scene.times = scene.run.times = Times()  # by that clock
+    scene.train(monkeypatch)
+    rates = [row["steps_per_s"] for row in read_rows(scene.workdir.timings)]
+    assert rates == [0.1] * 3

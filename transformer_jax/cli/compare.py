@@ -21,6 +21,7 @@ from transformer_jax.reports.compare import (
     testable,
 )
 from transformer_jax.reports.evaluations import decoding_differences
+from transformer_jax.sweeps.scores import spelled
 from transformer_jax.workdir import WorkDir
 
 
@@ -73,7 +74,9 @@ def main(argv: Sequence[str]) -> int:
 def place_of(text: str) -> tuple[WorkDir, str | None]:
     """Read RUN or RUN@CHECKPOINT."""
     path, at, checkpoint = text.rpartition("@")
-    return (WorkDir(path), checkpoint) if at else (WorkDir(text), None)
+    if not at:
+        return WorkDir(text), None
+    return WorkDir(path), spelled(checkpoint, WorkDir(path).experiment())
 
 
 def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:

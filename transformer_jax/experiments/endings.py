@@ -48,6 +48,7 @@ def say_goodbye(
         log.info("saved; run the same command again to go on")
         return
     best = checkpoints.best()
-    log.info("best checkpoint: step %d %s", best, checkpoints.scores(best))
+    scores = (checkpoints.scores(best) or {}).items()
+    log.info("best checkpoint: step %d  %s", best, "  ".join(f"{k} {v:.4g}" for k, v in scores))
     log.info("everything is in %s", workdir.path)
     log.info("next: python eval.py --workdir=%s", workdir.path)

@@ -24,6 +24,7 @@ from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.cost import Cost, Sizes, longest_shape, parameters, step_cost, step_of
+from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
 
@@ -96,10 +97,10 @@ def report(
     per_step = cost.operations.products
     whole = per_step * experiment.training.steps
     yield f"parameters: {parameters(experiment.model, sizes):,} with {_pieces(sizes)}"
-    yield (
-        f"batch: {shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} "
-        "target positions, the longest of its shapes"
-    )
+    sides = f"{shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} target"
+    if not shape.src_length:
+        sides = f"{shape.rows} x {shape.tgt_length}"
+    yield f"batch: {sides} positions, the longest of its shapes"
     yield (
         f"operations: {per_step:.3g} a step in matrix products, {whole:.3g} in "
         f"{experiment.training.steps:,} steps"
@@ -167,16 +168,17 @@ def _described(compiled: Compiled) -> str:
 
 def _cost(whole: float, chip: Chip, count: int, share: float = 0.4) -> str:
     seconds = whole / (count * chip.operations * share)
-    text = f"{seconds / 3600:,.1f} h at {share * chip.operations:.3g} operations/s a device"
+    text = duration(seconds) if seconds >= 1 else "under 1 s"
+    text += f" at {share * chip.operations:.3g} operations/s a device"
     if share < 1:
         text += f", {share:.0%} of its bfloat16 peak"
     if chip.watts is not None:
-        text += f"; {count * chip.watts * seconds / 3.6e6:,.1f} kWh at {chip.watts:.0f} W each"
+        text += f"; {count * chip.watts * seconds / 3.6e6:,.3g} kWh at {chip.watts:.0f} W each"
     return text
 
 
 def _gb(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
 def _child(topology: str) -> dict[str, Any]:

@@ -97,11 +97,13 @@ def facts(run: Run) -> dict[str, Any]:
     return {
         "model": _model(experiment),
         "parameters": started.get("parameters") or table.parameters(run.point),
+        "translates": not experiment.objective.one_sided,
         "source_language": data.source_language,
         "target_language": data.target_language,
         "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
         "splits": {name: shown(getattr(data, name)) for name in ("train", "validation", "test")},
         "pairs": started.get("pairs"),
+        "window": experiment.objective.window,  # of a language model
         "tokenizer": _tokenizer(experiment),
         "steps": trained[-1]["step"] if trained else None,
         "steps_planned": experiment.training.steps,

@@ -159,8 +159,7 @@ class Report:
         }
         self._append(self._workdir.metrics, row)
         self._to_board(step, "train", row)
-        now = time.monotonic()
-        seconds = max(now - self._clock, 1e-9)
+        seconds = self._elapsed()
         rate = (self.tokens - self._clock_tokens) / seconds
         self._rate = (step - self._clock_step) / seconds
         rates = {
@@ -190,16 +189,23 @@ class Report:
 
     def _alive(self) -> str:
         """Return the line for half a minute without another."""
-        if self.step > self._clock_step:
-            self._rate = (self.step - self._clock_step) / (time.monotonic() - self._clock)
+        doing = self._times.now
+        if self.step > self._clock_step and (doing is None or doing[0] != "compilation"):
+            self._rate = (self.step - self._clock_step) / self._elapsed()
         spent = self._times.seconds()
         trained = self._seconds + spent["step"] + spent["input"]
-        return progress_line(self.step, self._config, self._rate, trained, self._times.now)
+        return progress_line(self.step, self._config, self._rate, trained, doing)
 
     def restart_clock(self) -> None:
         """Leave what happened since the last row, a validation or a save, out of the rates."""
         self._clock, self._clock_tokens = time.monotonic(), self.tokens
+        self._clock_compiling = self._times.of("compilation")
         self._clock_step = self.step
+
+    def _elapsed(self) -> float:
+        """Return the seconds since then that steps took, once compiled."""
+        compiling = self._times.of("compilation") - self._clock_compiling
+        return max(time.monotonic() - self._clock - compiling, 1e-9)
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:
         self._rows += path == self._workdir.metrics
