@@ -111,6 +111,20 @@ def test_scores_come_first_and_provenance_is_folded_away(browser, report):
         assert not page.locator(".card dl").first.is_visible()
 
 
+def test_a_single_row_is_a_point(browser, tmp_path):
+    """A line needs two. And in a narrow window the legend of the times is whole."""
+    (tmp_path / "page.html").write_text(
+        render(gather([(trained(tmp_path / "one", steps=10), None)]))
+    )
+    with opened(browser, (tmp_path / "page.html").as_uri(), 390) as page:
+        for name in ("loss", "learning_rate"):
+            assert page.locator(f"#curve-{name} .mark-symbol path").count() == 1
+        page.wait_for_selector("#phases svg")
+        whole, legend = (page.locator(f"#phases {part}").first.bounding_box()
+                         for part in ("svg", ".role-legend"))  # fmt: skip
+        assert legend["x"] + legend["width"] <= whole["x"] + whole["width"]
+
+
 def test_a_long_name_of_scores_cuts_no_value(browser, tmp_path):
     """Settings of eval.py are part of it: it is broken where it has to be."""
     run = trained(tmp_path / "one")
@@ -245,7 +259,7 @@ def test_a_language_model_does_not_translate(browser, tmp_path):
         whole = page.locator("main").inner_text()
         for text in (
             "How well it predicts", "A language model: a Transformer with 12,345 parameters.",
-            "678 windows of 16 pieces of", "it has loss 1.834, perplexity 6.262, bits per",
+            "678 windows of 16 pieces of", "it has loss 1.835, perplexity 6.262, bits per",
         ):  # fmt: skip
             assert text in whole
         page.get_by_text("What these figures are").click()
@@ -284,7 +298,7 @@ def test_a_command_is_copied(browser, report):
 def test_every_point_of_a_sweep_tells_its_time(browser, sweep):
     with opened(browser, sweep) as page:
         page.wait_for_selector("#phases svg")
-        told = page.locator("#phases .mark-text.role-mark text").all_inner_texts()
+        told = page.locator("#phases .mark-text.role-mark text").all_text_contents()
         assert told == ["109 s"] * 3  # 84 + 10.5 + 9 + 5.2
         assert "in 1.81 minutes, of which its steps" in page.locator(".card p").first.inner_text()
 

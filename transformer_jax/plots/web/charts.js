@@ -164,7 +164,7 @@ function phaseSpec(rows) {
     layer: [
       { mark: { type: "bar", stroke: colour("--page"), strokeWidth: 1.5 },
         encoding: {
-          color: { field: "activity", type: "nominal", sort: order, scale: { domain: order, range: greys }, title: null, legend: { orient: "top" } },
+          color: { field: "activity", type: "nominal", sort: order, scale: { domain: order, range: greys }, title: null, legend: { orient: "top", columns: innerWidth < 600 ? 2 : 4 } },
           tooltip: [{ field: "run" }, { field: "activity" }, { field: "seconds", format: ",.1f" }, { field: "share", format: ".1%" }] } },
       { transform: [{ filter: "datum.place === 0" }], mark: { type: "text", align: "left", dx: 5 },
         encoding: { x: { field: "total", type: "quantitative" }, text: { field: "all" } } },

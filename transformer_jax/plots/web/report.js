@@ -269,7 +269,7 @@ function where(report) {
 // --- curves --------------------------------------------------------------------------------------
 
 const curvesOf = (validations) => [
-  ["loss", "train", "Training loss", "with label smoothing, nats a token"],
+  ["loss", "train", "Training loss", "with label smoothing, if any, nats a token"],
   ["validation_loss", "validation", "Validation loss", "nats a token"],
   ...Object.entries(validations).map(([name, title]) => [name, "validation", title, name === "validation_bleu" ? "greedy search" : ""]),
   ["learning_rate", "train", "Learning rate", ""],
@@ -302,7 +302,7 @@ function curves(report) {
     const [across, logX, logY] = [byId("across").value, byId("log-x").checked, byId("log-y").checked];
     charts.forEach(([name, table_], i) => keep(places[i], () => {
       const series = [...on].sort((a, b) => a - b).map((n) => ({ number: n, name: runs[n].training, rows: rowsOf(runs[n].curves[table_], across, name, logX, logY) })).filter((s) => s.rows.length);
-      return curveSpec({ series, xTitle: { step: "step", tokens: "target tokens", minutes: "minutes" }[across], y: name === "learning_rate" ? ".1~e" : ",.4~g", logX, logY, points: table_ === "validation", height: 210 });
+      return curveSpec({ series, xTitle: { step: "step", tokens: "target tokens", minutes: "minutes" }[across], y: name === "learning_rate" ? ".1~e" : ",.4~g", logX, logY, points: table_ === "validation" || series.every((s) => s.rows.length < 2), height: 210 });
     }));
   }
   for (const id of ["across", "log-x", "log-y"]) byId(id).addEventListener("change", update);
