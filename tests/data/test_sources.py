@@ -169,7 +169,7 @@ def test_empty_lines_are_mentioned_where_they_are_scored(tmp_path, caplog, split
     (tmp_path / f"{split}.en").write_text("one\n \nthree\nfour\n")
     (tmp_path / f"{split}.de").write_text("eins\nzwei\ndrei\n\n")
     assert len(sources.load(corpus(tmp_path), split)) == 4
-    expected = f"config.data.{split}=('{split}',): an empty line in 2 of 4 pairs, first in pair 2; "
+    expected = f"config.data.{split}=('{split}',): an empty line in 2 of 4 pairs (first: pair 2); "
     assert (expected in caplog.text) == (split != "train")
 
 

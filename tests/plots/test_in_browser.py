@@ -125,6 +125,19 @@ def test_a_single_row_is_a_point(browser, tmp_path):
         assert legend["x"] + legend["width"] <= whole["x"] + whole["width"]
 
 
+def test_no_interval_begins_below_zero_by_rounding(browser, tmp_path):
+    run = trained(tmp_path / "one")
+    scored(run, PLAIN, PLAIN, PLAIN)
+    file = run.eval / "test.best.json"
+    result = json.loads(file.read_text())
+    result["scores"]["BLEU"]["interval"] = [-0.004, 0.06]
+    file.write_text(json.dumps(result))
+    (tmp_path / "page.html").write_text(render(gather([(run, None)])))
+    with opened(browser, (tmp_path / "page.html").as_uri()) as page:
+        assert "0.0 to 0.1" in page.locator("#scores-table").inner_text()
+        assert "-0.0" not in page.locator("main").inner_text()
+
+
 def test_a_long_name_of_scores_cuts_no_value(browser, tmp_path):
     """Settings of eval.py are part of it: it is broken where it has to be."""
     run = trained(tmp_path / "one")

@@ -29,6 +29,7 @@ def main(argv: Sequence[str]) -> int:
     from transformer_jax.export import ctranslate2
 
     ctranslate2.refuse(experiment.model)
+    ctranslate2.refuse_codecs(experiment.codecs)
     for warning in ctranslate2.lacks(experiment.decoding):
         log.warning("%s", warning)
     trained = load(arguments.workdir, arguments.checkpoint)
@@ -36,7 +37,10 @@ def main(argv: Sequence[str]) -> int:
         experiment.model, trained.params, trained.tokenizers, arguments.output,
         arguments.quantization,
     )  # fmt: skip
-    print(f"written to {arguments.output.absolute()}; give it pieces that end in </s>")
-    given = ctranslate2.options(experiment.decoding)
-    print(f"translate_batch(pieces, {', '.join(f'{k}={v!r}' for k, v in given.items())})")
+    place, given = str(arguments.output.absolute()), ctranslate2.options(experiment.decoding)
+    print(f"written to {place}; in Python, with the settings of this run:")
+    print("    pieces = sentencepiece.SentencePieceProcessor("
+          f"{place + '/source.spm'!r}).encode(lines, out_type=str)")  # fmt: skip
+    print(f"    ctranslate2.Translator({place!r}).translate_batch([[*line, '</s>'] for line in "
+          f"pieces], {', '.join(f'{k}={v!r}' for k, v in given.items())})")  # fmt: skip
     return 0

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
             continue
         scores = records[step]["scores"] or {}
         listed = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
-        print(f"  {step}{'  best' if step == chosen else ''}  {listed}")
+        print(f"  {step}{'  best' if step == chosen else ''}  {listed}".rstrip())
     rows = [row for row in read_rows(workdir.metrics) if "loss" in row]
     if rows:
         print(f"last row of metrics.jsonl: {json.dumps(rows[-1])}")

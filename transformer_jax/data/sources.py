@@ -69,7 +69,7 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
     empty = [number for number, pair in pairs if not all(line.strip() for line in pair)]
     if empty:
         log.warning(
-            "%s: an empty line in %d of %d pairs, first in pair %d; they are scored like any other",
+            "%s: an empty line in %d of %d pairs (first: pair %d); these are scored like any other",
             name, len(empty), len(src), empty[0],
         )  # fmt: skip
 

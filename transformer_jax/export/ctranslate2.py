@@ -101,6 +101,16 @@ def export(
             (output / name).write_bytes(tokenizer.model)
 
 
+def refuse_codecs(codecs: tuple[str, str]) -> None:
+    """Raise a UserError that names the codec, by side, that is not written beside the model."""
+    for side, codec in zip(("src", "tgt"), codecs, strict=True):
+        if codec != "subwords":
+            raise UserError(
+                f"config.{side}.codec={codec!r}: the export to CTranslate2 writes SentencePiece "
+                "models beside the model; it takes codec='subwords'"
+            )
+
+
 def refuse(config: ModelConfig) -> None:
     """Raise a UserError that names the choice CTranslate2 cannot express, if there is one."""
     for field, value in refused(config, SUPPORTED).items():

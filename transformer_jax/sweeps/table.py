@@ -79,7 +79,8 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
     found: dict[str, float] = {"parameters": parameters(point)}
     if not point.belongs():
         return found
-    found["minutes"] = training_minutes(point)
+    if minutes := training_minutes(point):  # not known before the first row of rates
+        found["minutes"] = minutes
     best = best_validation(point)
     for name, metric in VALIDATION.items():
         if name in best:

@@ -120,7 +120,7 @@ function spent(run) {
 }
 
 function interval(score, before = "", after = "") {
-  return score.interval ? `${before}${score.interval.map((v) => v.toFixed(1)).join(" to ")}${after}` : "";
+  return score.interval ? `${before}${score.interval.map((v) => (Math.round(10 * v) / 10 + 0).toFixed(1)).join(" to ")}${after}` : "";
 }
 
 function copied(command) {
