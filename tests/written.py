@@ -120,7 +120,7 @@ def scored(
         weights = [[first, second], [second, second]]  # 2 layers, 2 heads
         rows[i]["attention"] = {"source": pieces, "target": pieces, "weights": weights}
     found = score(hypotheses, references, config, 100)
-    told = {
+    shown = {
         "split": split, "checkpoint": checkpoint, "steps": [200], "sentences": len(rows),
         "scores": {s.name: {"value": s.value, "signature": s.signature, "interval": s.interval}
                    for s in found},
@@ -130,7 +130,7 @@ def scored(
     }  # fmt: skip
     place.eval.mkdir(exist_ok=True)
     stem = f"{split}.{checkpoint.replace(':', '-')}"
-    (place.eval / f"{stem}.json").write_text(json.dumps(told))
+    (place.eval / f"{stem}.json").write_text(json.dumps(shown))
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (place.eval / f"{stem}.jsonl").write_text(text)
 

@@ -127,19 +127,19 @@ def test_command(tmp_path, capsys):
         dispatch(["plan", f"--config={config}", "--watts=100", *overrides])
     argv = ["plan", f"--config={config}", "--rate=1e9", "--watts=100", *overrides]
     assert dispatch(argv) == 0
-    told = capsys.readouterr().out
+    shown = capsys.readouterr().out
     model = dataclasses.replace(
         ModelConfig(), d_model=16, d_ff=24, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
     )
     whole = 1000 * by_formula.operations(model, 40, 8, 16, 16)
-    assert f"parameters: {by_formula.parameters(model, 40, 40):,} with 40 pieces" in told
-    assert "batch: 8 x 16 source and 8 x 16 target" in told
-    assert "this machine: 8 cpu, peak" in told
-    assert f"  {duration(whole / 8e9)} at 1e+09 operations/s a device; " in told
-    assert "  under 1 s at " in told  # on a GPU
-    assert "TPU: not compiled for; pip install" in told
-    assert "GPU: fits on one L4 of 24.0 GB: " in told
-    assert " MB of arrays at once, counted and not compiled" in told
+    assert f"parameters: {by_formula.parameters(model, 40, 40):,} with 40 pieces" in shown
+    assert "batch: 8 x 16 source and 8 x 16 target" in shown
+    assert "this machine: 8 cpu, peak" in shown
+    assert f"  {duration(whole / 8e9)} at 1e+09 operations/s a device; " in shown
+    assert "  under 1 s at " in shown  # on a GPU
+    assert "TPU: not compiled for; pip install" in shown
+    assert "GPU: fits on one L4 of 24.0 GB: " in shown
+    assert " MB of arrays at once, counted and not compiled" in shown
 
 
 def test_a_language_model_has_no_source_positions():
