@@ -95,7 +95,7 @@ def test_samples_depend_on_the_prompt_and_its_number_alone():
 def test_what_cannot_be_generated_is_refused():
     params = made(LINES)[1]
     for objective, decoding, message in (
-        (ObjectiveConfig(), GREEDY, r"objective\.name='translate': such a model does not write"),
+        (ObjectiveConfig(), GREEDY, r"objective\.name='translate': such a model does not contin"),
         (LINES, DecodingConfig(rerank="chrf"), r"decoding\.rerank='chrf': is for translations"),
         (LINES, DecodingConfig(coverage_penalty=0.2), r"coverage_penalty=0\.2: is for transl"),
     ):

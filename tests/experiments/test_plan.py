@@ -125,18 +125,19 @@ def test_command(tmp_path, capsys):
     overrides = [f"--config.{path}={value}" for path, value in fields.items()]
     with pytest.raises(UserError, match=r"^--watts=100: .*--rate"):
         dispatch(["plan", f"--config={config}", "--watts=100", *overrides])
-    argv = ["plan", f"--config={config}", "--rate=1e9", "--watts=100", *overrides]
+    argv = ["plan", f"--config={config}", "--rate=1e6", "--watts=100", *overrides]
     assert dispatch(argv) == 0
     shown = capsys.readouterr().out
     model = dataclasses.replace(
         ModelConfig(), d_model=16, d_ff=24, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
     )
-    whole = 1000 * by_formula.operations(model, 40, 8, 16, 16)
     assert f"parameters: {by_formula.parameters(model, 40, 40):,} with 40 pieces" in shown
     assert "batch: 8 x 16 source and 8 x 16 target" in shown
     assert "this machine: 8 cpu, peak" in shown
-    assert f"  {duration(whole / 8e9)} at 1e+09 operations/s a device; " in shown
-    assert "  under 1 s at " in shown  # on a GPU
+    whole = 1000 * by_formula.operations(model, 40, 8, 16, 16)
+    cost = f"{duration(whole / 8e6)} at 1e+06 operations/s a device; {whole / 3.6e10:.2f} kWh at"
+    assert f"  {cost} 100 W each" in shown
+    assert "  under 1 s at 4.84e+13 operations/s" in shown  # on the GPU
     assert "TPU: not compiled for; pip install" in shown
     assert "GPU: fits on one L4 of 24.0 GB: " in shown
     assert " MB of arrays at once, counted and not compiled" in shown

@@ -173,7 +173,9 @@ def _cost(whole: float, chip: Chip, count: int, share: float = 0.4) -> str:
     if share < 1:
         text += f", {share:.0%} of its bfloat16 peak"
     if chip.watts is not None:
-        text += f"; {count * chip.watts * seconds / 3.6e6:,.3g} kWh at {chip.watts:.0f} W each"
+        energy = count * chip.watts * seconds / 3.6e6
+        amount = f"{energy:,.2f}" if energy >= 0.01 else "under 0.01"
+        text += f"; {amount} kWh at {chip.watts:.0f} W each"
     return text
 
 
