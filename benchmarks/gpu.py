@@ -268,9 +268,9 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     kind, _, rest = stage.partition("-")
     size, _, engine = rest.partition("-")
     task = Task(size or "base", dry)
-    told: dict[str, Any] = {"stage": stage, "dtype": "bfloat16", "dry_run": dry}
+    shown: dict[str, Any] = {"stage": stage, "dtype": "bfloat16", "dry_run": dry}
     if kind == "agree":
-        return told | agree(task)
+        return shown | agree(task)
     operations, tokens = 0.0, 0
     if kind == "matmul":
         work, operations = matmul(task)
@@ -292,7 +292,7 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
         tokens = task.sources * task.length
     began = time.perf_counter()
     work()
-    told["first_call_s"] = round(time.perf_counter() - began, 2)
+    shown["first_call_s"] = round(time.perf_counter() - began, 2)
     work()
     seconds = []
     for _ in range(task.rounds if kind != "decode" else max(2, task.rounds // 4)):
@@ -300,8 +300,8 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
         work()
         seconds.append(time.perf_counter() - began)
     middle = statistics.median(seconds)
-    told |= {"seconds": middle, "operations_per_s": operations / middle or None}
-    return told | {"target_tokens_per_s": round(tokens / middle, 1) or None}
+    shown |= {"seconds": middle, "operations_per_s": operations / middle or None}
+    return shown | {"target_tokens_per_s": round(tokens / middle, 1) or None}
 
 
 def summary(path: Path) -> None:

@@ -172,8 +172,8 @@ def main() -> None:
     for name in ENGINES:
         workers[name] = worker = Worker(engine, name, task)
         losses[name] = worker.result
-        told = f"compiled in {worker.first_seconds:.0f} s, loss {worker.result:.4f}"
-        print(f"{name}: {told}", file=sys.stderr, flush=True)
+        shown = f"compiled in {worker.first_seconds:.0f} s, loss {worker.result:.4f}"
+        print(f"{name}: {shown}", file=sys.stderr, flush=True)
     middle = take_turns(workers, arguments.rounds)
     if not np.allclose(list(losses.values()), losses[OURS], rtol=1e-3):
         sys.exit(f"the engines differ in their loss after the first round: {losses}")

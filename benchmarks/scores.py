@@ -41,18 +41,18 @@ def reached(validation: dict[str, list], bleu: float) -> dict[str, float] | None
 def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
     """Return what one run scored, and what it took."""
     run = runs.read(WorkDir(path), checkpoint)
-    told = run.evaluation(split)
-    if told is None:
+    shown = run.evaluation(split)
+    if shown is None:
         raise UserError(f"{path}: no scores of {split} by {run.checkpoint}; run eval.py first")
-    hypotheses = Path(told["sentences_file"]).with_suffix(".hyp")
+    hypotheses = Path(shown["sentences_file"]).with_suffix(".hyp")
     facts, validation = runs.facts(run), runs.curves(run)["validation"]
     last = validation["validation_bleu"][-1]
     return {
         "seed": facts["seed"],
-        "bleu": told["scores"]["BLEU"],
-        "chrf": told["scores"]["chrF"],
-        "checkpoint": told["checkpoint"],
-        "steps": told["steps"],
+        "bleu": shown["scores"]["BLEU"],
+        "chrf": shown["scores"]["chrF"],
+        "checkpoint": shown["checkpoint"],
+        "steps": shown["steps"],
         "parameters": facts["parameters"],
         "target_tokens": facts["tokens"],
         "minutes": round(facts["minutes"], 1),
@@ -63,7 +63,7 @@ def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
         "machine": facts["machine"],
         "command": repeatable(facts["command"]),
         "commit": facts["commit"],
-        "decoding": told["decoding"],
+        "decoding": shown["decoding"],
     }  # fmt: skip
 
 

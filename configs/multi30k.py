@@ -36,7 +36,7 @@ def get_config(protocol: str = "raw"):
     c.data.validation = ("val",)
     c.data.test = ("test_2016_flickr",)
     c.data.how_to_get = (
-        "git clone https://github.com/multi30k/dataset, then gunzip data/task1/raw/*.gz into it"
+        "git clone https://github.com/multi30k/dataset; its data/task1/raw has these files"
     )
     c.data.max_length = 128
     if protocol != "raw":

@@ -42,8 +42,8 @@ def run(tmp_path_factory) -> tuple[WorkDir, list]:
     with workdir.claim(EXPERIMENT):
         tokenizers.save(workdir.path)
         checkpoints = Checkpoints(workdir.checkpoints, EXPERIMENT.checkpoint)
-        checkpoints.save(1, params[0], {}, {}, {"bleu": 2.0, "loss": 1.0})
-        checkpoints.save(2, params[1], {}, {}, {"bleu": 1.0, "loss": 2.0})
+        checkpoints.save(1, params[0], {}, {"run": "a"}, {"bleu": 2.0, "loss": 1.0})
+        checkpoints.save(2, params[1], {}, {"run": "a"}, {"bleu": 1.0, "loss": 2.0})
         checkpoints.close()
     return workdir, params
 
@@ -219,6 +219,10 @@ def test_an_average_never_overwrites(run, tmp_path):
         transformer_jax.load(workdir.path, "average:2").params,
     )
     assert output.experiment().evaluation.checkpoint == "last"
+    # It says which run it is of, as the checkpoints that it is the mean of do.
+    written = Checkpoints(output.checkpoints, EXPERIMENT.checkpoint).record(2)["host"]
+    digest = transformer_jax.load(workdir.path).tokenizers.digest
+    assert written == {"step": 2, "average_of": [1, 2], "tokenizer": digest, "run": "a"}
     for other in (output, workdir):
         with pytest.raises(UserError, match=r"holds a run already; name a new directory$"):
             save_average(workdir.path, 2, other.path)

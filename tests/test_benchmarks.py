@@ -73,9 +73,9 @@ def test_summary(gpu, tmp_path, capsys):
     path = tmp_path / "results.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     gpu.summary(path)
-    first, *told = capsys.readouterr().out.splitlines()
+    first, *shown = capsys.readouterr().out.splitlines()
     assert first == "bfloat16 matmul: 100 operations/s"
-    assert [json.loads(line) for line in told] == [
+    assert [json.loads(line) for line in shown] == [
         {"stage": "train-base-ours-fused", "target_tokens_per_s": 300.0,
          "ratio_to_best_peer": 1.5, "share_of_matmul_rate": 0.5},
         {"stage": "decode-base-ours-beam", "target_tokens_per_s": 60.0, "ratio_to_best_peer": 3.0},

@@ -155,17 +155,17 @@ def test_the_history_tells_what_ran_where_and_how_it_ended(run):
 
 def test_the_log_tells_what_is_trained_on_what(run):
     text = run.log.read_text()
-    for told in ("training pairs kept; dropped 0 empty", "7 for validation", "devices: 8 cpu"):
-        assert told in text
+    for printed in ("training pairs kept; dropped 0 empty", "7 for validation", "devices: 8 cpu"):
+        assert printed in text
     assert f"next: python eval.py --workdir={run.path}" in text
 
 
 def test_a_finished_run_says_so_and_changes_nothing(run, corpus, capsys):
     before = contents(run.path, "train.log", "eval")
     assert train.main(train_argv(corpus, run.path)) == 0
-    told = capsys.readouterr()
-    assert "already finished at step 4: training.steps=4 are done\n" in told.err
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert "already finished at step 4: training.steps=4 are done\n" in printed.err
+    assert printed.out == ""
     assert contents(run.path, "train.log", "eval") == before
 
 
@@ -173,9 +173,9 @@ def test_a_resumed_run_is_an_uninterrupted_one(run, corpus, tmp_path, capsys):
     place = WorkDir(tmp_path / "run")
     assert train.main(train_argv(corpus, place.path, **{"training.steps": 2})) == 0
     assert train.main(train_argv(corpus, place.path)) == 0
-    told = capsys.readouterr().err
-    assert "changed since the last start: training.steps: 2 -> 4" in told
-    assert "resuming at step 2, epoch 0, pair 64" in told
+    printed = capsys.readouterr().err
+    assert "changed since the last start: training.steps: 2 -> 4" in printed
+    assert "resuming at step 2, epoch 0, pair 64" in printed
     assert place.metrics.read_bytes() == run.metrics.read_bytes()
     one, other = (transformer_jax.load(w.path, "last").params for w in (place, run))
     jax.tree.map(np.testing.assert_array_equal, one, other)
@@ -186,7 +186,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(run, corpus, tmp_path, capsys):
 
 def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, capsys):
     assert evaluate.main([f"--workdir={run.path}"]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     result = json.loads((run.eval / "test.best.json").read_text())
     hypotheses = read_lines(run.eval / "test.best.hyp")
     references = read_lines(corpus / "test.en")
@@ -195,7 +195,7 @@ def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, caps
     assert result["scores"]["BLEU"]["value"] == bleu.corpus_score(hypotheses, [references]).score
     assert result["scores"]["BLEU"]["signature"] == str(bleu.get_signature())
     for scored in result["scores"].values():
-        assert scored["signature"] in told
+        assert scored["signature"] in printed
         assert "|version:" in scored["signature"]
     assert (result["split"], result["checkpoint"]) == ("test", "best")
     assert result["steps"] == transformer_jax.load(run.path, "best").steps
@@ -222,7 +222,7 @@ def test_evaluate_writes_hypotheses_and_scores_with_signatures(run, corpus, caps
             np.testing.assert_allclose(weights.sum(-1), 1000, atol=sides[1])
     same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
     assert result["exact_match"] == pytest.approx(100 * same / 6)
-    assert f"written to {run.eval}/test.best.*" in told
+    assert f"written to {run.eval}/test.best.*" in printed
 
 
 def test_a_file_scores_like_the_split_it_is(run, corpus):
@@ -375,7 +375,7 @@ def test_inspect_shows_config_checkpoints_metrics_and_scores(run, capsys):
 
 
 def test_inspect_of_a_run_with_a_damaged_checkpoint(run, tmp_path, capsys):
-    """It is told of, and the others are shown as ever."""
+    """It is reported, and the others are shown as ever."""
     workdir = WorkDir(shutil.copytree(run.path, tmp_path / "run"))
     (workdir.checkpoints / "3/record/metadata").write_text("{}")
     capsys.readouterr()
@@ -392,7 +392,7 @@ def test_inspect_of_a_run_with_a_damaged_checkpoint(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "printed"),
     [
         (UserError("config.x=3: must be 4"), 2, "error: config.x=3: must be 4\n"),
         (DiskError("x cannot be written"), 74, "error: x cannot be written\n"),
@@ -403,7 +403,7 @@ def test_inspect_of_a_run_with_a_damaged_checkpoint(run, tmp_path, capsys):
         (None, 75, ""),
     ],
 )
-def test_exit_codes(error, code, told, monkeypatch):
+def test_exit_codes(error, code, printed, monkeypatch):
     def main(argv):
         assert argv == ["--flag"]
         if error is not None:
@@ -416,7 +416,7 @@ def test_exit_codes(error, code, told, monkeypatch):
     with pytest.raises(SystemExit) as caught:
         program(main)()
     assert caught.value.code == code
-    assert stderr.getvalue() == told
+    assert stderr.getvalue() == printed
 
 
 def run_program(main, monkeypatch) -> tuple[int, str]:
@@ -435,24 +435,24 @@ def test_standard_output_on_a_full_disk(run, monkeypatch):
         feed(monkeypatch, "eins\n")
         with open("/dev/full", "w") as full:
             monkeypatch.setattr(sys, "stdout", full)
-            code, told = run_program(
+            code, printed = run_program(
                 lambda _, command=command: dispatch([command, f"--workdir={run.path}"]),
                 monkeypatch,
             )
         assert code == 74
-        assert told.startswith("error: ")
-        assert told.endswith(": No space left on device\n")
-        assert told.count("\n") == 1
+        assert printed.startswith("error: ")
+        assert printed.endswith(": No space left on device\n")
+        assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("stream", "code", "told"),
+    ("stream", "code", "printed"),
     [
         ("stdin", 2, "error: standard input: cannot be read (Bad file descriptor)\n"),
         ("stdout", 74, "error: standard output cannot be written: Bad file descriptor\n"),
     ],
 )
-def test_closed_standard_streams(stream, code, told, monkeypatch):
+def test_closed_standard_streams(stream, code, printed, monkeypatch):
     """Python has None in their place, which print takes without a word."""
 
     def copy(_) -> int:
@@ -464,7 +464,7 @@ def test_closed_standard_streams(stream, code, told, monkeypatch):
 
     feed(monkeypatch, "eins\n")
     monkeypatch.setattr(sys, stream, None)
-    assert run_program(copy, monkeypatch) == (code, told)
+    assert run_program(copy, monkeypatch) == (code, printed)
 
 
 def test_warnings_have_one_form(monkeypatch):
@@ -477,23 +477,23 @@ def test_warnings_have_one_form(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "printed"),
     [
         (["train.py", "--config=nothing.py"], "error: --config=nothing.py: no file nothing.py"),
         (["eval.py", "--workdir=nowhere"], "nowhere: no config.json here; train first"),
     ],
 )
-def test_real_programs_exit_with_2_and_one_line(argv, told):
+def test_real_programs_exit_with_2_and_one_line(argv, printed):
     done = subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert printed in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_commands_are_listed(capsys):
     assert dispatch(["--help"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"  {name} " in told for name in COMMANDS)
+    printed = capsys.readouterr().out
+    assert all(f"  {name} " in printed for name in COMMANDS)
     assert dispatch([]) == 2
     with pytest.raises(
         UserError, match=r"unknown choice 'translat' \(did you mean 'translate'\?\)"
@@ -511,11 +511,11 @@ def test_every_command_has_help(name, capsys):
     with pytest.raises(SystemExit) as caught:
         dispatch([*name.split(), "--help"])
     assert caught.value.code == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"usage: transformer-jax {name} [-h]")
-    assert ("--config" if name in ("plan", "config") else "--workdir") in told
-    assert ("[--config.FIELD=VALUE ...]" in told) == (name in WITH_OVERRIDES)
-    assert ("transformer-jax config [" in told) == (name in {*WITH_OVERRIDES, "config"})
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: transformer-jax {name} [-h]")
+    assert ("--config" if name in ("plan", "config") else "--workdir") in printed
+    assert ("[--config.FIELD=VALUE ...]" in printed) == (name in WITH_OVERRIDES)
+    assert ("transformer-jax config [" in printed) == (name in {*WITH_OVERRIDES, "config"})
     if name != "config":
         with pytest.raises(UserError, match="the following arguments are required"):
             dispatch(name.split())
@@ -526,9 +526,9 @@ def test_programs_have_help(file, main, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [f"/some/where/{file}"])
     with pytest.raises(SystemExit):
         main(["--help"])
-    told = capsys.readouterr().out
-    assert told.startswith(f"usage: python {file} [-h]")
-    assert "[--config.FIELD=VALUE ...]" in told
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: python {file} [-h]")
+    assert "[--config.FIELD=VALUE ...]" in printed
 
 
 # --- the manual ---------------------------------------------------------------------------------
@@ -562,15 +562,15 @@ def test_every_field_is_explained():
 def test_the_manual_of_one_field(capsys):
     """A field without a comment has the one above that names it."""
     assert dispatch(["config", "decoding.alpha", "config.seed"]) == 0
-    alpha, *told, seed, why = capsys.readouterr().out.splitlines()
+    alpha, *printed, seed, why = capsys.readouterr().out.splitlines()
     assert (alpha, seed) == ("decoding.alpha = 0.6  (a number)", "seed = 0  (a whole number)")
-    assert told[0].startswith("    score = log-probability / penalty")
+    assert printed[0].startswith("    score = log-probability / penalty")
     assert why == "    of initialisation, dropout and the order of the data"
     assert dispatch(["config", "mesh"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("mesh: Devices along each axis of the mesh")
-    assert "\n  mesh.tensor = 1" in told
-    assert "decoding" not in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("mesh: Devices along each axis of the mesh")
+    assert "\n  mesh.tensor = 1" in printed
+    assert "decoding" not in printed
     for wrong, hint in (("decodng", "decoding"), ("alpha", "decoding.alpha"),
                         ("model.nrom", "model.norm")):  # fmt: skip
         with pytest.raises(UserError, match=rf"unknown field \(did you mean '{hint}'\?\)"):

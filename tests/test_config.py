@@ -489,7 +489,7 @@ def test_all_outputs_of_a_sentence_can_be_held():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "output"),
     [
         ({"decoding.beam_size": 1000, "decoding.max_extra_length": 10_000},
          ["config.decoding.beam_size=1000", "262144", "max_extra_length=10000"]),
@@ -581,10 +581,10 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.checkpoint.best_by='bleu'", "evaluation.bleu_sentences=0", "'loss'"]),
     ],
 )  # fmt: skip
-def test_an_impossible_combination_names_both_fields_and_values(changes, told):
+def test_an_impossible_combination_names_both_fields_and_values(changes, output):
     message = refusal(changes)
-    assert [part for part in told if part not in message] == []
-    assert message.startswith(told[0])
+    assert [part for part in output if part not in message] == []
+    assert message.startswith(output[0])
 
 
 @pytest.mark.parametrize(

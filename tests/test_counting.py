@@ -69,9 +69,9 @@ def test_products(function, count):
     ],
 )
 def test_what_is_not_known_is_said(function, count, words):
-    products, (told,) = operations(program(function, X))
+    products, (shown,) = operations(program(function, X))
     assert products == count
-    assert words in told
+    assert words in shown
 
 
 def test_memory():

@@ -214,8 +214,8 @@ def test_a_copy_under_another_name_is_damaged(tmp_path):
         shutil.copytree(tmp_path / "7", tmp_path / name)
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     assert checkpoints.steps() == [7, 9999]
-    told = r"/9999: holds step 7, not step 9999; delete it, or rename it to 7$"
+    shown = r"/9999: holds step 7, not step 9999; delete it, or rename it to 7$"
     for name in ("last", "9999", "average:2"):
-        with pytest.raises(DamagedCheckpoint, match=told):
+        with pytest.raises(DamagedCheckpoint, match=shown):
             checkpoints.load_params(name, abstract(PARAMS))
     assert checkpoints.hosts().keys() == {7}

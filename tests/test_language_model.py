@@ -1,5 +1,6 @@
 """A language model read back: text from prompts, scores, and what it refuses."""
 
+import dataclasses
 import io
 import json
 import runpy
@@ -13,10 +14,12 @@ from tiny import random_params
 import transformer_jax
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.cli import compare, evaluate, generate, score, translate
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.data import sources
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.door import override, parse
 from transformer_jax.errors import UserError
+from transformer_jax.experiments.train import run_experiment
 from transformer_jax.models.build import build_for
 from transformer_jax.workdir import WorkDir
 
@@ -99,7 +102,7 @@ def test_eval_counts_each_character_once(run, capsys):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (translate.main, "such a model has no source to translate; to write on from a prompt, use"),
+        (translate.main, "such a model has no source to translate; to continue a prompt, use"),
         (lambda a: translate.main([*a, "--json"]), "such a model has no source to translate"),
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "has no source; give --target"),
         (lambda a: evaluate.main([*a, "--source=x", "--reference=x"]), "has no source; name the"),
@@ -124,3 +127,21 @@ def test_python_refuses_the_same(run):
             refused()
     with pytest.raises(UserError, match="a language model has no source; give texts alone"):
         model.score("To be", "or not")
+
+
+def test_training_reads_its_text_once(tmp_path, monkeypatch):
+    """The characters that it has are counted in what is read for the codec, and only then is a mesh
+    refused that does not divide their number."""
+    experiment = untrained(tmp_path)
+    data = dataclasses.replace(experiment.data, rows_divisible_by=8)
+    experiment = dataclasses.replace(experiment, data=data)
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    read, load = [], sources.load
+    monkeypatch.setattr(sources, "load", lambda *a: (read.append(a[1]), load(*a))[1])
+    monkeypatch.setattr(WorkDir, "claim", lambda *_: pytest.fail("prepared"))
+    with pytest.raises(pytest.fail.Exception, match="prepared"):
+        run_experiment(experiment, WorkDir(tmp_path / "new"))
+    assert read == ["train", "validation"]
+    divided = dataclasses.replace(experiment, mesh=MeshConfig(data=4, tensor=2))
+    with pytest.raises(UserError, match=r"^config\.tgt\.codec='characters': 21 .* 2 devices of"):
+        run_experiment(divided, WorkDir(tmp_path / "new"))

@@ -196,25 +196,25 @@ def test_a_pipe_is_read_once(run, tmp_path, monkeypatch, capsys):
 
 def test_a_person_at_a_terminal(run, monkeypatch, capsys):
     """Each line is answered before the next is asked for; there is a prompt, and no bar."""
-    told = []
+    printed = []
 
     class Terminal(io.TextIOWrapper):
         def isatty(self) -> bool:
             return True
 
     def answer(prompt: str) -> str:
-        told.append((prompt, capsys.readouterr().out.count("\n")))
-        if len(told) == 3:
+        printed.append((prompt, capsys.readouterr().out.count("\n")))
+        if len(printed) == 3:
             raise EOFError
         return "the cat"
 
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO()))
     monkeypatch.setattr("builtins.input", answer)
     assert dispatch(["translate", f"--workdir={run}", "--beam-size=1"]) == 0
-    assert told == [("", 0), ("", 1), ("", 1)]  # no prompt, as the output is no terminal
+    assert printed == [("", 0), ("", 1), ("", 1)]  # no prompt, as the output is no terminal
     monkeypatch.setattr(sys, "stdout", Terminal(io.BytesIO()))
     assert next(lines.typed()) == "the cat"
-    assert told[-1][0] == "> "
+    assert printed[-1][0] == "> "
 
 
 def test_the_bar_counts_lines(monkeypatch):
@@ -240,7 +240,7 @@ def test_lines_tell_of_progress_where_there_is_no_terminal(monkeypatch):
     monkeypatch.setattr(progress, "_FIRST", 0.01)
     monkeypatch.setattr(progress, "_EVERY", 0.01)
 
-    def told(total: int | None, done: int, hidden: bool = False) -> list[str]:
+    def printed(total: int | None, done: int, hidden: bool = False) -> list[str]:
         stderr = io.StringIO()
         monkeypatch.setattr(sys, "stderr", stderr)
         with progress.LineProgress(total, hidden) as shown:
@@ -249,12 +249,12 @@ def test_lines_tell_of_progress_where_there_is_no_terminal(monkeypatch):
             time.sleep(0.05)
         return stderr.getvalue().splitlines()
 
-    first, last = told(2000, 1200)
+    first, last = printed(2000, 1200)
     assert first == "0 of 2,000 lines"
     assert re.fullmatch(r"1,200 of 2,000 lines, [\d,.]+ lines/s, \d+ s left", last)
-    (line,) = told(None, 7)
+    (line,) = printed(None, 7)
     assert re.fullmatch(r"7 lines, [\d,.]+ lines/s", line)
-    assert told(None, 0) == told(2000, 9, hidden=True) == []
+    assert printed(None, 0) == printed(2000, 9, hidden=True) == []
     assert [progress._duration(s) for s in (9.4, 600, 9000)] == ["9 s", "10 min", "2.5 h"]
 
 
@@ -326,8 +326,8 @@ def test_what_is_not_utf8_is_told_once(caplog):
     read = lines.Input(io.BytesIO(b"a\nb\xff\n\xffc\n"), "--input=x")
     with caplog.at_level(logging.WARNING, "transformer_jax"):
         assert list(read.blocks(9)) == [["a", "b\ufffd", "\ufffdc"]]
-    (told,) = caplog.messages
-    assert told.startswith("--input=x, line 2: not UTF-8; wrong bytes are read as U+FFFD")
+    (printed,) = caplog.messages
+    assert printed.startswith("--input=x, line 2: not UTF-8; wrong bytes are read as U+FFFD")
 
 
 def test_a_full_disk_is_named():
@@ -402,7 +402,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "printed"),
     [
         (["--input=gone"], "--input=gone: cannot be opened (No such file or directory)"),
         (["--input=gone", "--output=in"], "--input=gone: cannot be opened (No such file"),
@@ -423,11 +423,11 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--checkpoint=best,newest"], "checkpoint='newest': must be best, last, a step"),
         (["--checkpoint=1,7"], "checkpoint=7: not saved; there are [1, 2]"),
         (["--workdir=gone"], "gone: no config.json here"),
-        (["--workdir=strange"], "--workdir=strange: its tokenizer is not that of "),
+        (["--workdir=strange"], "--workdir=strange: its tokenizer is not the one of "),
         (["--config.decoding.forbidden=zebra"], "'zebra' is no piece of the tokenizer"),
     ],
 )  # fmt: skip
-def test_wrong_arguments(run, argv, told, tmp_path, monkeypatch, capsys):
+def test_wrong_arguments(run, argv, printed, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_text("the cat\n")
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"the cat\n" * 99)[:-9])
@@ -435,7 +435,7 @@ def test_wrong_arguments(run, argv, told, tmp_path, monkeypatch, capsys):
         make(tmp_path / "strange", [f"{word}s" for word in LINES])
     with pytest.raises(UserError) as caught:
         translate(run, *argv, text="the cat\n", monkeypatch=monkeypatch, capsys=capsys)
-    assert told in str(caught.value)
+    assert printed in str(caught.value)
     assert (tmp_path / "in").read_text() == "the cat\n"
 
 
@@ -451,12 +451,12 @@ def test_attention_of_given_and_found_translations(run):
     given = model.attention("the cat", "two dogs")
     assert given.weights.shape == (1, 2, len(given.target), len(given.source))
     np.testing.assert_allclose(given.weights.sum(-1), 1, rtol=1e-5)
-    for pair, told in (
+    for pair, printed in (
         (("  ",), "source='  ': holds no words"),
         (("the cat " * 300,), r"source: \d+ pieces, of at most 256; give less"),
         (("the cat", "dogs " * 300), r"target: \d+ pieces, of at most 256; give less"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=printed):
             model.attention(*pair)
 
 

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import DataConfig, Experiment, ModelConfig, TokenizerConfig
+from transformer_jax.config import (
+    DataConfig,
+    Experiment,
+    ModelConfig,
+    ObjectiveConfig,
+    TokenizerConfig,
+)
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.door import to_json
 from transformer_jax.evaluation.metrics import score
@@ -114,7 +120,7 @@ def scored(
         weights = [[first, second], [second, second]]  # 2 layers, 2 heads
         rows[i]["attention"] = {"source": pieces, "target": pieces, "weights": weights}
     found = score(hypotheses, references, config, 100)
-    told = {
+    shown = {
         "split": split, "checkpoint": checkpoint, "steps": [200], "sentences": len(rows),
         "scores": {s.name: {"value": s.value, "signature": s.signature, "interval": s.interval}
                    for s in found},
@@ -124,6 +130,24 @@ def scored(
     }  # fmt: skip
     place.eval.mkdir(exist_ok=True)
     stem = f"{split}.{checkpoint.replace(':', '-')}"
-    (place.eval / f"{stem}.json").write_text(json.dumps(told))
+    (place.eval / f"{stem}.json").write_text(json.dumps(shown))
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (place.eval / f"{stem}.jsonl").write_text(text)
+
+
+def predicted(path: Path) -> WorkDir:
+    """Write what a language model and its evaluation leave."""
+    objective = ObjectiveConfig(name="language_model", window=16)
+    experiment = with_field(EXPERIMENT, "checkpoint.best_by", "loss")
+    experiment = with_field(experiment, "evaluation.bleu_sentences", 0)
+    model = dataclasses.replace(EXPERIMENT.model, architecture="decoder", num_encoder_layers=6)
+    place = trained(path, dataclasses.replace(experiment, model=model, objective=objective))
+    values = {"loss": 1.8346, "perplexity": 6.262, "bits_per_character": 2.6467}
+    result = {
+        "split": "test", "checkpoint": "best", "steps": [200], "sentences": 1, "tokens": 99,
+        "scores": {name: {"value": value, "signature": ""} for name, value in values.items()},
+        "details": [], "decoding": None, "evaluation": {}, "references": "",
+    }  # fmt: skip
+    place.eval.mkdir()
+    (place.eval / "test.best.json").write_text(json.dumps(result))
+    return place

@@ -43,10 +43,10 @@ def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
     except DiskError:
         raise
     except (OSError, ValueError) as error:
-        told = re.search(r"([^:]*) \[os_error_code=", str(error))  # TensorStore's ValueErrors
-        if not isinstance(error, OSError) and told is None:
+        found = re.search(r"([^:]*) \[os_error_code=", str(error))  # TensorStore's ValueErrors
+        if not isinstance(error, OSError) and found is None:
             raise
-        reason = told[1].strip() if told else error.strerror if isinstance(error, OSError) else ""
+        reason = found[1].strip() if found else error.strerror if isinstance(error, OSError) else ""
         existing = next(path for path in (place, *place.parents) if path.is_dir())
         room = f"{shutil.disk_usage(existing).free / 1e6:,.1f} MB free in {existing}"
         needed = f"at most {need / 1e6:,.1f} MB needed, " if need else ""

@@ -178,8 +178,7 @@ def describe(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
-        element = typing.get_args(kind)[0]
-        return f"a tuple of {getattr(element, '__name__', None) or describe(element)}"
+        return f"{describe(typing.get_args(kind)[0])}, or several separated by commas"
     return {int: "a whole number", float: "a number", bool: "True or False", str: "text"}[kind]
 
 

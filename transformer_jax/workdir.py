@@ -187,7 +187,7 @@ def read_rows(path: Path, key: str = "step") -> list[dict[str, Any]]:
             if type(row[key]) is not int:
                 raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise UserError(f"{path}:{number}: damaged; mend or delete this line") from None
+            raise UserError(f"{path}:{number}: damaged; repair or delete this line") from None
         rows.append(row)
     return rows
 

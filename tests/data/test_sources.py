@@ -134,14 +134,14 @@ def test_missing_files_say_where_and_how(tmp_path, missing):
 @pytest.mark.parametrize(
     ("split", "names", "listed", "remedy"),
     [
-        ("validation", ["train", "val", "test"], "parts test, train, val.",
+        ("validation", ["train", "val", "test"], "parts test, train, val",
          "--config.data.validation=val,"),
-        ("validation", ["train", "dev", "test"], "parts dev, test, train.",
+        ("validation", ["train", "dev", "test"], "parts dev, test, train",
          "--config.data.validation=dev,"),
         ("test", ["train", "validation", "test_2016_flickr"],
-         "parts test_2016_flickr, train, validation.", "--config.data.test=test_2016_flickr,"),
-        ("test", ["train"], "parts train.", "--config.data.test=PART,"),
-        ("train", [f"part{i:02}" for i in range(30)], "part18, part19 and 10 more.",
+         "parts test_2016_flickr, train, validation", "--config.data.test=test_2016_flickr,"),
+        ("test", ["train"], "parts train", "--config.data.test=PART,"),
+        ("train", [f"part{i:02}" for i in range(30)], "part18, part19 and 10 more",
          "--config.data.train=part"),
     ],
 )  # fmt: skip
@@ -151,7 +151,7 @@ def test_parts_of_other_names_are_listed(tmp_path, split, names, listed, remedy)
         (tmp_path / f"{name}.de").write_text("")
     (tmp_path / "half.en").write_text("")
     message = refusal(sources.load, corpus(tmp_path), split)
-    assert listed in message
+    assert f"{listed}, and no other side of half.en." in message
     assert remedy in message
 
 
@@ -169,7 +169,7 @@ def test_empty_lines_are_mentioned_where_they_are_scored(tmp_path, caplog, split
     (tmp_path / f"{split}.en").write_text("one\n \nthree\nfour\n")
     (tmp_path / f"{split}.de").write_text("eins\nzwei\ndrei\n\n")
     assert len(sources.load(corpus(tmp_path), split)) == 4
-    expected = f"config.data.{split}=('{split}',): an empty line in 2 of 4 pairs, first in pair 2; "
+    expected = f"config.data.{split}=('{split}',): an empty line in 2 of 4 pairs (first: pair 2); "
     assert (expected in caplog.text) == (split != "train")
 
 

@@ -122,7 +122,7 @@ def test_each_dropped_pair_is_counted_once_under_its_first_reason(make_store):
     config = DataConfig(max_length=20, max_length_ratio=3.0)
     pairs, dropped = select(store, config)
     assert pairs.tolist() == [0, 8, 11, 12]
-    assert dropped == {"empty": 4, "longer than 20 pieces": 3, "more uneven than 3": 2}
+    assert dropped == {"empty": 4, "longer than 20 pieces": 3, "more uneven than 3:1": 2}
     assert len(pairs) + sum(dropped.values()) == len(store)
 
 

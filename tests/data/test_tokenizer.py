@@ -66,16 +66,16 @@ def test_a_sample_of_the_lines_is_the_same_in_every_process(numbers, algorithm):
         f"config = {dataclasses.replace(config, max_lines=120)}\n"
         "print(train(config, lines).digest)"
     )
-    told = {
+    shown = {
         subprocess.run(
             [sys.executable, "-c", code],
             input="\n".join(numbers.tgt), stdout=subprocess.PIPE, text=True, check=True,
         ).stdout.strip()
         for _ in range(2)
     }  # fmt: skip
-    assert told == {train(dataclasses.replace(config, max_lines=120), numbers.tgt).digest}
+    assert shown == {train(dataclasses.replace(config, max_lines=120), numbers.tgt).digest}
     assert len(numbers.tgt) > 120
-    assert told != {train(config, numbers.tgt).digest}
+    assert shown != {train(config, numbers.tgt).digest}
 
 
 def test_eos_ends_every_line_and_nothing_else_is_reserved(small, lines):

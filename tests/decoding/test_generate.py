@@ -1,4 +1,4 @@
-"""A language model writes on from a prompt what one pass over the whole text says."""
+"""A language model continues a prompt with what one pass over the whole text says."""
 
 import dataclasses
 import string
@@ -95,7 +95,7 @@ def test_samples_depend_on_the_prompt_and_its_number_alone():
 def test_what_cannot_be_generated_is_refused():
     params = made(LINES)[1]
     for objective, decoding, message in (
-        (ObjectiveConfig(), GREEDY, r"objective\.name='translate': such a model does not write"),
+        (ObjectiveConfig(), GREEDY, r"objective\.name='translate': such a model does not contin"),
         (LINES, DecodingConfig(rerank="chrf"), r"decoding\.rerank='chrf': is for translations"),
         (LINES, DecodingConfig(coverage_penalty=0.2), r"coverage_penalty=0\.2: is for transl"),
     ):
@@ -105,7 +105,7 @@ def test_what_cannot_be_generated_is_refused():
         generator(LINES, SAMPLES, 3)
     for prompt, tokens, message in (
         ("a" * 24, 1, r"prompt 2: 25 pieces, of at most config\.model\.max_positions=24; shorten"),
-        ("a" * 13, 12, r"max_tokens=12: behind the 14 pieces of prompt 2, .* room for 11; lower"),
+        ("a" * 13, 12, r"max_tokens=12: after the 14 pieces of prompt 2, .* room for 11; lower"),
         ("a", 0, "max_tokens=0: must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):

@@ -52,11 +52,11 @@ def test_training_survives_a_full_disk(tmp_path, small_disk):
     assert min(read_steps(workdir)) >= 2
     (small_disk / "filler").unlink()
     assert process.wait(timeout=3600) == 0
-    told = (tmp_path / "disk.out").read_text()
-    print(told)
-    assert "Traceback" not in told
-    assert "No space left on device (at most" in told
-    assert f"MB free in {small_disk}" in told
+    shown = (tmp_path / "disk.out").read_text()
+    print(shown)
+    assert "Traceback" not in shown
+    assert "No space left on device (at most" in shown
+    assert f"MB free in {small_disk}" in shown
     assert finish(tmp_path, "whole", **LARGE) == 0
     assert_same_end(workdir, WorkDir(tmp_path / "whole"))  # a best that found no room is missing
 
@@ -69,9 +69,9 @@ def test_training_stops_if_so_configured(tmp_path, small_disk):
     fill(small_disk, 1_000_000)
     stop = {**LARGE, "checkpoint.on_failed_save": "stop"}
     assert finish(tmp_path, "disk", **stop) == 74
-    told = (tmp_path / "disk.out").read_text()
-    print(told)
-    assert "stopped at step 6, which is not saved; make room" in told
+    shown = (tmp_path / "disk.out").read_text()
+    print(shown)
+    assert "stopped at step 6, which is not saved; make room" in shown
     assert [*read_steps(WorkDir(small_disk))] == [4]
     fill(small_disk, 0)  # nothing at all can be written
     assert finish(tmp_path, "disk", **stop) == 74

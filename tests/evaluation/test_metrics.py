@@ -13,7 +13,7 @@ HYPOTHESES = ["the cat sat on a mat, twice.", "It's raining cats and dogs!", "x"
 
 
 def test_a_tokenizer_that_is_not_installed(monkeypatch):
-    """Is told of before anything is translated, with the way to get it."""
+    """It is named before anything is translated, with the way to get it."""
 
     def missing(config):
         raise RuntimeError("Please install MeCab")
@@ -79,10 +79,10 @@ def test_intervals_are_those_of_sacrebleu():
     """The score and its signature are the same with an interval as without."""
     hypotheses, references = HYPOTHESES[::2] * 5 + HYPOTHESES, REFERENCES[::2] * 5 + REFERENCES
     plain = score(hypotheses, references, EvaluationConfig())
-    told = score(hypotheses, references, EvaluationConfig(), resamples=200)
+    shown = score(hypotheses, references, EvaluationConfig(), resamples=200)
     bleu = sacrebleu.BLEU().corpus_score(hypotheses, [references], n_bootstrap=200)
     chrf = sacrebleu.CHRF().corpus_score(hypotheses, [references], n_bootstrap=200)
-    for one, other, expected in zip(plain, told, (bleu, chrf), strict=True):
+    for one, other, expected in zip(plain, shown, (bleu, chrf), strict=True):
         assert one.interval is None
         assert (other.value, other.signature) == (one.value, one.signature)
         assert other.details == str(expected)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import RUN, random_store
+from written import with_field
 
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan
@@ -61,8 +62,7 @@ def measured(monkeypatch):
             return SimpleNamespace(translate=lambda params, lines: [NO_TRANSLATION] * len(lines))
 
         monkeypatch.setattr(validation, "Translator", translator)
-        evaluation = dataclasses.replace(RUN.evaluation, bleu_sentences=1)
-        experiment = dataclasses.replace(RUN, data=DATA, evaluation=evaluation)
+        experiment = with_field(dataclasses.replace(RUN, data=DATA), "evaluation.bleu_sentences", 1)
         nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)
         validate = make_validation(experiment, None, CODECS, corpus, store, plan, mesh)
@@ -86,10 +86,11 @@ def test_what_is_left_out_is_said():
     """Long pairs are counted, as those of training are."""
     store = random_store([(9, 40), (5, 7), (1, 4), (3, 1), (1, 1), (1000, 12)])
     assert selected(store, DATA).pairs.tolist() == [1, 2, 3, 4]
-    assert notes(store, DATA) == [
-        "validation: the loss leaves out 2 of 6 pairs (longer than 16 pieces); for BLEU, long "
-        "sources are translated in parts",
-    ]
-    assert notes(random_store([(9, 4)]), DATA) == []
+    experiment = dataclasses.replace(RUN, data=DATA)
+    said = "validation: the loss leaves out 2 of 6 pairs (longer than 16 pieces)"
+    assert notes(store, experiment) == [said]  # no BLEU is asked for
+    said += "; for BLEU, long sources are translated in parts"
+    assert notes(store, with_field(experiment, "evaluation.bleu_sentences", 1)) == [said]
+    assert notes(random_store([(9, 4)]), experiment) == []
     with pytest.raises(UserError, match=r"config\.data\.max_length=16: all 2 validation pairs are"):
         selected(random_store([(17, 4), (2, 30)]), DATA)

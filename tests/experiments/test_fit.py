@@ -16,7 +16,7 @@ from transformer_jax.door import door, override, parse
 from transformer_jax.experiments.fit import misfits
 
 
-def told(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
+def shown(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
     """Return what is said of so many pairs of 3 to 15 pieces a side."""
     lengths = np.resize(np.arange(3, 16), pairs)
     offsets = np.append(0, np.cumsum(lengths))
@@ -35,7 +35,7 @@ def short(steps: int) -> Experiment:
 
 
 def test_the_paper_s_model_on_a_small_corpus():
-    found = told(short(500), 10_000, 60_000_000)
+    found = shown(short(500), 10_000, 60_000_000)
     fields = [line.partition("=")[0].partition(":")[0] for line in found]
     assert fields == ["optimizer.warmup_steps", "evaluation.every_steps", "data.tokens_per_batch",
                       "tokenizer.vocab_size", "model"]  # fmt: skip
@@ -45,7 +45,7 @@ def test_the_paper_s_model_on_a_small_corpus():
 
 def test_codecs_that_are_not_subwords_have_no_size_to_change():
     sides = {"src": SideConfig("bytes"), "tgt": SideConfig("bytes")}
-    found = told(dataclasses.replace(short(500), **sides), 10_000, 60_000_000)
+    found = shown(dataclasses.replace(short(500), **sides), 10_000, 60_000_000)
     assert found
     assert "vocab_size" not in " ".join(found)
 
@@ -53,12 +53,12 @@ def test_codecs_that_are_not_subwords_have_no_size_to_change():
 @pytest.mark.parametrize("pairs", [3000, 10_000, 50_000])
 def test_the_remedies_are_accepted_and_leave_nothing_to_say(pairs):
     config = door(short(500))
-    for field, value in re.findall(r"--config\.(\S+)=(\d+)", " ".join(told(short(500), pairs, 1))):
+    for field, value in re.findall(r"--config\.(\S+)=(\d+)", " ".join(shown(short(500), pairs, 1))):
         override(config, field, value)
-    assert told(parse(config), pairs, 1) == []
+    assert shown(parse(config), pairs, 1) == []
 
 
 @pytest.mark.parametrize("pairs", [5000, 200_000])
 def test_the_file_for_a_small_corpus_fits_it(pairs):
-    assert told(parse(load_config("configs/small.py")), pairs, 1_700_000) == []
-    assert told(parse(load_config("configs/small.py")), pairs // 200, 1_700_000)
+    assert shown(parse(load_config("configs/small.py")), pairs, 1_700_000) == []
+    assert shown(parse(load_config("configs/small.py")), pairs // 200, 1_700_000)

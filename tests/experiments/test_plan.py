@@ -1,6 +1,7 @@
 """A plan's numbers: counted by hand, by the program's own products, and by a compiler."""
 
 import dataclasses
+import itertools
 import os
 
 import by_formula
@@ -9,9 +10,12 @@ from tiny import MODEL, VOCAB
 
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
+    CheckpointConfig,
     DataConfig,
+    EvaluationConfig,
     Experiment,
     ModelConfig,
+    ObjectiveConfig,
     OptimizerConfig,
     SideConfig,
     TokenizerConfig,
@@ -21,6 +25,7 @@ from transformer_jax.data.batching import Shape
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
 from transformer_jax.training.cost import roughly, step_cost
+from transformer_jax.training.heartbeat import duration
 
 BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
 SHAPE = Shape(4, 6, 8)
@@ -128,20 +133,33 @@ def test_command(tmp_path, capsys):
     overrides = [f"--config.{path}={value}" for path, value in fields.items()]
     with pytest.raises(UserError, match=r"^--watts=100: .*--rate"):
         dispatch(["plan", f"--config={config}", "--watts=100", *overrides])
-    argv = ["plan", f"--config={config}", "--rate=1e9", "--watts=100", *overrides]
+    argv = ["plan", f"--config={config}", "--rate=1e6", "--watts=100", *overrides]
     assert dispatch(argv) == 0
-    told = capsys.readouterr().out
+    shown = capsys.readouterr().out
     model = dataclasses.replace(
         ModelConfig(), d_model=16, d_ff=24, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
     )
+    assert f"parameters: {by_formula.parameters(model, 40, 40):,} with 40 pieces" in shown
+    assert "batch: 8 x 16 source and 8 x 16 target" in shown
+    assert "this machine: 8 cpu, peak" in shown
     whole = 1000 * by_formula.operations(model, 40, 8, 16, 16)
-    assert f"parameters: {by_formula.parameters(model, 40, 40):,} with 40 pieces" in told
-    assert "batch: 8 x 16 source and 8 x 16 target" in told
-    assert "this machine: 8 cpu, peak" in told
-    assert f"{whole / 8e9 / 3600:,.1f} h at 1e+09 operations/s a device" in told
-    assert "TPU: not compiled for; pip install" in told
-    assert "GPU: fits on one L4 of 24.0 GB: 0.0 GB of arrays at once" in told
-    assert "counted and not compiled" in told
+    cost = f"{duration(whole / 8e6)} at 1e+06 operations/s a device; {whole / 3.6e10:.2f} kWh at"
+    assert f"  {cost} 100 W each" in shown
+    assert "  under 1 s at 4.84e+13 operations/s" in shown  # on the GPU
+    assert "TPU: not compiled for; pip install" in shown
+    assert "GPU: fits on one L4 of 24.0 GB: " in shown
+    assert " MB of arrays at once, counted and not compiled" in shown
+
+
+def test_a_language_model_has_no_source_positions():
+    model = dataclasses.replace(MODEL, architecture="decoder", num_encoder_layers=6)
+    experiment = Experiment(
+        model=model, objective=ObjectiveConfig("language_model", window=16),
+        checkpoint=CheckpointConfig(best_by="loss"), evaluation=EvaluationConfig(bleu_sentences=0),
+        data=DataConfig(max_length=16, tokens_per_batch=128),
+    )  # fmt: skip
+    _, batch, *_ = itertools.islice(report(experiment, None, None, None), 2)
+    assert batch == "batch: 8 x 16 positions, the longest of its shapes"
 
 
 def test_sizes_are_those_of_the_codecs():

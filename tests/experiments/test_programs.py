@@ -15,7 +15,7 @@ from transformer_jax.data.batching import Shape
 from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
-from transformer_jax.training.profiling import Trace
+from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.programs import TrainStep
 from transformer_jax.training.schedule import SCHEDULES, make_schedule
 from transformer_jax.training.state import init_state
@@ -85,11 +85,13 @@ def test_each_shape_is_compiled_once_and_logged(caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     mesh, state, step, batch = scene(ONE)
     both = [SHAPE, SHAPE._replace(rows=16)]
-    with step.compiled(both), jax.set_mesh(mesh):
+    times = Times()
+    with step.compiled(both, times=times), jax.set_mesh(mesh):
         for _ in range(2):
             old, (state, _) = state, step(state, batch)
             assert {leaf.is_deleted() for leaf in jax.tree.leaves(old)} == {True}
             assert {leaf.is_deleted() for leaf in jax.tree.leaves(state)} == {False}
+    assert times.of("compilation") > 0  # the first step waited for its program
     lines = [record.message for record in caplog.records]
     assert [line.partition(":")[0] for line in lines] == [
         "batches of 8 x 6 and 7", "batches of 16 x 6 and 7"

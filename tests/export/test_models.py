@@ -16,6 +16,7 @@ from tiny import MODEL, VOCAB, alone, logits_of, random_params, random_store
 
 from transformer_jax.allowed import ANY
 from transformer_jax.config import ModelConfig
+from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.errors import UserError
 from transformer_jax.export import ctranslate2
 from transformer_jax.models.build import build
@@ -41,6 +42,16 @@ def test_what_is_not_on_the_list_is_refused(field):
                 ctranslate2.refuse(config)
         elif allowed is not ANY:
             ctranslate2.refuse(config)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_codecs_without_a_sentencepiece_model_are_refused(name):
+    """source.spm and target.spm would hold something else."""
+    if name == "subwords":
+        return ctranslate2.refuse_codecs((name, name))
+    for side, codecs in (("src", (name, "subwords")), ("tgt", ("subwords", name))):
+        with pytest.raises(UserError, match=rf"^config\.{side}\.codec='{name}': .* takes codec="):
+            ctranslate2.refuse_codecs(codecs)
 
 
 @pytest.mark.parametrize(

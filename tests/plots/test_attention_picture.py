@@ -53,15 +53,15 @@ def test_it_is_grey_and_layers_and_heads_differ(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "shown"),
     [
         ({"layer": 2}, "--layer=2: there are 2, from 0 to 1"),
         ({"head": 4}, "--head=4: there are 4, from 0 to 3"),
         ({"head": -5}, "--head=-5: there are 4"),
     ],
 )
-def test_there_is_no_such_layer_or_head(options, told, tmp_path):
-    with pytest.raises(UserError, match=told):
+def test_there_is_no_such_layer_or_head(options, shown, tmp_path):
+    with pytest.raises(UserError, match=shown):
         draw(ATTENTION, tmp_path / "x.svg", **options)
     assert not list(tmp_path.iterdir())
 

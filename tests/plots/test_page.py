@@ -68,15 +68,15 @@ def test_pages_stay_small():
     picked = {"best": [0, 5], "worst": [1000], "random": []}
     page = render({**REPORT, "sentences": sentences(1001, 300), "picked": picked})
     assert len(page.encode()) <= MOST_BYTES
-    told = unpack(page)
-    assert {1, 6, 1001} <= {s["line"] for s in told["sentences"]}
-    assert 100 < len(told["sentences"]) == 1001 - told["left_out"]
+    shown = unpack(page)
+    assert {1, 6, 1001} <= {s["line"] for s in shown["sentences"]}
+    assert 100 < len(shown["sentences"]) == 1001 - shown["left_out"]
     all_picked = {"best": list(range(40)), "worst": [], "random": []}
     page = render({**REPORT, "sentences": sentences(40, 300, 200), "picked": all_picked})
     assert len(page.encode()) <= MOST_BYTES
-    told = unpack(page)
-    assert len(told["sentences"]) == 40
-    assert 0 < sum("attention" in s["systems"][0] for s in told["sentences"]) < 40
+    shown = unpack(page)
+    assert len(shown["sentences"]) == 40
+    assert 0 < sum("attention" in s["systems"][0] for s in shown["sentences"]) < 40
 
 
 def test_the_library_is_made_once(monkeypatch):

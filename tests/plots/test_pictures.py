@@ -50,8 +50,8 @@ def test_published_figures_stand_beside_every_row(tmp_path):
 def test_each_swept_field_has_a_panel(tmp_path):
     draw_rows(SWEPT, tmp_path / "x.svg")
     text = (tmp_path / "x.svg").read_text()
-    for told in ("optimizer.learning_rate", "model.residual", "pre_norm", "validation BLEU"):
-        assert f">{told}</text>" in text
+    for shown in ("optimizer.learning_rate", "model.residual", "pre_norm", "validation BLEU"):
+        assert f">{shown}</text>" in text
 
 
 def test_whole_numbers_have_whole_ticks(tmp_path):

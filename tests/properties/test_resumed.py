@@ -170,7 +170,7 @@ def test_continued_from_any_end_is_uninterrupted(start, whole, steps):
 
 
 def test_a_longer_run_tells_the_new_learning_rate(copy, monkeypatch):
-    """Before it goes on; how it does is told above."""
+    """Before it goes on; how it does is tested above."""
     monkeypatch.setattr(runs, "_follow", lambda *_: Outcome.FINISHED)
     optimizer = dataclasses.replace(SIX.optimizer, schedule="linear")
     linear = dataclasses.replace(SIX, optimizer=optimizer)
@@ -178,8 +178,8 @@ def test_a_longer_run_tells_the_new_learning_rate(copy, monkeypatch):
     longer = dataclasses.replace(linear, training=dataclasses.replace(SIX.training, steps=11))
     assert runs.run_experiment(longer, copy) == Outcome.FINISHED
     # After warm-up in 2 steps, step 7 of 6 would have 0; of 11 it has 1 - 5/10.
-    told = "learning rate of the next update changes with it: 0 -> 0.0005\n"
-    assert told in copy.log.read_text()
+    shown = "learning rate of the next update changes with it: 0 -> 0.0005\n"
+    assert shown in copy.log.read_text()
 
 
 @pytest.mark.parametrize("number", [1, 4])
@@ -233,9 +233,9 @@ def test_finished_stays_finished(start, whole, capsys):
     for experiment in (SIX, other):
         assert start("whole", experiment)[1] == Outcome.FINISHED == 0
         assert contents(whole) == before
-        told = capsys.readouterr().err
-        assert "already finished at step 6: training.steps=6 are done" in told
-    assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; pass" in told
+        shown = capsys.readouterr().err
+        assert "already finished at step 6: training.steps=6 are done" in shown
+    assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; pass" in shown
 
 
 def test_diverged(start, monkeypatch):
@@ -277,10 +277,10 @@ def test_training_goes_back_to_the_newest_good_checkpoint(copy, whole):
     """The damaged one is named and set aside; what follows is as if nothing had been."""
     damage(copy, 6)
     assert runs.run_experiment(SIX, copy) == Outcome.FINISHED
-    told = copy.log.read_text()
-    assert f"{copy.checkpoints}/6: damaged: cannot be read (" in told
-    assert f"set aside as {copy.checkpoints}/6.damaged" in told
-    assert "resuming at step 3," in told
+    shown = copy.log.read_text()
+    assert f"{copy.checkpoints}/6: damaged: cannot be read (" in shown
+    assert f"set aside as {copy.checkpoints}/6.damaged" in shown
+    assert "resuming at step 3," in shown
     shutil.rmtree(copy.checkpoints / "6.damaged")
     assert_same_run(copy, whole)
 
@@ -291,8 +291,8 @@ def test_a_copy_under_another_name_is_set_aside(copy):
     before = contents(copy)
     assert runs.run_experiment(SIX, copy) == Outcome.FINISHED
     assert names(copy) == ["3", "6", "9999.damaged"]
-    told = f"{copy.checkpoints}/9999: holds step 6, not step 9999; delete it, or rename it to 6"
-    assert f"{told}; set aside as {copy.checkpoints}/9999.damaged" in copy.log.read_text()
+    shown = f"{copy.checkpoints}/9999: holds step 6, not step 9999; delete it, or rename it to 6"
+    assert f"{shown}; set aside as {copy.checkpoints}/9999.damaged" in copy.log.read_text()
     after = contents(copy)
     assert {path for path in before if after.get(path) != before[path]} == {
         str(copy.log), *(path for path in before if "/9999/" in path)
@@ -324,8 +324,8 @@ def test_a_run_of_an_older_version_goes_on(copy, capsys):
     lines = copy.metrics.read_bytes()
     longer = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=7))
     assert runs.run_experiment(longer, copy) == Outcome.FINISHED
-    told = "checkpoints 3, 6 do not say which run they are of, as older versions wrote them"
-    assert told in copy.log.read_text()
+    shown = "checkpoints 3, 6 do not say which run they are of, as older versions wrote them"
+    assert shown in copy.log.read_text()
     assert copy.experiment() == longer
     row = read_rows(copy.history)[2]
     assert (row["event"], row["changed"]) == ("start", {"training.steps": [6, 7]})
@@ -477,8 +477,8 @@ def test_bad_updates_are_skipped_and_counted(start, whole, monkeypatch, poison):
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
     log = workdir.log.read_text()
     assert log.count("loss or gradient not finite; update skipped; its batch: lines ") == 2
-    (told,) = re.findall(r"step 5: all lines of its batch: (.*)\n", log)
-    lines = [int(number) for number in told.split(", ")]
+    (shown,) = re.findall(r"step 5: all lines of its batch: (.*)\n", log)
+    lines = [int(number) for number in shown.split(", ")]
     assert len(lines) == rows_of_a_batch(log)
     assert lines == sorted(set(lines))
     assert 1 <= lines[0] <= lines[-1] <= 200

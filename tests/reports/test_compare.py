@@ -4,6 +4,7 @@ import dataclasses
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 
@@ -77,7 +78,7 @@ def run(tmp_path):
         place.config.write_text(to_json(experiment))
         stem = place.eval / f"test.{checkpoint.replace(':', '-')}"
         stem.with_suffix(stem.suffix + ".hyp").write_text("".join(f"{h}\n" for h in hypotheses))
-        told = {
+        output = {
             "sentences": len(hypotheses),
             "references": digest(references),
             "evaluation": dataclasses.asdict(EvaluationConfig(**evaluation)),
@@ -89,7 +90,7 @@ def run(tmp_path):
             "exact_match": 0.0,
             "decoding": {"beam_size": beam_size},
         }
-        stem.with_suffix(stem.suffix + ".json").write_text(json.dumps(told))
+        stem.with_suffix(stem.suffix + ".json").write_text(json.dumps(output))
         return place
 
     return make
@@ -116,18 +117,18 @@ def test_p_values_are_those_of_sacrebleu(test, lowercase, run, tmp_path):
     systems = [read_system(place, None, "test") for place in runs]
     results = paired_tests(systems, REFERENCES, ["BLEU", "chrF", "TER"], [test], 200)
     options = ["-lc", "--chrf-lowercase"] if lowercase else ["--ter-case-sensitive"]
-    told = told_by_sacrebleu(tmp_path, runs, test, 200, *options)
-    expected = [float(p) for p in re.findall(r"p = (\d+\.\d+)", told)]
+    output = told_by_sacrebleu(tmp_path, runs, test, 200, *options)
+    expected = [float(p) for p in re.findall(r"p = (\d+\.\d+)", output)]
     by_system = [[r.p_values.get(test) for r in results if r.system == s.name] for s in systems]
     found = [p for row in by_system[1:] for p in row]
     assert by_system[0] == [None] * 3
     assert len(expected) == 6
     assert found == pytest.approx(expected, abs=5e-5)
     for result in results:
-        assert f"{result.score:.4f}" in told
+        assert f"{result.score:.4f}" in output
     if test == "bs":
         for result in results:
-            assert f"± {result.interval:.4f}" in told
+            assert f"± {result.interval:.4f}" in output
 
 
 def test_much_worse_is_different_and_a_little_is_not(run, capsys):
@@ -135,8 +136,8 @@ def test_much_worse_is_different_and_a_little_is_not(run, capsys):
                        (("good", 0.2, 1), ("same", 0.2, 2), ("bad", 0.5, 3)))  # fmt: skip
     paths = [str(place.path) for place in (good, same, bad)]
     assert command.main([*paths, "--samples=300", "--show=1"]) == 0
-    told = capsys.readouterr().out
-    bleu = told.splitlines()[:3]
+    output = capsys.readouterr().out
+    bleu = output.splitlines()[:3]
     assert bleu[1].endswith("no difference shown")
     assert bleu[2].endswith("  different")
     assert "paired bootstrap p = " in bleu[1]
@@ -170,10 +171,10 @@ def test_wins_and_losses_are_shown(run, capsys):
         run(name, lines)
     places = [str(run(n, h).path) for n, h in (("one", one), ("two", other))]
     assert command.main([*places, "--samples=10"]) == 0
-    told = capsys.readouterr().out
-    assert "1 better, 0 worse, 59 the same" in told or "0 better, 1 worse, 59 the same" in told
-    assert "line 4  " in told
-    assert f"  first      {one[3]}\n  other      {other[3]}\n" in told
+    output = capsys.readouterr().out
+    assert "1 better, 0 worse, 59 the same" in output or "0 better, 1 worse, 59 the same" in output
+    assert "line 4  " in output
+    assert f"  first      {one[3]}\n  other      {other[3]}\n" in output
 
 
 def test_two_checkpoints_of_one_run(run, capsys):
@@ -190,8 +191,8 @@ def test_the_metrics_are_those_that_were_scored(run, capsys):
     for scores, metrics in ((("TER", "accuracy"), {"TER"}), (("accuracy",), None)):
         for place in places:
             file = place.eval / "test.best.json"
-            told = json.loads(file.read_text()) | {"scores": {name: {} for name in scores}}
-            file.write_text(json.dumps(told))
+            output = json.loads(file.read_text()) | {"scores": {name: {} for name in scores}}
+            file.write_text(json.dumps(output))
         if metrics is None:
             with pytest.raises(UserError, match="has no score that can be tested; give --metric"):
                 command.main(argv)
@@ -215,10 +216,23 @@ def test_other_search_settings_are_named(run, capsys):
     assert "What differs" not in capsys.readouterr().out
     for path in paths[1:]:
         assert inspect.main([f"--workdir={path}"]) == 0
-    told = capsys.readouterr().out
-    assert told.count("test.best: ") == 2
-    assert told.count("with decoding.") == 1
-    assert "with decoding.beam_size=2, not 4\n" in told
+    output = capsys.readouterr().out
+    assert output.count("test.best: ") == 2
+    assert output.count("with decoding.") == 1
+    assert "with decoding.beam_size=2, not 4\n" in output
+
+
+def test_settings_are_found_in_any_order_and_form(run, capsys):
+    """eval.py names its files by the fields in the order of the manual."""
+    place = run("a", spoiled(0.3, 1))
+    for path in list(place.eval.iterdir()):
+        name = path.name.replace("best", "best,decoding.beam_size=1,decoding.alpha=1.0")
+        shutil.copy(path, path.with_name(name))
+    other = f"{place.path}@best,decoding.alpha=1,decoding.beam_size=1"
+    assert command.main([str(place.path), other, "--samples=10", "--test=bs", "--show=0"]) == 0
+    assert f"{place.path}@best,decoding.beam_size=1,decoding.alpha=1.0" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"config\.decoding\.alhpa: unknown field"):
+        command.main([str(place.path), f"{place.path}@best,decoding.alhpa=1"])
 
 
 @pytest.mark.parametrize(

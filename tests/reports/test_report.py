@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
-from written import EXPERIMENT, HOSTILE, PLAIN, START, scored, trained, with_field
+from written import EXPERIMENT, HOSTILE, PLAIN, START, predicted, scored, trained, with_field
 
 from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
@@ -52,7 +52,7 @@ def contents(place: WorkDir) -> dict[str, tuple[bytes, int]]:
 
 def test_numbers_in_the_page_are_those_of_the_files(run):
     page = unpack(render(gather([(run, None)])))
-    (told,) = page["runs"]
+    (printed,) = page["runs"]
     rows = read_rows(run.metrics)
     for group, names in (
         ("train", ("step", "loss", "nll", "accuracy", "grad_norm", "learning_rate")),
@@ -60,18 +60,18 @@ def test_numbers_in_the_page_are_those_of_the_files(run):
     ):
         for name in names:
             of = [row for row in rows if names[1] in row]
-            assert told["curves"][group][name] == pytest.approx([r[name] for r in of], rel=1e-5)
+            assert printed["curves"][group][name] == pytest.approx([r[name] for r in of], rel=1e-5)
     timings = read_rows(run.timings)
-    rates = told["curves"]["rate"]
+    rates = printed["curves"]["rate"]
     assert rates["target_tokens_per_s"] == [row["target_tokens_per_s"] for row in timings]
     assert rates["minutes"] == pytest.approx([row["step"] / 5.0 / 60 for row in timings], rel=1e-5)
     assert rates["tokens"] == [111 * row["step"] for row in timings]
     written = json.loads((run.eval / "test.best.json").read_text())
-    (evaluation,) = told["evaluations"]
+    (evaluation,) = printed["evaluations"]
     assert evaluation["scores"] == written["scores"]
     ratio = sacrebleu.BLEU().corpus_score(ONE, [REFERENCES]).ratio
     assert evaluation["length_ratio"] == pytest.approx(ratio, abs=5e-4)
-    assert told["seconds"] == {"step": 84.0, "input": 10.5, "evaluation": 9.0, "checkpoint": 5.2}
+    assert printed["seconds"] == {"step": 84.0, "input": 10.5, "evaluation": 9.0, "checkpoint": 5.2}
     rows = read_rows(run.eval / "test.best.jsonl", "line")
     assert len(page["sentences"]) == len(rows)
     for sentence, row in zip(page["sentences"], rows, strict=True):
@@ -83,8 +83,8 @@ def test_numbers_in_the_page_are_those_of_the_files(run):
 
 
 def test_facts_are_those_of_the_last_start(run):
-    (told,) = gather([(run, None)])["runs"]
-    facts = told["facts"]
+    (printed,) = gather([(run, None)])["runs"]
+    facts = printed["facts"]
     for key in ("command", "commit", "parameters", "pairs"):
         assert facts[key] == START[key]
     assert facts["machine"] == "1 cpu; a processor, 2 cores, 8 GiB; Linux"
@@ -96,7 +96,7 @@ def test_facts_are_those_of_the_last_start(run):
 
 
 def test_the_tokenizer_is_that_of_the_codecs(run):
-    def told(joint, *codecs):
+    def printed(joint, *codecs):
         sides = dict(zip(("src", "tgt"), map(SideConfig, codecs), strict=True))
         tokenizer = dataclasses.replace(Experiment().tokenizer, joint=joint)
         model = ModelConfig(tied_embeddings="none")
@@ -104,10 +104,10 @@ def test_the_tokenizer_is_that_of_the_codecs(run):
         return runs.facts(dataclasses.replace(runs.read(run), experiment=experiment))["tokenizer"]
 
     subwords = "bpe, at most 32,000 pieces"
-    assert told(True, "subwords", "subwords") == f"{subwords}, one vocabulary"
-    assert told(True, "bytes", "bytes") == "bytes, one vocabulary"
-    assert told(False, "characters", "characters") == "characters, two vocabularies"
-    assert told(False, "bytes", "subwords") == f"source bytes; target {subwords}"
+    assert printed(True, "subwords", "subwords") == f"{subwords}, one vocabulary"
+    assert printed(True, "bytes", "bytes") == "bytes, one vocabulary"
+    assert printed(False, "characters", "characters") == "characters, two vocabularies"
+    assert printed(False, "bytes", "subwords") == f"source bytes; target {subwords}"
 
 
 def test_half_written_lines_change_nothing_and_nothing_is_written(run):
@@ -122,10 +122,10 @@ def test_half_written_lines_change_nothing_and_nothing_is_written(run):
 
 def test_a_run_that_is_going_on_has_a_report(tmp_path):
     place = trained(tmp_path / "going", steps=70)
-    (told,) = gather([(place, None)])["runs"]
-    assert told["facts"]["steps"] == 70
-    assert told["facts"]["state"].startswith("running or interrupted; last row ")
-    assert told["evaluate"].endswith("--checkpoint=best --split=test")
+    (printed,) = gather([(place, None)])["runs"]
+    assert printed["facts"]["steps"] == 70
+    assert printed["facts"]["state"].startswith("running or interrupted; last row ")
+    assert printed["evaluate"].endswith("--checkpoint=best --split=test")
 
 
 def test_a_directory_without_history_tells_a_command_that_repeats_it(run):
@@ -140,6 +140,14 @@ def test_a_directory_without_history_tells_a_command_that_repeats_it(run):
                             capture_output=True, text=True).stdout.split("\n")[2:-1]  # fmt: skip
     known, overrides = parser.read(words_)
     assert parse(load_config(known.config, overrides)) == EXPERIMENT
+
+
+def test_a_language_model_has_windows_and_no_translations(run, tmp_path):
+    facts = [
+        gather([(place, None)])["runs"][0]["facts"] for place in (run, predicted(tmp_path / "lm"))
+    ]
+    assert [fact["translates"] for fact in facts] == [True, False]
+    assert facts[1]["window"] == 16
 
 
 def test_two_runs_are_tested_and_laid_side_by_side(run, other):
@@ -192,10 +200,10 @@ def test_checkpoints_of_one_run_have_one_training(run):
 def test_scores_of_any_name_have_a_report(run):
     """Accuracy alone, without BLEU, chrF, counts or an exact match."""
     file = run.eval / "test.best.json"
-    told = json.loads(file.read_text())
-    told |= {"scores": {"accuracy": {"value": 87.5, "signature": "top 1"}}, "details": []}
-    del told["exact_match"], told["decoding"]
-    file.write_text(json.dumps(told))
+    printed = json.loads(file.read_text())
+    printed |= {"scores": {"accuracy": {"value": 87.5, "signature": "top 1"}}, "details": []}
+    del printed["exact_match"], printed["decoding"]
+    file.write_text(json.dumps(printed))
     run.eval.joinpath("test.best.jsonl").unlink()
     (row,) = gather([(run, None)])["scores"]
     assert row["scores"] == {"accuracy": {"value": 87.5, "signature": "top 1"}}
@@ -358,18 +366,18 @@ def test_the_command_writes_a_page(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "printed"),
     [
         (["nowhere"], "nowhere: no config.json here; train first"),
         (["empty"], "empty: holds neither metrics nor scores yet; wait for the first row"),
         (["one", "--output=one"], "--output=one: is a directory; name a file"),
         (["one", "--output=one/config.json/x.html"], "x.html cannot be written: File exists"),
         (["one", "sweep"], "sweep: is a sweep; give it a report of its own"),
-        (["damaged"], r"damaged/metrics.jsonl:2: damaged; mend or delete this line"),
+        (["damaged"], r"damaged/metrics.jsonl:2: damaged; repair or delete this line"),
         (["unscored"], r"unscored/eval/test.best.json: damaged; run eval.py again, or delete it"),
     ],
 )
-def test_what_has_no_report(argv, told, run, tmp_path, monkeypatch):
+def test_what_has_no_report(argv, printed, run, tmp_path, monkeypatch):
     empty = trained(tmp_path / "empty")
     empty.metrics.unlink()
     trained(tmp_path / "sweep/model.d_ff=1")
@@ -379,7 +387,7 @@ def test_what_has_no_report(argv, told, run, tmp_path, monkeypatch):
     unscored.eval.mkdir()
     (unscored.eval / "test.best.json").write_text('{"split": "te')
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=printed):
         command.main(argv)
     assert not list(tmp_path.rglob("*.html"))
 

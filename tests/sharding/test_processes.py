@@ -85,7 +85,7 @@ def wait(processes: list[subprocess.Popen], seconds: float) -> list[int]:
     return [process.wait() for process in processes]
 
 
-def told(home: Path, name: str) -> str:
+def shown(home: Path, name: str) -> str:
     return "".join((home / f"{name}.{number}.err").read_text() for number in range(2))
 
 
@@ -105,7 +105,7 @@ def test_two_processes_and_then_one(home):
     Both ends are one program, and that of other tests, so that it is compiled once.
     """
     three = changed(3, (1, 2, 2))  # parameters lie divided between the processes
-    assert wait(start(home, "two", three, devices=2), 900) == [0, 0], told(home, "two")
+    assert wait(start(home, "two", three, devices=2), 900) == [0, 0], shown(home, "two")
     shared, alone = WorkDir(home / "two"), WorkDir(home / "one")
     for workdir in (shared, alone):
         assert runs.run_experiment(changed(6, (8, 1, 1)), workdir) == Outcome.FINISHED
@@ -121,7 +121,7 @@ def test_one_process_and_then_two(home):
     shared, alone = WorkDir(home / "then_two"), WorkDir(home / "alone")
     assert runs.run_experiment(changed(3, (8, 1, 1), bleu=8), shared) == Outcome.FINISHED
     processes = start(home, "then_two", changed(6, (2, 2, 1), bleu=8), devices=2)
-    assert wait(processes, 600) == [0, 0], told(home, "then_two")
+    assert wait(processes, 600) == [0, 0], shown(home, "then_two")
     assert runs.run_experiment(changed(6, (8, 1, 1), bleu=8), alone) == Outcome.FINISHED
     assert_close(shared, alone)
 
@@ -133,8 +133,8 @@ def running(home, request):
     processes = start(home, name, changed(10**6, (-1, 1, 1)), devices=1)
     until = time.monotonic() + 300
     while len(read_rows(home / name / "metrics.jsonl")) < 5:
-        assert time.monotonic() < until, told(home, name)
-        assert [p.poll() for p in processes] == [None, None], told(home, name)
+        assert time.monotonic() < until, shown(home, name)
+        assert [p.poll() for p in processes] == [None, None], shown(home, name)
         time.sleep(0.2)
     yield name, processes
     for process in processes:
@@ -151,10 +151,10 @@ def test_one_that_dies_is_named(home, running, victim):
     code = wait(processes, 60)[1 - victim]
     if (victim, code) == (0, -signal.SIGABRT):
         # JAX aborts where the connection to process 0 breaks, and on a busy machine comes first.
-        assert "another task died" in told(home, name)
+        assert "another task died" in shown(home, name)
         return
-    assert code == 75, told(home, name)
-    assert re.search(rf"^process {victim}\b.*; run the same command again", told(home, name), re.M)
+    assert code == 75, shown(home, name)
+    assert re.search(rf"^process {victim}\b.*; run the same command again", shown(home, name), re.M)
 
 
 @pytest.mark.e2e
@@ -163,10 +163,10 @@ def test_a_signal_to_one_stops_both(home, running, asked):
     """They save the same step and exit with 75, whoever got the signal; and the run goes on."""
     name, processes = running
     processes[asked].send_signal(signal.SIGTERM)
-    assert wait(processes, 120) == [75, 75], told(home, name)
+    assert wait(processes, 120) == [75, 75], shown(home, name)
     step = max(int(path.name) for path in (home / name / "checkpoints").iterdir())
     again = start(home, name, changed(step + 2, (-1, 1, 1)), devices=1)
-    assert wait(again, 300) == [0, 0], told(home, name)
+    assert wait(again, 300) == [0, 0], shown(home, name)
     assert f"resuming at step {step}," in (home / name / "train.log").read_text()
     losses = [row["loss"] for row in read_rows(home / name / "metrics.jsonl") if "loss" in row]
     assert len(losses) == step + 2
@@ -205,8 +205,8 @@ def test_what_one_cannot_write_none_has_written():
         )
         for me in range(2)
     ]  # fmt: skip
-    told = [process.communicate(timeout=120)[0].splitlines() for process in processes]
-    one, other = ([line for line in lines if not line.startswith("[Gloo]")] for lines in told)
+    shown = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    one, other = ([line for line in lines if not line.startswith("[Gloo]")] for lines in shown)
     assert one == ["written", "failed: [Errno 2] No such file or directory: '/nowhere/file'",
                    "written"]  # fmt: skip
     assert other[:3] == ["written", "failed: process 0 cannot write", "written"]

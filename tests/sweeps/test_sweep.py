@@ -51,16 +51,16 @@ class Fake(Point):
 
 class Watcher:
     def __init__(self):
-        self.told = []
+        self.shown = []
 
     def started(self, point, program):
-        self.told.append((point.name, program))
+        self.shown.append((point.name, program))
 
     def running(self, points):
         pass
 
     def ended(self, point, code, last_line):
-        self.told.append((point.name, code, last_line))
+        self.shown.append((point.name, code, last_line))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def sweep(tmp_path):
 
         def go():
             watcher = Watcher()
-            return run(points, tmp_path, jobs, split, watcher), watcher.told
+            return run(points, tmp_path, jobs, split, watcher), watcher.shown
 
         return points, go
 
@@ -84,9 +84,9 @@ def sweep(tmp_path):
 
 def test_points_run_in_order_and_only_once(sweep, tmp_path):
     points, go = sweep("", "", "")
-    code, told = go()
+    code, shown = go()
     assert code == 0
-    assert told == [
+    assert shown == [
         item for i in range(3) for item in ((f"seed={i}", "train"), (f"seed={i}", 0, ""))
     ]
     assert go() == (0, [])
@@ -102,8 +102,8 @@ def test_a_point_that_fails_stops_no_other(sweep, tmp_path):
     points, go = sweep(
         "sys.exit('error: no data\\n\\n')", "", "sys.exit(2)", "os.kill(os.getpid(), 9)"
     )
-    code, told = go()
-    ends = [item for item in told if len(item) == 3]
+    code, shown = go()
+    ends = [item for item in shown if len(item) == 3]
     assert ends == [("seed=0", 1, "error: no data"), ("seed=1", 0, ""), ("seed=2", 2, ""),
                     ("seed=3", 137, "")]  # fmt: skip
     assert code == 137
@@ -171,10 +171,10 @@ def test_a_signal_reaches_the_running_point_and_starts_no_other(sweep, number):
     thread = threading.Thread(target=press)
     thread.start()
     before = signal.getsignal(number)
-    code, told = go()
+    code, shown = go()
     thread.join()
     assert code == 75
-    assert told == [("seed=0", "train"), ("seed=0", 75, "")]
+    assert shown == [("seed=0", "train"), ("seed=0", 75, "")]
     assert signal.getsignal(number) is before
     assert go()[0] == 0  # the same command goes on
     assert [point.starts for point in points] == [2, 1]
@@ -215,8 +215,8 @@ def test_a_point_finished_under_other_settings_is_not_scored(sweep):
     other = dataclasses.replace(Experiment(), seed=7)
     action = f"(place / 'config.json').write_text({to_json(other)!r}); print('not changed')"
     (point,), go = sweep(action, split="test")
-    code, told = go()
-    assert (code, told[-1]) == (2, ("seed=0", 2, "not changed"))
+    code, shown = go()
+    assert (code, shown[-1]) == (2, ("seed=0", 2, "not changed"))
     assert not point.workdir.eval.exists()
 
 

@@ -166,14 +166,14 @@ def test_what_is_told_and_written(place, capsys, monkeypatch):
     argv = [CONFIG, f"--workdir={place}", "--grid=seed=1,2", "--grid=model.d_ff=8,16"]
     argv[2:] = ["--grid=model.d_ff=8", "--grid=seed=1,2", f"--plot={place}/table.svg"]
     assert command.main(argv) == 1
-    told = capsys.readouterr()
-    assert "0/2  model.d_ff=8,seed=1  failed, exit code 1: error: on purpose; see " in told.err
-    assert "1/2  model.d_ff=8,seed=2  finished  validation bleu 7.5" in told.err
-    assert "step 0 of 320, exit code 1" in told.out
-    assert told.out == (place / "table.txt").read_text()
+    shown = capsys.readouterr()
+    assert "0/2  model.d_ff=8,seed=1  failed, exit code 1: error: on purpose; see " in shown.err
+    assert "1/2  model.d_ff=8,seed=2  finished  validation bleu 7.5" in shown.err
+    assert "step 0 of 320, exit code 1" in shown.out
+    assert shown.out == (place / "table.txt").read_text()
     assert {path.name for path in place.iterdir()} >= {"table.csv", "table.md", "table.svg"}
     assert command.main([*argv, "--table"]) == 0
-    assert capsys.readouterr().out == told.out
+    assert capsys.readouterr().out == shown.out
 
 
 def test_a_table_needs_no_config(tmp_path, capsys):
@@ -181,9 +181,9 @@ def test_a_table_needs_no_config(tmp_path, capsys):
         trained(tmp_path / f"s/model.d_ff={d_ff}", with_field(EXPERIMENT, "model.d_ff", d_ff),
                 factor=factor)  # fmt: skip
     assert command.main([f"--workdir={tmp_path}/s", "--table"]) == 0
-    told = capsys.readouterr().out
-    assert [line.split()[0] for line in told.splitlines()] == ["model.d_ff", "64", "32"]
-    assert told == (tmp_path / "s/table.txt").read_text()
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()] == ["model.d_ff", "64", "32"]
+    assert shown == (tmp_path / "s/table.txt").read_text()
     for argv, message in (
         (["--table", "--grid=seed=1"], "--config: missing; only --table, by itself, does without"),
         (["--dry-run"], "--config: missing; only --table"),

@@ -20,6 +20,7 @@ from transformer_jax.sweeps.table import (
     as_csv,
     as_markdown,
     as_text,
+    measure,
     tabulate,
     training_minutes,
     write,
@@ -163,4 +164,6 @@ def test_three_forms_hold_the_same(point, tmp_path):
 
 def test_minutes_are_those_of_the_rates(point, tmp_path):
     found = point("x", validations=[(1.0, 1.0)] * 4, seconds=90.0)
-    assert training_minutes(found) == pytest.approx(1.5)
+    assert training_minutes(found) == measure(found, None)["minutes"] == pytest.approx(1.5)
+    found.workdir.timings.unlink()  # shorter than training.log_every
+    assert "minutes" not in measure(found, None)

@@ -219,8 +219,8 @@ def test_lines_of_skipped_updates_are_told(tmp_path, monkeypatch, caplog):
         scene.train(monkeypatch)
     for step in (2, 3):
         lines = np.sort(PLAN.batch(step - 1)[1].pairs + 1)
-        told = ", ".join(map(str, lines))
-        assert f"step {step}: all lines of its batch: {told}" in caplog.messages
+        shown = ", ".join(map(str, lines))
+        assert f"step {step}: all lines of its batch: {shown}" in caplog.messages
     assert "step 1: all" not in caplog.text
 
 
@@ -240,10 +240,10 @@ def test_loss_spikes_are_reported(tmp_path, monkeypatch, caplog, bound, spikes):
 
         scene.run.step = step
         scene.train(monkeypatch)
-    told = [text for text in caplog.messages if "the running mean" in text]
-    assert [int(text.split(":")[0].removeprefix("step ")) for text in told] == spikes
+    shown = [text for text in caplog.messages if "the running mean" in text]
+    assert [int(text.split(":")[0].removeprefix("step ")) for text in shown] == spikes
     if bound == 2.0:
-        assert "loss 4 is above 2 x 1.049, the running mean; gradient norm 1; its batch" in told[0]
+        assert "loss 4 is above 2 x 1.049, the running mean; gradient norm 1; its batch" in shown[0]
 
 
 @pytest.mark.parametrize("choice", ["continue", "stop"])
@@ -338,8 +338,8 @@ def test_other_lost_rows_are_named(tmp_path, monkeypatch, caplog, log_every, nam
     lose(scene.workdir.metrics, [i for i, row in enumerate(rows) if "loss" in row])
     scene.config = dataclasses.replace(scene.config, log_every=log_every)
     scene.train(monkeypatch)
-    told = f"metrics.jsonl: 2 of 6 rows up to step 4 were lost{named} and cannot be restored"
-    assert told in caplog.text
+    shown = f"metrics.jsonl: 2 of 6 rows up to step 4 were lost{named} and cannot be restored"
+    assert shown in caplog.text
 
 
 @pytest.mark.parametrize("at", ["a row", "a save"])
@@ -400,7 +400,27 @@ def test_what_a_sign_of_life_says(monkeypatch):
     assert line(0.0, 5.0, None) == "step 10 of 1000  compiling, or in the first step"
     assert line(0.55, 5.0, None) == "step 10 of 1000  0.55 steps/s  30 min left"
     assert line(0.001, 60.0, None).endswith("59 min left")  # max_minutes are over before the steps
-    told = line(2.0, 5.0, ("evaluation", 58.0))
-    assert told == "step 10 of 1000  validating for 42 s  2 steps/s  8 min left"
+    assert line(0.0, 5.0, ("compilation", 58.0)) == "step 10 of 1000  compiling for 42 s"
+    shown = line(2.0, 5.0, ("evaluation", 58.0))
+    assert shown == "step 10 of 1000  validating for 42 s  2 steps/s  8 min left"
     unlimited = dataclasses.replace(config, max_minutes=None)
     assert heartbeat.progress_line(10, unlimited, 0.01, 0.0, None).endswith("27 h 30 min left")
+
+
+def test_rates_leave_compilation_out(tmp_path, monkeypatch):
+    """Of every program that a step waits for, not of the first alone."""
+    scene = Scene(tmp_path, steps=6)
+    count = scene.run.step
+
+    def step(state, batch):
+        if int(state.step) in (0, 3):
+            with scene.times.on("compilation"):
+                scene.clock.now += 1000
+        return count(state, batch)
+
+    scene.run.step = step
+    monkeypatch.setattr(loop.time, "monotonic", scene.clock)
+    scene.times = scene.run.times = Times()  # by that clock
+    scene.train(monkeypatch)
+    rates = [row["steps_per_s"] for row in read_rows(scene.workdir.timings)]
+    assert rates == [0.1] * 3

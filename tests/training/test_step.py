@@ -70,13 +70,13 @@ def placed(batch, mesh, model=SMALL):
 def run(model, devices: int = 1, steps: int = 5, **training):
     """Return the sums and the gradient's norm of each step."""
     mesh = mesh_of(devices)
-    state, told = fresh_state(mesh, model=model), []
+    state, shown = fresh_state(mesh, model=model), []
     with jax.set_mesh(mesh):
         for batch in BATCHES[:steps]:
             state, metrics = program(model, "adam", **training)(state, placed(batch, mesh, model))
             assert len(metrics.sums.loss.sharding.device_set) == devices
-            told.append([*metrics.sums, metrics.grad_norm])
-    return np.array(told)
+            shown.append([*metrics.sums, metrics.grad_norm])
+    return np.array(shown)
 
 
 def dropping(rate: float, model=MODEL):

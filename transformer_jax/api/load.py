@@ -37,7 +37,9 @@ def save_average(workdir: str | Path, count: int, output: str | Path) -> list[in
     if place.config.exists() or place.checkpoints.exists():
         raise UserError(f"--output={place.path}: holds a run already; name a new directory")
     mean = load(workdir, f"average:{count}")
-    experiment = mean.experiment
+    experiment, last = mean.experiment, mean.steps[-1]
+    origin = Checkpoints(WorkDir(workdir).checkpoints, experiment.checkpoint).record(last)["host"]
+    run = {"run": origin["run"]} if "run" in origin else {}  # runs of before have no identity
     evaluation = dataclasses.replace(experiment.evaluation, checkpoint="last")
     new = not place.path.exists()
     try:
@@ -46,8 +48,8 @@ def save_average(workdir: str | Path, count: int, output: str | Path) -> list[in
                 mean.tokenizers.save(place.path)
             checkpoints = Checkpoints(place.checkpoints, experiment.checkpoint)
             digest = mean.tokenizers.digest
-            host = {"step": mean.steps[-1], "average_of": mean.steps, "tokenizer": digest}
-            checkpoints.save(mean.steps[-1], mean.params, {}, host, None)
+            host = {"step": last, "average_of": mean.steps, "tokenizer": digest, **run}
+            checkpoints.save(last, mean.params, {}, host, None)
             checkpoints.close()
     except DiskError:
         if new:  # so that the same command can be tried again
@@ -109,7 +111,7 @@ def load_ensemble(
     for member, path in zip(members[:: len(names)], paths, strict=True):
         if member.tokenizers.digest != members[0].tokenizers.digest:
             raise UserError(
-                f"--workdir={path}: its tokenizer is not that of {paths[0]}; the models of "
+                f"--workdir={path}: its tokenizer is not the one of {paths[0]}; the models of "
                 "an ensemble must write the same pieces"
             )
     counts = Counter((str(member.path), *member.steps) for member in members)

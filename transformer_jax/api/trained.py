@@ -54,7 +54,7 @@ class TrainedModel:
             name = self.experiment.objective.name
             raise UserError(
                 f"config.objective.name={name!r}: such a model has no source to translate"
-                + ("; to write on from a prompt, use generate" if name == "language_model" else "")
+                + ("; to continue a prompt, use generate" if name == "language_model" else "")
             )
         key = decoding or self.experiment.decoding, n_best
         if key not in self._translators:
@@ -91,7 +91,7 @@ class TrainedModel:
         """Return the Generator with the given settings, else those of the experiment.
 
         Raises:
-          UserError: if the model does not write on from a prompt.
+          UserError: if the model does not continue prompts.
         """
         experiment = self.experiment
         chosen = decoding or experiment.decoding
@@ -114,7 +114,7 @@ class TrainedModel:
         those of `translate`: `search="sample", temperature=0.8, seed=1`.
 
         Raises:
-          UserError: if the model does not write on from a prompt, or a prompt and its text are
+          UserError: if the model does not continue prompts, or a prompt and its text are
             longer than it can read.
         """
         chosen = self._decoding(decoding, fields)

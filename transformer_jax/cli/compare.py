@@ -21,6 +21,7 @@ from transformer_jax.reports.compare import (
     testable,
 )
 from transformer_jax.reports.evaluations import decoding_differences
+from transformer_jax.sweeps.scores import spelled
 from transformer_jax.workdir import WorkDir
 
 
@@ -61,8 +62,8 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     if differing:
-        told = "; ".join(f"{path} {', '.join(values)}" for path, values in differing.items())
-        print(f"What differs between them: {told}")
+        listed = "; ".join(f"{path} {', '.join(values)}" for path, values in differing.items())
+        print(f"What differs between them: {listed}")
     for result in results:
         _print_result(result)
     for other in systems[1:]:
@@ -73,7 +74,9 @@ def main(argv: Sequence[str]) -> int:
 def place_of(text: str) -> tuple[WorkDir, str | None]:
     """Read RUN or RUN@CHECKPOINT."""
     path, at, checkpoint = text.rpartition("@")
-    return (WorkDir(path), checkpoint) if at else (WorkDir(text), None)
+    if not at:
+        return WorkDir(text), None
+    return WorkDir(path), spelled(checkpoint, WorkDir(path).experiment())
 
 
 def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:

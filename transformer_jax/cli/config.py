@@ -66,9 +66,9 @@ def _entry(path: str) -> str:
     value: Any = Experiment()
     for name in path.split("."):
         owner, value = value, getattr(value, name)
-    told = f"{path} = {value!r}  ({describe(kind_of(path))})"
+    head = f"{path} = {value!r}  ({describe(kind_of(path))})"
     comment = comments(type(owner).__name__)[name]
-    return "\n".join([told, *textwrap.wrap(comment, 92, initial_indent="    ",
+    return "\n".join([head, *textwrap.wrap(comment, 92, initial_indent="    ",
                                            subsequent_indent="    ")])  # fmt: skip
 
 

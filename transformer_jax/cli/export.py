@@ -26,17 +26,21 @@ def main(argv: Sequence[str]) -> int:
     experiment = WorkDir(arguments.workdir).experiment()
 
     from transformer_jax.api import load
-    from transformer_jax.export import ctranslate2
+    from transformer_jax.export import ctranslate2, search_options
 
     ctranslate2.refuse(experiment.model)
-    for warning in ctranslate2.lacks(experiment.decoding):
+    ctranslate2.refuse_codecs(experiment.codecs)
+    for warning in search_options.lacks(experiment.decoding):
         log.warning("%s", warning)
     trained = load(arguments.workdir, arguments.checkpoint)
     ctranslate2.export(
         experiment.model, trained.params, trained.tokenizers, arguments.output,
         arguments.quantization,
     )  # fmt: skip
-    print(f"written to {arguments.output.absolute()}; give it pieces that end in </s>")
-    given = ctranslate2.options(experiment.decoding)
-    print(f"translate_batch(pieces, {', '.join(f'{k}={v!r}' for k, v in given.items())})")
+    place, given = str(arguments.output.absolute()), search_options.options(experiment.decoding)
+    print(f"written to {place}; in Python, with the settings of this run:")
+    print("    pieces = sentencepiece.SentencePieceProcessor("
+          f"{place + '/source.spm'!r}).encode(lines, out_type=str)")  # fmt: skip
+    print(f"    ctranslate2.Translator({place!r}).translate_batch([[*line, '</s>'] for line in "
+          f"pieces], {', '.join(f'{k}={v!r}' for k, v in given.items())})")  # fmt: skip
     return 0

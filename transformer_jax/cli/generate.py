@@ -17,13 +17,13 @@ from transformer_jax.workdir import WorkDir
 _BLOCK = 256  # prompts at a time
 
 _HELP = """\
-Write on from prompts with a language model: print each prompt and what follows it, up to the end
+Continue prompts with a language model: print each prompt and what follows it, up to the end
 of a line where the model was trained on lines. A prefix language model reads the prompt as its
-source and prints what it writes alone. Prompts are those of --prompt, else the lines of a file or
+source and prints its answer alone. Prompts are those of --prompt, else the lines of a file or
 of standard input; an empty one begins a text.
 
 Without options the search is that of the config's decoding. An option of sampling asks for random
-texts. Where texts hold line ends, --json tells one from the next.
+texts. Where texts contain line ends, --json keeps them apart.
 
 The fields of decoding, evaluation and data can be changed."""
 
@@ -72,8 +72,8 @@ def _parser() -> Parser:
     add("--input", type=Path, metavar="FILE", help="a prompt a line, plain or .gz; default: "
         "standard input")  # fmt: skip
     add("--output", type=Path, metavar="FILE", help="default: standard output")
-    add("--max-tokens", type=int, metavar="N", help="most pieces behind each prompt; default: 256, "
-        "or as many as the model has positions for")  # fmt: skip
+    add("--max-tokens", type=int, metavar="N", help="at most N pieces after each prompt; default: "
+        "256, or as many as the model has positions for")  # fmt: skip
     add("--beam-size", metavar="N", help="the most probable text found; 1: greedy")
     add("--sample", action="store_true", help="random texts")
     for name, (metavar, what) in _SAMPLING.items():

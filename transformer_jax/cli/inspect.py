@@ -43,17 +43,19 @@ def main(argv: Sequence[str]) -> int:
             print(f"  {step}  {damaged[step]}")
             continue
         scores = records[step]["scores"] or {}
-        told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
-        print(f"  {step}{'  best' if step == chosen else ''}  {told}")
+        listed = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
+        print(f"  {step}{'  best' if step == chosen else ''}  {listed}".rstrip())
     rows = [row for row in read_rows(workdir.metrics) if "loss" in row]
     if rows:
         print(f"last row of metrics.jsonl: {json.dumps(rows[-1])}")
     own = decoding_of({"decoding": dataclasses.asdict(experiment.decoding)})
     for scored in evaluations(workdir):
-        told = "  ".join(f"{key} {value['value']:.2f}" for key, value in scored["scores"].items())
+        listed = "  ".join(f"{key} {value['value']:.2f}" for key, value in scored["scores"].items())
         changed = decoding_differences([scored["decoding"], own]) if scored["decoding"] else {}
         other = ", ".join(f"{path}={was}, not {now}" for path, (was, now) in changed.items())
-        print(f"{scored['split']}.{scored['checkpoint']}: {told}{f'  with {other}' * bool(other)}")
+        print(
+            f"{scored['split']}.{scored['checkpoint']}: {listed}{f'  with {other}' * bool(other)}"
+        )
     if arguments.parameters and checkpoints.steps():
         import jax
 

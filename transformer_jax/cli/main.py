@@ -9,13 +9,13 @@ COMMANDS = {
     "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",
     "export": "write a trained model for another engine",
-    "generate": "write on from prompts with a language model",
+    "generate": "continue prompts with a language model",
     "inspect": "show what a work directory holds",
     "plan": "estimate what a run would take, without training",
     "plot": "draw pictures",
     "report": "write one page that shows runs, or a sweep",
-    "score": "print log-probabilities of given translations",
-    "sweep": "train every combination of some settings, and table the scores",
+    "score": "print log-probabilities of given translations or texts",
+    "sweep": "train every combination of some settings, and tabulate the scores",
     "translate": "translate text line by line",
 }
 

@@ -17,7 +17,7 @@ from transformer_jax.sweeps.points import Point, make_points
 
 _HELP = """\
 Train every combination of the values of some fields, each in a work directory of its own below
---workdir, and table what came out. The same command again goes on where it stopped.
+--workdir, and tabulate the results. The same command again goes on where it stopped.
 
   --grid model.d_ff=256,512 --grid seed=1,2,3     every combination; mean and spread over seeds
   --grid 'optimizer.learning_rate=geomspace(1e-4,1e-2,5)'          5 values in equal ratios
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
             print(" && ".join(map(shlex.join, programs)))
         return 0
     if arguments.dry_run:
-        return _tell(points, directory)
+        return _dry_run(points, directory)
 
     from transformer_jax.cli.sweep_progress import progress
     from transformer_jax.sweeps import sweep, table
@@ -110,8 +110,10 @@ def _parser() -> Parser:
     add("--plot", type=Path, metavar="FILE", help="draw the table: .svg, .pdf or .png")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--dry-run", action="store_true", help="list the points and their cost")
-    only.add_argument("--print-commands", action="store_true", help="one command a line, run none")
-    only.add_argument("--table", action="store_true", help="table what is there, run none")
+    only.add_argument(
+        "--print-commands", action="store_true", help="print a command for each point, run nothing"
+    )
+    only.add_argument("--table", action="store_true", help="tabulate what is there, run nothing")
     return parser
 
 
@@ -153,7 +155,7 @@ def _load(config: str, overrides: Sequence[tuple[str, str]]) -> Experiment:
     return parse(load_config(config, overrides))
 
 
-def _tell(points: Sequence[Point], directory: Path) -> int:
+def _dry_run(points: Sequence[Point], directory: Path) -> int:
     from transformer_jax.sweeps import estimate, table
     from transformer_jax.sweeps.state import state_of
     from transformer_jax.sweeps.sweep import Record

@@ -17,13 +17,13 @@ _ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be 
 
 
 class Bars:
-    """Tells a terminal by bars, anything else by lines."""
+    """Progress: bars on a terminal, lines anywhere else."""
 
     def __init__(self, bars: Progress, points: Sequence[Point], done: int, record: Record) -> None:
         self._bars, self._record = bars, record
         self._ended, self._count = done, len(points)
         self._tasks: dict[str, TaskID] = {}
-        self._all = bars.add_task("all points", total=len(points), completed=done, told="")
+        self._all = bars.add_task("all points", total=len(points), completed=done, status="")
         bars.console.print(f"{len(points)} points, {done} finished already")
 
     def started(self, point: Point, program: str) -> None:
@@ -31,7 +31,9 @@ class Bars:
         self._bars.console.print(f"{program}  {escape(point.name)}", highlight=False)
         if point.name not in self._tasks:
             total = point.experiment.training.steps
-            self._tasks[point.name] = self._bars.add_task(escape(point.name), total=total, told="")
+            self._tasks[point.name] = self._bars.add_task(
+                escape(point.name), total=total, status=""
+            )
 
     def running(self, points: Sequence[Point]) -> None:
         """Move the bars."""
@@ -39,8 +41,8 @@ class Bars:
             return
         for point in points:
             if point.name in self._tasks:
-                told = _told(point)
-                self._bars.update(self._tasks[point.name], completed=point.step(), told=told)
+                status = _status(point)
+                self._bars.update(self._tasks[point.name], completed=point.step(), status=status)
 
     def ended(self, point: Point, code: int, last_line: str) -> None:
         """Say how a point ended."""
@@ -52,7 +54,7 @@ class Bars:
             _ENDS.get(code)
             or f"failed, exit code {code}: {last_line}; see {self._record.log(point)}"
         )
-        line = f"{self._ended}/{self._count}  {point.name}  {how}  {_told(point)}"
+        line = f"{self._ended}/{self._count}  {point.name}  {how}  {_status(point)}"
         self._bars.console.print(escape(line.rstrip()), highlight=False, soft_wrap=True)
 
 
@@ -63,13 +65,13 @@ def progress(points: Sequence[Point], directory: Path, split: str | None) -> Ite
     done = sum(not record.due(point, split) for point in points)
     bars = Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-        TextColumn("{task.fields[told]}"), TimeElapsedColumn(), console=Console(stderr=True),
+        TextColumn("{task.fields[status]}"), TimeElapsedColumn(), console=Console(stderr=True),
         transient=True, disable=not sys.stderr.isatty(),
     )  # fmt: skip
     with bars:
         yield Bars(bars, points, done, record)
 
 
-def _told(point: Point) -> str:
+def _status(point: Point) -> str:
     scores = best_validation(point)
     return "  ".join(f"validation {key} {value:.4g}" for key, value in scores.items())

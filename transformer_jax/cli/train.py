@@ -9,12 +9,14 @@ from transformer_jax.workdir import WorkDir, default_workdir
 
 def main(argv: Sequence[str]) -> int:
     """Train, and return the exit code."""
-    parser = Parser("Train a model, or go on training it.")
+    parser = Parser("Train a model, or resume its training.")
     parser.add_argument(
         "--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT"
     )
     parser.add_argument("--workdir", help="default: runs/NAME or runs/NAME-VARIANT")
-    group = parser.add_argument_group("several processes, each given the same command but its id")
+    group = parser.add_argument_group(
+        "several processes, each started by the same command with its own --process_id"
+    )
     group.add_argument(
         "--coordinator",
         help="HOST:PORT of process 0, or auto: JAX finds all three (SLURM, Open MPI, TPU pods ...)",

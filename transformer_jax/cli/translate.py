@@ -16,7 +16,7 @@ from transformer_jax.workdir import WorkDir
 _BLOCK = 4096  # lines at a time: bounded memory, well-filled batches
 
 _HELP = """\
-Translate text, a line for a line, in order; empty lines stay empty. Without --input and --output
+Translate text line by line, in order; empty lines stay empty. Without --input and --output
 from standard input to standard output: at a terminal each line is translated at once, through a
 pipe as soon as no more arrive.
 

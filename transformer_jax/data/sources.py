@@ -69,7 +69,7 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
     empty = [number for number, pair in pairs if not all(line.strip() for line in pair)]
     if empty:
         log.warning(
-            "%s: an empty line in %d of %d pairs, first in pair %d; they are scored like any other",
+            "%s: an empty line in %d of %d pairs (first: pair %d); these are scored like any other",
             name, len(empty), len(src), empty[0],
         )  # fmt: skip
 
@@ -197,12 +197,15 @@ def _remedy(config: DataConfig, split: Split, names: list[str]) -> str:
         for name in names
         if name.endswith(source) and name.removesuffix(source) + target in names
     ]
+    paired = {part + ending for part in parts for ending in (source, target)}
+    single = [name for name in names if name.endswith((source, target)) and name not in paired]
     if parts:
         others = {part for s in ("train", "validation", "test") for part in getattr(config, s)}
         free = [part for part in parts if part not in others]
         (near,) = get_close_matches(split, free, n=1, cutoff=0) or ["PART"]
+        halves = f", and no other side of {_listed(single)}" if single else ""
         return (
-            f", which has the parts {_listed(parts)}. Name those of this split, as in "
+            f", which has the parts {_listed(parts)}{halves}. Name those of this split, as in "
             f"--config.data.{split}={near}, or set --config.data.directory."
         )
     holds = f", which has {_listed(names)}" if names else ""

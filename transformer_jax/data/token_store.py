@@ -181,10 +181,11 @@ def select(store: TokenStore, config: DataConfig) -> Selection:
     """
     src, tgt = store.src.lengths, store.tgt.lengths
     longer, shorter = np.maximum(src, tgt), np.minimum(src, tgt)
+    ratio = config.max_length_ratio
     return without({
         "empty": shorter <= 1,
         f"longer than {config.max_length} pieces": np.maximum(*store.lengths) > config.max_length,
-        f"more uneven than {config.max_length_ratio:g}": longer > config.max_length_ratio * shorter,
+        f"more uneven than {ratio:g}:1": longer > ratio * shorter,
     })  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def evaluate(
         "checkpoint": checkpoint,
         "steps": trained.steps,
         "sentences": len(hypotheses),
-        "scores": {s.name: _told(s) for s in scores},
+        "scores": {s.name: _as_dict(s) for s in scores},
         "details": [s.details for s in scores],
         "exact_match": exact_match(hypotheses, references),
         "decoding": asdict(decoding),
@@ -107,8 +107,8 @@ def evaluate(
     return Evaluation(result, hypotheses, rows)
 
 
-def _told(scored: Score) -> dict[str, Any]:
-    told: dict[str, Any] = {"value": scored.value, "signature": scored.signature}
+def _as_dict(scored: Score) -> dict[str, Any]:
+    row: dict[str, Any] = {"value": scored.value, "signature": scored.signature}
     if scored.interval is not None:
-        told["interval"] = list(scored.interval)
-    return told
+        row["interval"] = list(scored.interval)
+    return row

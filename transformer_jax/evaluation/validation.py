@@ -94,12 +94,14 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
     return Selection(np.flatnonzero(fits), dropped)
 
 
-def notes(store: TokenStore, config: DataConfig) -> list[str]:
-    """Return what the log should say about the validation pairs, if anything is unusual."""
+def notes(store: TokenStore, experiment: Experiment) -> list[str]:
+    """Return what the log should say about the validation items, if anything is unusual."""
+    noun = OBJECTIVES[experiment.objective.name].noun
+    scored = experiment.evaluation.bleu_sentences > 0
+    parts = "; for BLEU, long sources are translated in parts" * scored
     return [
-        f"validation: the loss leaves out {count:,} of {len(store):,} pairs ({reason}); for BLEU, "
-        "long sources are translated in parts"
-        for reason, count in selected(store, config).dropped.items()
+        f"validation: the loss leaves out {count:,} of {len(store):,} {noun}s ({reason}){parts}"
+        for reason, count in selected(store, experiment.data).dropped.items()
         if count
     ]
 

@@ -18,10 +18,10 @@ def already_finished(step: int, reason: str, changed: dict[str, Any]) -> Outcome
     log_to(None)
     log.info("already finished at step %d: %s", step, reason)
     if changed:
-        told = "; ".join(f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items())
+        listed = "; ".join(f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items())
         log.warning(
             "not changed, because a finished run keeps its config.json: %s; pass fields of "
-            "decoding and evaluation to eval.py or translate, or use another --workdir", told,
+            "decoding and evaluation to eval.py or translate, or use another --workdir", listed,
         )  # fmt: skip
     return Outcome.FINISHED
 
@@ -48,6 +48,7 @@ def say_goodbye(
         log.info("saved; run the same command again to go on")
         return
     best = checkpoints.best()
-    log.info("best checkpoint: step %d %s", best, checkpoints.scores(best))
+    scores = (checkpoints.scores(best) or {}).items()
+    log.info("best checkpoint: step %d  %s", best, "  ".join(f"{k} {v:.4g}" for k, v in scores))
     log.info("everything is in %s", workdir.path)
     log.info("next: python eval.py --workdir=%s", workdir.path)

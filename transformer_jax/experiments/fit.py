@@ -76,5 +76,5 @@ def _of_size(parameters: int, tokens: int) -> list[str]:
         return []
     return [
         f"model: {parameters:,} parameters for {tokens:,} target tokens of training text, which it "
-        "can learn by heart; configs/small.py has sizes for a small corpus"
+        "can memorise; configs/small.py has sizes for a small corpus"
     ]

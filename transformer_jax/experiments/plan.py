@@ -24,6 +24,7 @@ from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.cost import Cost, Sizes, longest_shape, parameters, step_cost, step_of
+from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
 
@@ -81,8 +82,8 @@ def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compi
     )  # fmt: skip
     lines = child.stdout.strip().splitlines()
     if child.returncode or not lines:
-        told = [line for line in child.stderr.splitlines() if line.strip()]
-        raise UserError(f"--libtpu={libtpu}: {told[-1] if told else 'no answer'}")
+        errors = [line for line in child.stderr.splitlines() if line.strip()]
+        raise UserError(f"--libtpu={libtpu}: {errors[-1] if errors else 'no answer'}")
     answer = json.loads(lines[-1])
     return answer["no"] if "no" in answer else Compiled(**answer)
 
@@ -96,10 +97,10 @@ def report(
     per_step = cost.operations.products
     whole = per_step * experiment.training.steps
     yield f"parameters: {parameters(experiment.model, sizes):,} with {_pieces(sizes)}"
-    yield (
-        f"batch: {shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} "
-        "target positions, the longest of its shapes"
-    )
+    sides = f"{shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} target"
+    if not shape.src_length:
+        sides = f"{shape.rows} x {shape.tgt_length}"
+    yield f"batch: {sides} positions, the longest of its shapes"
     yield (
         f"operations: {per_step:.3g} a step in matrix products, {whole:.3g} in "
         f"{experiment.training.steps:,} steps"
@@ -108,7 +109,7 @@ def report(
         yield f"  not exact: {what}"
     mine = compile_step(experiment, jax.devices())
     kind = jax.devices()[0].device_kind
-    yield f"this machine: {jax.device_count()} {kind}, {_told(mine)}"
+    yield f"this machine: {jax.device_count()} {kind}, {_described(mine)}"
     if rate is not None:
         chip = Chip(0, rate, watts)
         yield f"  {_cost(whole, chip, jax.device_count(), 1.0)}"
@@ -129,7 +130,7 @@ def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iter
             count = math.prod(int(side) for side in topology.partition(":")[2].split("x"))
             yield (
                 f"TPU: fits on {topology}, {count} chips of {_gb(chip.memory)}, compiled by "
-                f"libtpu: {_told(found)}"
+                f"libtpu: {_described(found)}"
             )
             yield f"  {_cost(whole, chip, count)}"
             return
@@ -157,7 +158,7 @@ def _pieces(sizes: Sizes) -> str:
     return f"{source:,} pieces on the source side and {target:,} on the target side"
 
 
-def _told(compiled: Compiled) -> str:
+def _described(compiled: Compiled) -> str:
     return (
         f"peak {_gb(compiled.peak_bytes)} a device, {compiled.operations:.3g} operations and "
         f"{_gb(compiled.bytes_accessed)} read and written a step and device (a loop's body counts "
@@ -167,16 +168,19 @@ def _told(compiled: Compiled) -> str:
 
 def _cost(whole: float, chip: Chip, count: int, share: float = 0.4) -> str:
     seconds = whole / (count * chip.operations * share)
-    told = f"{seconds / 3600:,.1f} h at {share * chip.operations:.3g} operations/s a device"
+    text = duration(seconds) if seconds >= 1 else "under 1 s"
+    text += f" at {share * chip.operations:.3g} operations/s a device"
     if share < 1:
-        told += f", {share:.0%} of its bfloat16 peak"
+        text += f", {share:.0%} of its bfloat16 peak"
     if chip.watts is not None:
-        told += f"; {count * chip.watts * seconds / 3.6e6:,.1f} kWh at {chip.watts:.0f} W each"
-    return told
+        energy = count * chip.watts * seconds / 3.6e6
+        amount = f"{energy:,.2f}" if energy >= 0.01 else "under 0.01"
+        text += f"; {amount} kWh at {chip.watts:.0f} W each"
+    return text
 
 
 def _gb(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
 def _child(topology: str) -> dict[str, Any]:
@@ -191,8 +195,8 @@ def _child(topology: str) -> dict[str, Any]:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        told = [line for line in str(error).splitlines() if "hbm" in line]
-        return {"no": (told or ["it runs out of memory"])[0].strip()}
+        reasons = [line for line in str(error).splitlines() if "hbm" in line]
+        return {"no": (reasons or ["it runs out of memory"])[0].strip()}
 
 
 if __name__ == "__main__":

@@ -64,15 +64,15 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     selection = objective.select(store, data)
     if not len(selection.pairs):
         raise UserError(
-            f"config.data: no training {objective.noun} is left of {len(store)}: "
-            f"{selection.dropped}"
+            f"config.data: no training {objective.noun} is left of {len(store):,}: "
+            f"dropped {_dropped(selection)}"
         )
     plan = pick(PLANS, data.batching, "config.data.batching")(
         store, selection.pairs, data, experiment.seed
     )
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
     held_out_store = objective.items(text, experiment.objective)
-    notes = validation.notes(held_out_store, data)
+    notes = validation.notes(held_out_store, experiment)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     times = 1 if sampling is None else sampling.times
     return Prepared(
@@ -81,17 +81,20 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     )  # fmt: skip
 
 
+def _dropped(selection: Selection) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())
+
+
 def describe(prepared: Prepared) -> list[str]:
     """Return lines for the log: what data there is and how it becomes batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     tokens, noun = int(store.tgt.lengths[selection.pairs].sum()), prepared.objective.noun
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())
     times = len(store) // prepared.lines
     repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s.tgt_length}" for s in plan.shapes)
     return [
-        f"data: {len(selection.pairs):,} training {noun}s kept{repeated}; dropped {dropped}; "
-        f"{len(prepared.validation_store):,} for validation",
+        f"data: {len(selection.pairs):,} training {noun}s kept{repeated}; "
+        f"dropped {_dropped(selection)}; {len(prepared.validation_store):,} for validation",
         f"vocabulary: {prepared.tokenizers.src.size:,} pieces"
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
            else f" source, {prepared.tokenizers.tgt.size:,} target"),

@@ -15,7 +15,7 @@ from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
-from transformer_jax.data.codecs.pair import expected_sizes
+from transformer_jax.data.codecs.pair import chosen_sizes
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.disk import writing
 from transformer_jax.door import differences
@@ -50,13 +50,14 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
     """
     workdir.check(experiment)  # early; the claim checks again
     mesh = make_mesh(experiment.mesh)
-    check_mesh(mesh, experiment, expected_sizes(experiment))
+    check_mesh(mesh, experiment, chosen_sizes(experiment))
     first = jax.process_index() == 0
     if not first:
         together("prepare")  # the first process makes what all of them read
         if not workdir.config.exists():
             raise UserError(f"--workdir={workdir.path}: must be one that all processes share")
     prepared = prepare(experiment, workdir)
+    check_mesh(mesh, experiment, prepared.tokenizers.sizes)
     process.use_compilation_cache()
     with workdir.claim(experiment) if first else nullcontext(experiment) as before:
         log_to(workdir.log if first else None)
@@ -142,7 +143,7 @@ def _train(
     for line in misfits(experiment, prepared, counting.parameters(state.params)):
         log.warning(line)
     if start.record is not None:
-        log.info(_position(int(state.step), prepared.plan))
+        log.info(_position(int(state.step), prepared.plan, objective.noun))
         _log_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
     size = counting.parameters(state.params)
     row = history.started(int(state.step), prepared, size, identity["run"], changed)
@@ -160,7 +161,7 @@ def _follow(
     run.times = times = Times()
     with (
         Report(workdir, config, schedule, lines, start.host, start.scores, times) as report,
-        step.compiled(shapes_from(plan, done, config.steps), trace),
+        step.compiled(shapes_from(plan, done, config.steps), trace, times),
     ):
         outcome = train(run, start, report)
     history.note(workdir, history.ended(report.step, outcome.name.lower(), times.lap()))
@@ -174,10 +175,10 @@ def _schedule(experiment: Experiment) -> Any:
     return make_schedule(experiment.optimizer, experiment.model.d_model, experiment.training.steps)
 
 
-def _position(step: int, plan: Plan) -> str:
+def _position(step: int, plan: Plan, noun: str) -> str:
     epoch, batch = divmod(step, len(plan))
-    pair = sum(len(plan.batch(step - batch + i)[1].pairs) for i in range(batch))
-    return f"resuming at step {step}, epoch {epoch}, pair {pair}"
+    items = sum(len(plan.batch(step - batch + i)[1].pairs) for i in range(batch))
+    return f"resuming at step {step}, epoch {epoch}, {noun} {items}"
 
 
 def _log_new_rate(updates: int, before: Any, now: Any) -> None:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from transformer_jax.allowed import ANY, Allowed, among, refused
-from transformer_jax.config import DecodingConfig, ModelConfig
+from transformer_jax.config import ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.disk import writing
@@ -118,6 +118,16 @@ def export(
             (output / name).write_bytes(tokenizer.model)
 
 
+def refuse_codecs(codecs: tuple[str, str]) -> None:
+    """Raise a UserError that names the codec, by side, that is not written beside the model."""
+    for side, codec in zip(("src", "tgt"), codecs, strict=True):
+        if codec != "subwords":
+            raise UserError(
+                f"config.{side}.codec={codec!r}: the export to CTranslate2 writes SentencePiece "
+                "models beside the model; it takes codec='subwords'"
+            )
+
+
 def refuse(config: ModelConfig) -> None:
     """Raise a UserError that names the choice CTranslate2 cannot express, if there is one."""
     for field, value in refused(config, SUPPORTED).items():
@@ -135,54 +145,6 @@ def refuse(config: ModelConfig) -> None:
             f"config.model.head_dim={config.key_size}: CTranslate2 wants num_heads x head_dim = "
             f"d_model, here {config.num_heads} x {config.key_size} and {config.d_model}"
         )
-
-
-def lacks(decoding: DecodingConfig) -> list[str]:
-    """Return a warning for each decoding setting that CTranslate2 does not have."""
-    beam = decoding.search == "beam"
-    several = beam and decoding.beam_size > 1
-    missing = (
-        ("length_penalty", several and decoding.alpha > 0 and decoding.length_penalty != "power",
-         "divides by length^alpha ('power') alone"),
-        ("stop", several and decoding.stop != "width",
-         "stops when beam_size hypotheses are finished ('width')"),
-        ("min_length_ratio", decoding.min_length_ratio > 0,
-         "takes numbers of pieces alone; give it min_decoding_length"),
-        ("seed", not beam, "draws other random numbers; see ctranslate2.set_random_seed"),
-        ("rerank", decoding.rerank != "none", "gives hypotheses in the order of their scores"),
-    )  # fmt: skip
-    return [
-        f"decoding.{name}={getattr(decoding, name)!r}: CTranslate2 {what}"
-        for name, differs, what in missing
-        if differs
-    ]
-
-
-def options(decoding: DecodingConfig) -> dict[str, Any]:
-    """Return the arguments of `ctranslate2.Translator.translate_batch` that say the same.
-
-    They are no part of an exported model. The longest output is a number of pieces there, and not
-    relative to the source.
-    """
-    if decoding.search == "sample":
-        search = {
-            "beam_size": 1,
-            "num_hypotheses": decoding.num_samples,
-            "sampling_temperature": decoding.temperature,
-            "sampling_topk": decoding.top_k,
-            "sampling_topp": decoding.top_p,
-        }
-    else:
-        search = {
-            "beam_size": decoding.beam_size,
-            "length_penalty": decoding.alpha,
-            "coverage_penalty": decoding.coverage_penalty,
-        }
-    return search | {
-        "min_decoding_length": 0,  # by default it finds no empty translation
-        "no_repeat_ngram_size": decoding.no_repeat_ngram,
-        "suppress_sequences": [[piece] for piece in decoding.forbidden],
-    }
 
 
 def _positions(config: ModelConfig, params: Any) -> np.ndarray:

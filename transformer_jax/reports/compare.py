@@ -87,15 +87,15 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     command = " ".join(["python eval.py", *words, *(f"--config.{text}" for text in changed)])
     try:
         hypotheses = sources.read_lines(files[0])
-        told = json.loads(files[1].read_text(encoding="utf-8"))
+        result = json.loads(files[1].read_text(encoding="utf-8"))
     except (UserError, OSError, ValueError):
         raise UserError(f"{files[0]}: no such translations; make them with: {command}") from None
-    if "references" not in told or told["sentences"] != len(hypotheses):
+    if "references" not in result or result["sentences"] != len(hypotheses):
         raise UserError(f"{files[1]}: incomplete or older than this version; run again: {command}")
-    evaluation = parse(told["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
+    evaluation = parse(result["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
     label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
-    scores = tuple(told.get("scores", ()))
-    return System(label, hypotheses, told["references"], evaluation, decoding_of(told), scores)
+    scores = tuple(result.get("scores", ()))
+    return System(label, hypotheses, result["references"], evaluation, decoding_of(result), scores)
 
 
 def testable(system: System) -> list[str]:

@@ -44,10 +44,10 @@ def gather(
         points = sweep_rows.points(swept[0].path)
         split = split or scored_split([point.workdir for point in points])
         sweep, all_runs = sweep_rows.rows(points, swept[0].path, split)
-        told = all_runs[:1]  # the best one
+        whole = all_runs[:1]  # the best one
     else:
-        told = all_runs = named([runs.read(*place) for place in places])
-        split = split or scored_split([run.workdir for run in told])
+        whole = all_runs = named([runs.read(*place) for place in places])
+        split = split or scored_split([run.workdir for run in whole])
     most = max(50, min(1000, _MOST_POINTS // len(all_runs)))
     first = {run.workdir.path: run for run in reversed(all_runs)}  # of each training
     return {
@@ -55,19 +55,19 @@ def gather(
         "made": time.strftime("%Y-%m-%d %H:%M %Z"),
         "split": split,
         "runs": [
-            _run(run, run in told, run is not first[run.workdir.path], split, most)
+            _run(run, run in whole, run is not first[run.workdir.path], split, most)
             for run in all_runs
         ],
         "sweep": sweep,
         "validations": {f"validation_{name}": f"Validation {metric.title}"
                         for name, metric in VALIDATION.items() if name != "loss"},
-        "scores": _scores([run for run in told if run is first[run.workdir.path]]),
-        **_systems(told, split),
+        "scores": _scores([run for run in whole if run is first[run.workdir.path]]),
+        **_systems(whole, split),
     }  # fmt: skip
 
 
-def _title(told: Sequence[Run]) -> str:
-    *others, last = [run.name for run in told]
+def _title(whole: Sequence[Run]) -> str:
+    *others, last = [run.name for run in whole]
     return f"Runs {', '.join(others)} and {last} compared" if others else f"Run {last}"
 
 
@@ -86,7 +86,7 @@ def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str,
 
     `again` says that another checkpoint of the same training is shown before it.
     """
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "name": run.name, "training": run.training, "whole": whole, "again": again,
         "curves": {} if again else runs.curves(run, most),
         "seconds": {} if again else runs.seconds(run),
@@ -94,17 +94,17 @@ def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str,
     if whole:
         command = f"python eval.py --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
         command += f" --split={split}"
-        told |= {
+        content |= {
             "facts": runs.facts(run), "settings": runs.settings(run, split),
             "evaluation": run.evaluation(split), "evaluations": run.evaluations,
             "evaluate": command, "checkpoint": run.checkpoint,
         }  # fmt: skip
-    return told
+    return content
 
 
-def _scores(told: Sequence[Run]) -> list[dict[str, Any]]:
+def _scores(whole: Sequence[Run]) -> list[dict[str, Any]]:
     """Return every evaluation of these trainings, and the search settings in which they differ."""
-    rows = [{"run": run.training, **row} for run in told for row in run.evaluations]
+    rows = [{"run": run.training, **row} for run in whole for row in run.evaluations]
     differing = decoding_differences([row["decoding"] for row in rows])
     for number, row in enumerate(rows):
         row["search"] = {path.partition(".")[2]: of[number] for path, of in differing.items()}
@@ -122,15 +122,15 @@ class _Scored:
 
     number: int  # of the run
     name: str
-    told: dict[str, Any]  # what eval.py wrote
+    result: dict[str, Any]  # what eval.py wrote
     rows: list[dict[str, Any]]  # one a sentence
 
 
-def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
+def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
     """Return the systems with translations of the first one's references, and what they show."""
     found = [
         _Scored(number, run.name, evaluation, rows)
-        for number, run in enumerate(told)
+        for number, run in enumerate(whole)
         if (evaluation := run.evaluation(split))
         # Those of an older version have none, those of very many sentences neither.
         and (rows := read_rows(Path(evaluation["sentences_file"]), "line"))
@@ -140,7 +140,7 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
     found = [system for system in found if _alike(system, found[0])]
     if not found:
         return {"systems": [], "tests": [], "groups": {}, "sentences": [], "picked": {}}
-    config = parse(found[0].told["evaluation"], EvaluationConfig, "evaluation")
+    config = parse(found[0].result["evaluation"], EvaluationConfig, "evaluation")
     systems = [system.rows for system in found]
     return {
         "systems": [{"run": system.number, "name": system.name} for system in found],
@@ -155,7 +155,7 @@ def _systems(told: Sequence[Run], split: str) -> dict[str, Any]:
 
 def _alike(one: _Scored, other: _Scored) -> bool:
     """Say whether two were scored on the same references by the same protocol."""
-    return all(one.told[key] == other.told[key] for key in ("references", "evaluation"))
+    return all(one.result[key] == other.result[key] for key in ("references", "evaluation"))
 
 
 def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str,
         for i, system in enumerate(found)
     ]
     references = [row["reference"] for row in found[0].rows]
-    names = [name for name in found[0].told["scores"] if name in METRICS]
+    names = [name for name in found[0].result["scores"] if name in METRICS]
     results = paired_tests(systems, references, names, ("bs",))
     return [
         {"system": int(result.system), "metric": result.metric, "p": result.p_values["bs"]}
@@ -178,11 +178,11 @@ def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str,
 
 def _sentence(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a sentence and what each system made of it."""
-    told: list[dict[str, Any]] = []
+    systems: list[dict[str, Any]] = []
     for row in rows:
         missing, extra = breakdown.marks(row["reference"], row["hypothesis"])
         kept = {key: row[key] for key in (*_SHOWN, *TRANSLATION) if key in row}
-        told.append({**kept, "missing": missing, "extra": extra})
+        systems.append({**kept, "missing": missing, "extra": extra})
     first = rows[0]
     return {"line": first["line"], "source": first["source"], "reference": first["reference"],
-            "systems": told}  # fmt: skip
+            "systems": systems}  # fmt: skip

@@ -97,11 +97,13 @@ def facts(run: Run) -> dict[str, Any]:
     return {
         "model": _model(experiment),
         "parameters": started.get("parameters") or table.parameters(run.point),
+        "translates": not experiment.objective.one_sided,
         "source_language": data.source_language,
         "target_language": data.target_language,
         "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
         "splits": {name: shown(getattr(data, name)) for name in ("train", "validation", "test")},
         "pairs": started.get("pairs"),
+        "window": experiment.objective.window,  # of a language model
         "tokenizer": _tokenizer(experiment),
         "steps": trained[-1]["step"] if trained else None,
         "steps_planned": experiment.training.steps,
@@ -188,13 +190,13 @@ def _tokenizer(experiment: Experiment) -> str:
     return f"{one}, two vocabularies" if one == other else f"source {one}; target {other}"
 
 
-def _machine(told: dict[str, Any] | None) -> str | None:
-    if told is None:
+def _machine(machine: dict[str, Any] | None) -> str | None:
+    if machine is None:
         return None
-    several = f" of {told['processes']} processes" if told["processes"] > 1 else ""
+    several = f" of {machine['processes']} processes" if machine["processes"] > 1 else ""
     return (
-        f"{told['devices']}{several}; {told['processor']}, {told['cores']} cores, "
-        f"{told['memory'] / 2**30:.0f} GiB; {told['system']}"
+        f"{machine['devices']}{several}; {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory'] / 2**30:.0f} GiB; {machine['system']}"
     )
 
 

@@ -88,15 +88,15 @@ def rows(
     """
     figures = published(directory)
     differing = _differing([point.experiment for point in found])
-    told, record = [], Record(directory)
+    listed, record = [], Record(directory)
     for point in found:
         checkpoint = point.experiment.evaluation.checkpoint
         run = Run(point.name, point.workdir, point.experiment, checkpoint)
         row = _row(point, run, record, differing, split)
         known = figures.get(point.variant, {})
-        told.append((run, row | {"published": {f"published {k}": v for k, v in known.items()}}))
+        listed.append((run, row | {"published": {f"published {k}": v for k, v in known.items()}}))
     columns = {
-        kind: list(dict.fromkeys(key for _, row in told for key in row[kind]))
+        kind: list(dict.fromkeys(key for _, row in listed for key in row[kind]))
         for kind in ("settings", "measured", "published")
     }
     best_by = VALIDATION[found[0].experiment.checkpoint.best_by]
@@ -106,15 +106,15 @@ def rows(
         score = item[1]["measured"].get(by)
         return math.inf if score is None else -best_by.gain(score)
 
-    told.sort(key=rank)
-    seen = [run for run, _ in told if run.metrics]
+    listed.sort(key=rank)
+    seen = [run for run, _ in listed if run.metrics]
     if not seen:
         raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")
     sweep = {"directory": str(directory), "fields": columns["settings"],
              "scores": columns["measured"], "published": columns["published"], "by": by,
              "greater_is_better": best_by.greater_is_better,
-             "verdict": verdict([row for _, row in told], by, best_by),
-             "rows": [row for _, row in told]}  # fmt: skip
+             "verdict": verdict([row for _, row in listed], by, best_by),
+             "rows": [row for _, row in listed]}  # fmt: skip
     return sweep, seen
 
 

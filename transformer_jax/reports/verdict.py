@@ -45,8 +45,8 @@ def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str
 
 
 def _noise(one: Sequence[float], other: Sequence[float], metric: Metric) -> float:
-    """Return the difference of two means that seeds explain: two standard errors, where there are
-    seeds to tell, else a rule of thumb.
+    """Return the difference of two means that seeds explain: two standard errors, where
+    there are several seeds, else a rule of thumb.
     """
     if min(len(one), len(other)) > 1:
         return 2 * math.sqrt(sum(statistics.variance(x) / len(x) for x in (one, other)))

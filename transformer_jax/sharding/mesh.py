@@ -28,18 +28,21 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     fixed = math.prod(size for size in sizes.values() if size != -1)
     sizes = {name: count // fixed if size == -1 else size for name, size in sizes.items()}
     if math.prod(sizes.values()) != count:
-        told = ", ".join(f"{name}={size}" for name, size in dataclasses.asdict(config).items())
+        axes = ", ".join(f"{name}={size}" for name, size in dataclasses.asdict(config).items())
         raise UserError(
-            f"config.mesh.{told}: there are {count} devices, which the axes must use up; "
+            f"config.mesh.{axes}: there are {count} devices, which the axes must use up; "
             "-1 on one of them takes all that remain"
         )
     kinds = (AxisType.Auto,) * len(AXES)
     return jax.make_mesh(tuple(sizes[name] for name in AXES), AXES, kinds, devices=devices)
 
 
-def check_mesh(mesh: Mesh, experiment: Experiment, vocabularies: tuple[int, int]) -> None:
+def check_mesh(
+    mesh: Mesh, experiment: Experiment, vocabularies: tuple[int | None, int | None]
+) -> None:
     """Check what an experiment asks of a mesh: that it divides the batches and the model, whose
-    vocabularies have so many pieces on the source and the target side.
+    vocabularies have so many pieces on the source and the target side; None where that is not known
+    yet.
 
     Raises:
       UserError: if it does not; names both numbers.
@@ -54,7 +57,8 @@ def check_mesh(mesh: Mesh, experiment: Experiment, vocabularies: tuple[int, int]
             f"set it to {-(-data.rows_divisible_by // parts) * parts}"
         )
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
-    for side, codec, size in zip(("src", "tgt"), experiment.codecs, vocabularies, strict=True):
+    sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
+    for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
         sizes["vocab"] = size
         known = {axis: size for axis, size in sizes.items() if size is not None}
         subwords = codec == "subwords"  # whose number alone can be chosen

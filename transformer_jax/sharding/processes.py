@@ -147,8 +147,8 @@ def _fail(error: BaseException) -> None:
         log.info("%s: looking whether another process is gone", type(error).__name__)
         time.sleep(SILENCE + 2 * _PERIOD)
         code, reason = 1, f"{type(error).__name__}: {error}".splitlines()[0]
-    told = f"process {jax.process_index()} ({socket.gethostname()}) stopped: {reason}"
-    _store().key_value_set("gone", f"{GONE if code == 1 else code} {told}", allow_overwrite=True)
+    message = f"process {jax.process_index()} ({socket.gethostname()}) stopped: {reason}"
+    _store().key_value_set("gone", f"{GONE if code == 1 else code} {message}", allow_overwrite=True)
     atexit.register(_leave, code)  # before JAX's own handler, which waits for all processes
 
 
@@ -180,8 +180,10 @@ def _watch(over: threading.Event) -> None:
                 if missed * _PERIOD >= SILENCE:
                     name = f"process {key.rpartition('/')[2]} ({sign.partition(' ')[2]})"
                     _say_goodbye(GONE, f"{name} has given no sign of life for {SILENCE:.0f} s")
-            code, _, told = store.blocking_key_value_get("gone", int(_PERIOD * 1000)).partition(" ")
-            _say_goodbye(int(code), told)
+            code, _, message = store.blocking_key_value_get("gone", int(_PERIOD * 1000)).partition(
+                " "
+            )
+            _say_goodbye(int(code), message)
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error) and not over.is_set():  # else nobody is gone
                 _say_goodbye(GONE, "process 0, the coordinator, is gone")

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DecodingConfig, Experiment
-from transformer_jax.door import differences
+from transformer_jax.door import differences, door, override, parse
 from transformer_jax.sweeps.points import Point, name_of, shown
 
 # Settings under which the translations and their scores are the same.
@@ -24,6 +25,21 @@ def scores_name(checkpoint: str, trained: Experiment, scored: Experiment) -> str
     for path in _SAME_SCORES:
         changed.pop(path, None)
     return f"{checkpoint},{name_of('', changed)}" if changed else checkpoint
+
+
+def spelled(checkpoint: str, trained: Experiment) -> str:
+    """Return a name like "best,decoding.alpha=0.6" as `scores_name` gives it, in whatever order and
+    form the settings are given.
+
+    Raises:
+      UserError: if there is no such field, or its value does not fit.
+    """
+    name, *settings = re.split(r",(?=\w+\.\w+=)", checkpoint)
+    config = door(trained)
+    for text in settings:
+        path, _, value = text.partition("=")
+        override(config, path, value)
+    return scores_name(name, trained, parse(config))
 
 
 def score_file(point: Point, split: str) -> Path:

@@ -79,7 +79,8 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
     found: dict[str, float] = {"parameters": parameters(point)}
     if not point.belongs():
         return found
-    found["minutes"] = training_minutes(point)
+    if minutes := training_minutes(point):  # not known before the first row of rates
+        found["minutes"] = minutes
     best = best_validation(point)
     for name, metric in VALIDATION.items():
         if name in best:
@@ -203,8 +204,8 @@ def _cells(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         shown_values = [_shown(row, column) for column in measured]
         known = [f"{row.published[c]:g}" if c in row.published else "" for c in published]
-        told = ["; ".join(dict.fromkeys(row.states))] if state else []
-        cells.append([*row.settings.values(), *shown_values, *known, *told])
+        states = ["; ".join(dict.fromkeys(row.states))] if state else []
+        cells.append([*row.settings.values(), *shown_values, *known, *states])
     return cells
 
 

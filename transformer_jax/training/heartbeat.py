@@ -10,7 +10,10 @@ from transformer_jax.config import TrainingConfig
 log = logging.getLogger("transformer_jax")
 
 PERIOD = 30.0  # seconds without a line after which there is one
-_DOING = {"input": "waiting for a batch", "evaluation": "validating", "checkpoint": "saving"}
+_DOING = {
+    "input": "waiting for a batch", "compilation": "compiling", "evaluation": "validating",
+    "checkpoint": "saving",
+}  # fmt: skip
 
 
 class Heartbeat:

@@ -119,8 +119,8 @@ def restore(run: Run, state: TrainState) -> Start:
         except DamagedCheckpoint as error:
             damaged[step] = error
     if damaged and start is None:
-        told = "; ".join(map(str, damaged.values()))
-        raise UserError(f"{told}: no checkpoint here is good; delete them to start again")
+        reasons = "; ".join(map(str, damaged.values()))
+        raise UserError(f"{reasons}: no checkpoint here is good; delete them to start again")
     for step, reason in damaged.items():
         log.warning("%s; set aside as %s", reason, run.checkpoints.set_aside(step))
     start = Start(state, Progress(), None, {}) if start is None else _go_past(run, start)

@@ -11,7 +11,10 @@ import jax
 
 
 class Times:
-    """Seconds since it was made, by what they went on; what nothing names is the step's."""
+    """Seconds since it was made, by what they went on.
+
+    What nothing names is the step's, and so is "compilation": waiting for a program.
+    """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -27,6 +30,10 @@ class Times:
         yield
         self.now = None
         self._seconds[what] += time.monotonic() - began
+
+    def of(self, what: str) -> float:
+        """Return the seconds that went on `what`, up to the last time that it ended."""
+        return self._seconds.get(what, 0.0)
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds so far by activity."""

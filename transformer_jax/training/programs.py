@@ -20,7 +20,7 @@ from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import rows_over_data
 from transformer_jax.training.optimizer import make_optimizer
-from transformer_jax.training.profiling import Trace
+from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.schedule import schedule_of
 from transformer_jax.training.selected import frozen_of
 from transformer_jax.training.state import TrainState, abstract
@@ -53,18 +53,22 @@ class TrainStep:
         self._objective = OBJECTIVES[experiment.objective.name]
         self._programs: dict[Shape, Future] = {}
         self._trace: Trace | None = None
+        self._times = Times()
 
     @contextmanager
-    def compiled(self, shapes: Iterable[Shape], trace: Trace | None = None) -> Iterator[None]:
+    def compiled(
+        self, shapes: Iterable[Shape], trace: Trace | None = None, times: Times | None = None
+    ) -> Iterator[None]:
         """Compile a program for each shape beside what is done in this context, and trace there.
 
         One thread compiles, in the order given, which must be the same in every process; a step
-        waits for its own program alone. The operations, the time and the memory of each go to the
-        log. What is not compiled at the end is left; what is being compiled is waited for.
+        waits for its own program alone, as "compilation" of `times`. The operations, the time and
+        the memory of each go to the log. What is not compiled at the end is left; what is being
+        compiled is waited for.
         """
         pool = ThreadPoolExecutor(1, "compiler")
         self._programs = {shape: pool.submit(self._compile, shape) for shape in shapes}
-        self._trace = trace
+        self._trace, self._times = trace, times or Times()
         try:
             with trace or nullcontext():
                 yield
@@ -72,7 +76,9 @@ class TrainStep:
             pool.shutdown(cancel_futures=True)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        program = self._programs[shape_of(batch)].result()
+        future = self._programs[shape_of(batch)]
+        with nullcontext() if future.done() else self._times.on("compilation"):
+            program = future.result()
         step = functools.partial(program, state, batch, **self._arguments)
         return step() if self._trace is None else self._trace.of(step, state)
 

@@ -65,11 +65,11 @@ class Report:
         self.restart_clock()
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"), BarColumn(None),
-            TextColumn("{task.fields[told]}"), TimeElapsedColumn(), TextColumn("left"),
+            TextColumn("{task.fields[status]}"), TimeElapsedColumn(), TextColumn("left"),
             TimeRemainingColumn(), console=Console(stderr=True),
             disable=not (sys.stderr.isatty() and self._writes),
         )  # fmt: skip
-        self._task = self._bar.add_task("", total=config.steps, completed=start, told="compiling")
+        self._task = self._bar.add_task("", total=config.steps, completed=start, status="compiling")
         self._heartbeat = Heartbeat(self._alive) if self._bar.disable and self._writes else None
         self._seconds = float(state.get("seconds", 0.0))  # of training before this start
         self._rate = 0.0  # steps a second, last known
@@ -116,7 +116,7 @@ class Report:
         self.bad_steps = int(metrics.bad_steps)
         if metrics.skipped:
             self.skipped += 1
-            self._tell_lines(step, "loss or gradient not finite; update skipped")
+            self._warn_of_lines(step, "loss or gradient not finite; update skipped")
         else:
             self._watch(step, sums, float(metrics.grad_norm))
             window = self._window
@@ -133,14 +133,14 @@ class Report:
         """Report a loss that is far above those before it."""
         loss, usual, bound = sums[0] / max(sums[3], 1), self._usual_loss, self._config.loss_spike
         if usual is not None and bound is not None and loss > bound * usual:
-            told = f"loss {loss:.4g} is above {bound:g} x {usual:.4g}, the running mean"
-            self._tell_lines(step, f"{told}; gradient norm {norm:.4g}")
+            what = f"loss {loss:.4g} is above {bound:g} x {usual:.4g}, the running mean"
+            self._warn_of_lines(step, f"{what}; gradient norm {norm:.4g}")
         self._usual_loss = loss if usual is None else 0.9 * usual + 0.1 * loss
 
-    def _tell_lines(self, step: int, what: str) -> None:
+    def _warn_of_lines(self, step: int, what: str) -> None:
         lines = [str(line) for line in self._lines_of(step - 1)]
-        told = ", ".join(lines[:10]) + f" and {len(lines) - 10} more" * (len(lines) > 10)
-        log.warning("step %d: %s; its batch: lines %s of the training text", step, what, told)
+        named = ", ".join(lines[:10]) + f" and {len(lines) - 10} more" * (len(lines) > 10)
+        log.warning("step %d: %s; its batch: lines %s of the training text", step, what, named)
         log.debug("step %d: all lines of its batch: %s", step, ", ".join(lines))  # for train.log
 
     def _write(self, step: int) -> None:
@@ -159,54 +159,56 @@ class Report:
         }
         self._append(self._workdir.metrics, row)
         self._to_board(step, "train", row)
-        now = time.monotonic()
-        seconds = max(now - self._clock, 1e-9)
+        seconds = self._elapsed()
         rate = (self.tokens - self._clock_tokens) / seconds
         self._rate = (step - self._clock_step) / seconds
         rates = {
             "target_tokens_per_s": round(rate, 1),
             "steps_per_s": round(self._rate, 4),
         }
-        timing = {
-            "step": step,
-            "time": time.time(),
-            **rates,
-            "processor_seconds": round(time.process_time() - self._clock_processor, 3),
-            "seconds": self._times.lap(),
-        }
+        spent = round(time.process_time() - self._clock_processor, 3)
+        timing = {"step": step, "time": time.time(), **rates, "processor_seconds": spent}
+        timing["seconds"] = self._times.lap()
         self.restart_clock()
         self._append(self._workdir.timings, timing)
         self._to_board(step, "rate", rates)
-        told = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
-        self._bar.update(self._task, completed=step, told=told)
+        status = f"loss {row['loss']:.3f}  {rate:,.0f} target tokens/s"
+        self._bar.update(self._task, completed=step, status=status)
         if self._bar.disable:
-            self._tell("step %d  %s", step, told)
+            self._say("step %d  %s", step, status)
 
     def validation(self, step: int, scores: dict[str, float]) -> None:
         """Write the scores of a validation."""
         self._append(self._workdir.metrics, validation_row(step, scores))
         self._to_board(step, "validation", scores)
-        told = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
-        self._tell("step %d  validation  %s", step, told)
+        listed = "  ".join(f"{key} {value:.4g}" for key, value in scores.items())
+        self._say("step %d  validation  %s", step, listed)
 
-    def _tell(self, *message: Any) -> None:
+    def _say(self, *message: Any) -> None:
         log.info(*message)
         if self._heartbeat is not None:
             self._heartbeat.beat()
 
     def _alive(self) -> str:
         """Return the line for half a minute without another."""
-        if self.step > self._clock_step:
-            self._rate = (self.step - self._clock_step) / (time.monotonic() - self._clock)
+        doing = self._times.now
+        if self.step > self._clock_step and (doing is None or doing[0] != "compilation"):
+            self._rate = (self.step - self._clock_step) / self._elapsed()
         spent = self._times.seconds()
         trained = self._seconds + spent["step"] + spent["input"]
-        return progress_line(self.step, self._config, self._rate, trained, self._times.now)
+        return progress_line(self.step, self._config, self._rate, trained, doing)
 
     def restart_clock(self) -> None:
         """Leave what happened since the last row, a validation or a save, out of the rates."""
         self._clock, self._clock_processor = time.monotonic(), time.process_time()
         self._clock_tokens = self.tokens
+        self._clock_compiling = self._times.of("compilation")
         self._clock_step = self.step
+
+    def _elapsed(self) -> float:
+        """Return the seconds since then that steps took, once compiled."""
+        compiling = self._times.of("compilation") - self._clock_compiling
+        return max(time.monotonic() - self._clock - compiling, 1e-9)
 
     def _append(self, path: Path, row: dict[str, Any]) -> None:
         self._rows += path == self._workdir.metrics

@@ -37,6 +37,10 @@ class TokenizerPair(NamedTuple):
     tgt: Codec
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        return self.src.size, self.tgt.size
+
+    @property
     def digest(self) -> str:
         return f"{self.src.digest}{self.tgt.digest}"
 
@@ -92,6 +96,14 @@ def train_pair(
     return TokenizerPair(one(config, src), other(config, tgt))
 
 
+def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
+    """Return the sizes of both codecs that follow from the config alone; None where they follow
+    from the training text, as the number of its characters does."""
+    known = {"subwords": experiment.tokenizer.vocab_size, "bytes": utf8.SIZE}
+    src, tgt = (known.get(name) for name in experiment.codecs)
+    return src, tgt
+
+
 def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """Return the sizes that both codecs will have, before they are trained.
 
@@ -101,7 +113,6 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
       UserError: if characters are to be counted and the training text cannot be read.
     """
     config, codecs = experiment.tokenizer, experiment.codecs
-    known = {"subwords": config.vocab_size, "bytes": utf8.SIZE}
     texts: Sequence[Sequence[str]] = ((), ())
     if "characters" in codecs:
         corpus = sources.load(experiment.data, "train", experiment.objective)
@@ -109,7 +120,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
         if config.joint:
             texts = ([*corpus.src, *corpus.tgt],) * 2
     src, tgt = (
-        known.get(name) or CODECS[name].train(config, text).size
-        for name, text in zip(codecs, texts, strict=True)
+        size or CODECS[name].train(config, text).size
+        for size, name, text in zip(chosen_sizes(experiment), codecs, texts, strict=True)
     )
     return src, tgt

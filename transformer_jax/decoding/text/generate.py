@@ -58,7 +58,7 @@ PROMPTS: dict[str, Callable[[Codec, str, ObjectiveConfig], list[int]]] = {
 
 
 class Generator:
-    """A model that writes on from a prompt, its codec, and compiled searches.
+    """A model that continues prompts, its codec, and compiled searches.
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     texts are wanted of each prompt. Lengths are asked for with `max_tokens`: those of `config` are
@@ -140,7 +140,7 @@ class Generator:
             )
         if max_tokens > room:
             raise UserError(
-                f"max_tokens={max_tokens}: behind the {length} pieces of prompt {number}, "
+                f"max_tokens={max_tokens}: after the {length} pieces of prompt {number}, "
                 f"config.model.max_positions={self._positions} leaves room for {room}; lower it, "
                 "or shorten the prompt"
             )
@@ -179,7 +179,7 @@ def _check(objective: ObjectiveConfig, config: DecodingConfig) -> None:
     translates = objective.name == "translate"
     if objective.name not in PROMPTS:
         raise UserError(
-            f"config.objective.name={objective.name!r}: such a model does not write on from a "
+            f"config.objective.name={objective.name!r}: such a model does not continue a "
             + ("prompt; to translate with it, use translate" if translates else "prompt")
         )
     for name, off in (("rerank", "none"), ("coverage_penalty", 0.0)):

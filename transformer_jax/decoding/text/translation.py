@@ -19,7 +19,7 @@ class Translation(NamedTuple):
 
 
 def on_one_line(text: str) -> str:
-    """Return a text with spaces for its line ends: translations go a line for a line."""
+    """Return a text with spaces for its line ends: a translation is one line."""
     return re.sub(r"[\r\n]", " ", text)
 
 

@@ -1,6 +1,6 @@
 // Vega-Lite specifications, and the one function that draws them.
 
-// A series is told by hue, by dashes and by the shape of its points. Hues of Okabe and Ito.
+// A series has a hue, dashes and a point shape of its own. The hues are Okabe and Ito's.
 const HUES = {
   light: ["#0072b2", "#c44e00", "#00795a", "#a3477f", "#6a6a00", "#444444"],
   dark: ["#6cb8f0", "#ff9e4a", "#3fd0a4", "#eba0cd", "#e6df5a", "#d0d0d0"],
@@ -115,12 +115,12 @@ function curveSpec({ series, x, y, xTitle, logX, logY, points, height }) {
 function underPointer(series) {
   const places = [...new Set(series.flatMap((s) => s.rows.map((row) => row.x)))].sort((a, b) => a - b);
   return places.map((x) => {
-    const told = { x };
+    const shown = { x };
     for (const { number: i, rows } of series) {
       const near = rows.reduce((best, row) => (Math.abs(row.x - x) < Math.abs(best.x - x) ? row : best), rows[0]);
-      if (x <= rows.at(-1).x && x >= rows[0].x) told[`r${i}`] = near.y;
+      if (x <= rows.at(-1).x && x >= rows[0].x) shown[`r${i}`] = near.y;
     }
-    return told;
+    return shown;
   });
 }
 
@@ -164,7 +164,7 @@ function phaseSpec(rows) {
     layer: [
       { mark: { type: "bar", stroke: colour("--page"), strokeWidth: 1.5 },
         encoding: {
-          color: { field: "activity", type: "nominal", sort: order, scale: { domain: order, range: greys }, title: null, legend: { orient: "top" } },
+          color: { field: "activity", type: "nominal", sort: order, scale: { domain: order, range: greys }, title: null, legend: { orient: "top", columns: innerWidth < 600 ? 2 : 4 } },
           tooltip: [{ field: "run" }, { field: "activity" }, { field: "seconds", format: ",.1f" }, { field: "share", format: ".1%" }] } },
       { transform: [{ filter: "datum.place === 0" }], mark: { type: "text", align: "left", dx: 5 },
         encoding: { x: { field: "total", type: "quantitative" }, text: { field: "all" } } },

@@ -85,26 +85,33 @@ function duration(minutes) {
 }
 
 const million = (count) => (count >= 1e6 ? `${number(count / 1e6, 3)} million` : count.toLocaleString("en"));
+const spoken = (name) => name.replaceAll("_", " "); // bits_per_byte
 
 function sentences(run, split) {
   const f = run.facts;
   const epochs = f.steps_an_epoch && f.steps ? ` (${number(f.steps / f.steps_an_epoch, 2)} epochs)` : "";
-  const told = [`A Transformer with ${million(f.parameters)} parameters that translates ${language(f.source_language)} into ${language(f.target_language)}.`];
+  const model = `Transformer with ${million(f.parameters)} parameters`;
+  const lines = [f.translates
+    ? `A ${model} that translates ${language(f.source_language)} into ${language(f.target_language)}.`
+    : `A language model: a ${model}.`];
   if (f.steps) {
-    const pairs = f.pairs ? `${f.pairs.toLocaleString("en")} pairs of sentences of ${f.corpus}` : `${f.corpus}`;
+    const items = f.pairs ? `${f.pairs.toLocaleString("en")} ${f.translates ? "pairs of sentences" : `windows of ${f.window} pieces`} of ${f.corpus}` : `${f.corpus}`;
     const total = spent(run);
     const time = total ? `${duration(total / 60)}, of which its steps, once compiled, took ${duration(f.minutes)}` : `${duration(f.minutes)} of steps`;
-    told.push(`It was trained on ${pairs} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${time}.`);
+    lines.push(`It was trained on ${items} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${time}.`);
   }
   const best = run.evaluation;
   if (best) {
-    const found = Object.entries(best.scores).map(([name, s]) => `${name} ${number(s.value, 3)}${interval(s, " (95 % interval ", ")")}`);
-    told.push(`On the ${best.sentences.toLocaleString("en")} sentences of ${f.splits[split] ?? split} it scores ${found.join(" and ")}.`);
+    const found = Object.entries(best.scores).map(([name, s]) => `${spoken(name)} ${number(s.value, f.translates ? 3 : 4)}${interval(s, " (95 % interval ", ")")}`);
+    const of = f.splits[split] ?? split;
+    lines.push(f.translates
+      ? `On the ${best.sentences.toLocaleString("en")} sentences of ${of} it scores ${found.join(" and ")}.`
+      : `On ${of} it has ${found.join(", ")}.`);
   } else if (Object.keys(f.validation).length) {
     const found = Object.entries(f.validation).map(([name, value]) => `${name} ${number(value, 3)}`);
-    told.push(`Its best validation so far: ${found.join(", ")}. It has not been scored on ${split}.`);
+    lines.push(`Its best validation so far: ${found.join(", ")}. It has not been scored on ${split}.`);
   }
-  return told.join(" ");
+  return lines.join(" ");
 }
 
 // The seconds of a run, of starting, compiling, validating and saving too; 0 where not recorded.
@@ -113,24 +120,24 @@ function spent(run) {
 }
 
 function interval(score, before = "", after = "") {
-  return score.interval ? `${before}${score.interval.map((v) => v.toFixed(1)).join(" to ")}${after}` : "";
+  return score.interval ? `${before}${score.interval.map((v) => (Math.round(10 * v) / 10 + 0).toFixed(1)).join(" to ")}${after}` : "";
 }
 
 function copied(command) {
   // Broken between arguments, not within them, where there is room.
   const code = el("code", {}, ...command.split(/(?<= )(?=--)/).map((part) => el("span", {}, part)));
   const button = el("button", { type: "button" }, "Copy");
-  const told = el("span", { role: "status" });
+  const status = el("span", { role: "status" });
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(command);
-      told.textContent = " copied";
+      status.textContent = " copied";
     } catch {
       getSelection().selectAllChildren(code); // no clipboard here: Ctrl-C takes the selection
-      told.textContent = " selected: press Ctrl-C";
+      status.textContent = " selected: press Ctrl-C";
     }
   });
-  return [button, told, el("pre", { class: "command" }, code)];
+  return [button, status, el("pre", { class: "command" }, code)];
 }
 
 function card(run, number_, many, split) {
@@ -177,30 +184,46 @@ const ABOUT = {
   BLEU: "BLEU counts the word sequences that a translation shares with its reference; 100 is the reference itself.",
   chrF: "chrF counts the character sequences that it shares with its reference, up to 100.",
   TER: "TER counts the edits that make a translation its reference, for each 100 words of it; less is better.",
+  loss: "The loss is the mean negative log-probability of a piece, in nats; less is better.",
+  perplexity: "The perplexity is e to the power of the loss.",
+  bits_per_character: "Bits per character and per byte: the negative log-probability of the text in bits, divided by its characters or bytes.",
 };
+
+// A score of translations needs no more digits than its interval, others do.
+const rounded = (name, value) => (value >= 1 && ["BLEU", "chrF", "TER"].includes(name) ? value.toFixed(1) : number(value, value >= 1 ? 4 : 2));
+
+function aboutScores(names, columns, rows) {
+  const has = (name) => columns.some(([column]) => column === name);
+  const intervals = rows.some((e) => Object.values(e.scores).some((s) => s.interval));
+  const signatures = [...new Set(rows.flatMap((e) => Object.entries(e.scores).filter(([, s]) => s.signature).map(([name, s]) => `${name} ${s.signature}`)))];
+  return [
+    ...names.map((name) => ABOUT[name]), intervals && "The smaller figures: where 95 % of bootstrap resamples of the sentences lie.",
+    "Checkpoint: the best by validation, the last, a step, or average:N, the mean of the last N.",
+    has("search") && "Search: the settings stored with the scores, those that differ between the rows and the beam.",
+    has("length ratio") && "Length ratio: words of the translations for each word of the references.", signatures.length && "Signatures:",
+  ].filter(Boolean).map((sentence) => `${sentence} `).concat(signatures.flatMap((s) => [el("code", {}, s), " "]));
+}
 
 function scores(report) {
   const whole = report.runs.filter((run) => run.whole);
   const rows = report.scores;
-  const missing = whole.filter((run) => !report.systems.some((s) => report.runs[s.run] === run));
+  const missing = whole.filter((run) => !(run.evaluation && !run.facts.translates) && !report.systems.some((s) => report.runs[s.run] === run));
   show("scores");
-  const score = (s) => (s ? el("span", {}, el("strong", {}, s.value >= 1 ? s.value.toFixed(1) : number(s.value, 2)), " ", el("small", { class: "quiet interval" }, interval(s))) : null);
+  if (!whole.some((run) => run.facts.translates)) byId("scores-heading").textContent = "How well it predicts";
+  const score = (name, s) => (s ? el("span", {}, el("strong", {}, rounded(name, s.value)), " ", el("small", { class: "quiet interval" }, interval(s))) : null);
   const names = [...new Set(rows.flatMap((e) => Object.keys(e.scores)))];
   const search = (e) => Object.entries(e.search).map(([name, value]) => `${name === "beam_size" ? "beam" : name} ${value}`).join(", ");
   const columns = [
     ["run", (e) => e.run], ["split", (e) => e.split], ["checkpoint", (e) => e.checkpoint],
-    ...names.map((name) => [name, (e) => score(e.scores[name])]),
+    ...names.map((name) => [spoken(name), (e) => score(name, e.scores[name])]),
     ["length ratio", (e) => e.length_ratio], ["exact matches", (e) => (e.exact_match === null ? null : `${e.exact_match.toFixed(1)} %`)],
-    ["sentences", (e) => e.sentences], ["search", (e) => search(e) || null],
+    [whole.some((run) => run.facts.translates) ? "sentences" : "texts", (e) => e.sentences], ["search", (e) => search(e) || null],
   ].filter(([, value]) => rows.some((e) => value(e) !== null));
   if (rows.length) {
-    const signatures = new Set(rows.flatMap((e) => Object.entries(e.scores).map(([name, s]) => `${name} ${s.signature}`)));
     byId("scores-table").append(
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores" },
         table(columns.map(([name]) => name), rows.map((e) => columns.map(([, value]) => value(e))), { class: "stack" })),
-      el("details", {}, el("summary", {}, "What these figures are"),
-        el("p", { class: "quiet" }, names.map((name) => (ABOUT[name] ? `${ABOUT[name]} ` : "")).join(""), "The smaller figures: where 95 % of bootstrap resamples of the sentences lie. Checkpoint: the best by validation, the last, a step, or average:N, the mean of the last N. Search: the settings stored with the scores, those that differ between the rows and the beam. Length ratio: words of the translations for each word of the references. Signatures: ",
-          ...[...signatures].flatMap((s) => [el("code", {}, s), " "]))));
+      el("details", {}, el("summary", {}, "What these figures are"), el("p", { class: "quiet" }, ...aboutScores(names, columns, rows))));
   }
   for (const { system, metric, p } of report.tests) {
     const [one, other] = [report.systems[0].name, report.systems[system].name];
@@ -210,7 +233,9 @@ function scores(report) {
   for (const run of missing) {
     byId("tests").append(el("p", {}, el("bdi", {}, run.name), run.evaluation
       ? ": its sentences cannot be shown here: scored on other references, by another protocol, or by an older version. To score it again: "
-      : `: no translations of ${report.split} with checkpoint ${run.checkpoint}. To make them: `, ...copied(run.evaluate)));
+      : run.facts.translates
+        ? `: no translations of ${report.split} with checkpoint ${run.checkpoint}. To make them: `
+        : `: not scored on ${report.split} with checkpoint ${run.checkpoint}. To score it: `, ...copied(run.evaluate)));
   }
 }
 
@@ -244,7 +269,7 @@ function where(report) {
 // --- curves --------------------------------------------------------------------------------------
 
 const curvesOf = (validations) => [
-  ["loss", "train", "Training loss", "with label smoothing, nats a token"],
+  ["loss", "train", "Training loss", "with label smoothing, if any, nats a token"],
   ["validation_loss", "validation", "Validation loss", "nats a token"],
   ...Object.entries(validations).map(([name, title]) => [name, "validation", title, name === "validation_bleu" ? "greedy search" : ""]),
   ["learning_rate", "train", "Learning rate", ""],
@@ -277,7 +302,7 @@ function curves(report) {
     const [across, logX, logY] = [byId("across").value, byId("log-x").checked, byId("log-y").checked];
     charts.forEach(([name, table_], i) => keep(places[i], () => {
       const series = [...on].sort((a, b) => a - b).map((n) => ({ number: n, name: runs[n].training, rows: rowsOf(runs[n].curves[table_], across, name, logX, logY) })).filter((s) => s.rows.length);
-      return curveSpec({ series, xTitle: { step: "step", tokens: "target tokens", minutes: "minutes" }[across], y: name === "learning_rate" ? ".1~e" : ",.4~g", logX, logY, points: table_ === "validation", height: 210 });
+      return curveSpec({ series, xTitle: { step: "step", tokens: "target tokens", minutes: "minutes" }[across], y: name === "learning_rate" ? ".1~e" : ",.4~g", logX, logY, points: table_ === "validation" || series.every((s) => s.rows.length < 2), height: 210 });
     }));
   }
   for (const id of ["across", "log-x", "log-y"]) byId(id).addEventListener("change", update);

@@ -59,7 +59,7 @@ function aboutSentences({ sentences, left_out, split }) {
 }
 
 function sentence(s, systems, system) {
-  const told = s.systems.map((t) => `${systems.length > 1 ? `${systems[s.systems.indexOf(t)].name}: ` : ""}chrF ${number(t.chrF, 3)}, BLEU ${number(t.BLEU, 3)}`);
+  const results = s.systems.map((t) => `${systems.length > 1 ? `${systems[s.systems.indexOf(t)].name}: ` : ""}chrF ${number(t.chrF, 3)}, BLEU ${number(t.BLEU, 3)}`);
   const body = el("dl", {},
     el("dt", {}, "source"), text("dd", s.source),
     el("dt", {}, "reference"), marked(s.reference, s.systems[system].missing, "lack"),
@@ -68,7 +68,7 @@ function sentence(s, systems, system) {
       marked(t.hypothesis, t.extra, ""),
     ]));
   const buttons = s.systems.flatMap((t, i) => (t.attention ? [attentionButton(t.attention, systems.length > 1 ? systems[i].name : "")] : []));
-  return el("article", {}, el("header", {}, `line ${s.line.toLocaleString("en")}  ·  ${told.join("  ·  ")}`), body, ...buttons.flat());
+  return el("article", {}, el("header", {}, `line ${s.line.toLocaleString("en")}  ·  ${results.join("  ·  ")}`), body, ...buttons.flat());
 }
 
 // A text with some of its words, counted from 0, marked.
