@@ -167,8 +167,8 @@ class Report:
             "steps_per_s": round(self._rate, 4),
         }
         spent = round(time.process_time() - self._clock_processor, 3)
-        timing = {"step": step, "time": time.time(), **rates, "processor_seconds": spent}
-        timing["seconds"] = self._times.lap()
+        timing: dict[str, Any] = {"step": step, "time": time.time(), **rates}
+        timing |= {"processor_seconds": spent, "seconds": self._times.lap()}
         self.restart_clock()
         self._append(self._workdir.timings, timing)
         self._to_board(step, "rate", rates)
