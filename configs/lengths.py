@@ -19,6 +19,7 @@ SCHEMES: dict = {
     "none": {"positions": "none"},
     "rope": {"positions": "none", "relative_positions": "rope"},
     "alibi": {"positions": "none", "relative_positions": "alibi"},
+    "t5": {"positions": "none", "relative_positions": "t5"},
 }
 VARIANTS: dict = {name: {} for name in SCHEMES}  # nothing published stands beside them
 
