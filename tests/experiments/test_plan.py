@@ -29,6 +29,8 @@ FORMS = {
     "heads": {"v_head_dim": 5, "num_decoder_layers": 2},
     "scan-full": {"layer_loop": "scan", "remat": "full", "num_heads": 3},
     "fused-dots": {"attention": "fused", "remat": "dots"},
+    "shaw_values": {"relative_positions": "shaw_values", "relative_clip": 3, "v_head_dim": 5},
+    "xlnet-full": {"relative_positions": "xlnet", "remat": "full"},
 }
 
 
