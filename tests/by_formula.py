@@ -88,9 +88,29 @@ def operations(
         c.num_encoder_layers * source * src_length
         + c.num_decoder_layers * target * (tgt_length + src_length)
     )
+    mixing += of_distances(c, c.num_encoder_layers * source + c.num_decoder_layers * target)
     layers = c.num_encoder_layers * encoder + c.num_decoder_layers * decoder + mixing
-    again = {"none": 0, "dots": mixing, "full": layers}[c.remat]
-    return 6 * (layers + target * c.d_model * tgt_vocab_size) + 2 * again
+    pairs = c.num_encoder_layers * source * src_length + c.num_decoder_layers * target * tgt_length
+    width = {"shaw_values": 2 * c.relative_clip + 1, "xlnet": c.d_model}
+    constant = pairs * c.num_heads * width.get(c.relative_positions, 0)
+    again = {"none": 0, "dots": mixing + constant, "full": layers + constant}[c.remat]
+    return 6 * (layers + target * c.d_model * tgt_vocab_size) + 4 * constant + 2 * again
+
+
+def of_distances(c: ModelConfig, tokens: int) -> int:
+    """Return the multiplications of relative positions for so many tokens, of all layers.
+
+    Queries meet the vectors of 2k + 1 distances, and sums of weights those of values; or queries
+    are mapped to the width of sinusoids, and keys meet a bias. What meets constants, which have no
+    gradient, is not among them: pairs of positions that weights are summed by, and sinusoids.
+    """
+    rows = 2 * c.relative_clip + 1
+    vectors = {
+        "shaw": rows * c.key_size,
+        "shaw_values": rows * (c.key_size + c.value_size),
+        "xlnet": (c.d_model + 1) * c.key_size,
+    }
+    return tokens * c.num_heads * vectors.get(c.relative_positions, 0)
 
 
 def memory(experiment: Experiment, shape: Shape) -> float:

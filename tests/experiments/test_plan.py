@@ -42,6 +42,8 @@ FORMS = {
         "embedding_norm": "fix_norm",
     },
     "fused-dots": {"attention": "fused", "remat": "dots"},
+    "shaw_values": {"relative_positions": "shaw_values", "relative_clip": 3, "v_head_dim": 5},
+    "xlnet-full": {"relative_positions": "xlnet", "remat": "full"},
 }
 
 
