@@ -14,7 +14,7 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
     those without a bias). Less what has no bias; more scales of normalised queries and keys. What
     is trained for distances is in self-attention alone: once a layer, or once a stack.
-    Of layers that are shared, one pattern's.
+    Of layers that are shared, one pattern's. Low-rank matrices beside the maps that are adapted.
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
@@ -32,6 +32,11 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     inward = 2 if gated else 1
     bias = "feed_forward" in c.biases
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
+    rank = c.lora_rank or 0  # of two matrices beside each map that is adapted
+    ends = {name: d + size for name, size in sizes.items()} | {"output": values + d}
+    attention += rank * sum(ends[name] for name in c.lora_maps if name in ends)
+    adapted = [name for name in c.lora_maps if name in ("up", "gate")[:inward] or name == "down"]
+    feed_forward += rank * len(adapted) * (d + c.d_ff)
     norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1, "layer_norm_no_bias": d}[c.norm]
     pre = c.residual in ("pre_norm", "sandwich", "reordered_norm")
     part = norm * (2 if c.residual == "sandwich" else 1)  # of each sub-layer

@@ -1,0 +1,41 @@
+"""Every two entries of the model's tables go together, or are refused with a reason."""
+
+import by_formula
+from pairs import config_of, rows
+from tiny import MODEL, PAIRS
+
+from transformer_jax.training.cost import parameters
+
+UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # which have nothing to share
+
+
+def test_pairs_that_mean_nothing_are_refused_and_no_others():
+    """Streams without any places, or with a window; initial values that are DeepNorm's already;
+    what a kernel lacks; sizes of logits set twice; tables that are shared and are not there."""
+    expected = [
+        {"architecture": "two_stream", "positions": "none"},
+        {"architecture": "two_stream", "decoder_pattern": ("local", "full")},
+        {"residual": "deep_norm", "initializer": "t5"},
+        {"residual": "deep_norm", "initializer": "gpt2"},
+        {"attention": "fused", "relative_positions": "shaw_values"},
+        {"positions": "learned", "layer_sharing": "universal"},
+        {"positions": "none", "layer_sharing": "universal"},
+        {"tied_embeddings": "none", "logits_scale": True},
+        {"embedding_norm": "fix_norm", "logits_scale": True},
+        *({"relative_positions": name, "share_relative_positions": shared}
+          for name in UNSHARED for shared in (True, False)),
+    ]  # fmt: skip
+    refused = rows(MODEL)[1]
+    assert sorted(refused, key=str) == sorted(expected, key=str)
+    for pair in refused:
+        assert config_of(MODEL, pair) is None
+
+
+def test_the_parameters_of_all_pairs_are_those_of_the_formula():
+    wrong = []
+    for name, config in PAIRS.items():
+        sizes = (30, 30) if config.tied_embeddings == "all" else (30, 41)
+        if by_formula.parameters(config, *sizes) != parameters(config, sizes):
+            wrong.append(name)
+    assert wrong == []
+    assert 60 < len(PAIRS) < 150

@@ -1,0 +1,109 @@
+"""Configs in which every two entries of the model's tables meet, as far as they may."""
+
+import dataclasses
+import functools
+import itertools
+import typing
+from typing import Any
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.errors import UserError
+
+HINTS = typing.get_type_hints(ModelConfig)
+# The words of every choice but the precision, and of what is no choice of words two values.
+VALUES: dict[str, list[Any]] = {
+    field: list(typing.get_args(hint))
+    for field, hint in HINTS.items()
+    if typing.get_origin(hint) is typing.Literal and field != "compute_dtype"
+} | {
+    "biases": [ModelConfig.biases, (), ("query", "key", "value")],
+    "num_kv_heads": [None, 1],
+    "decoder_pattern": [("full",), ("local", "full")],
+    "share_relative_positions": [None, True, False],
+    "embedding_scale": [True, False],
+    "logits_scale": [False, True],
+    "layer_drop_rate": [0.0, 0.2],
+    "lora_rank": [None, 2],
+}  # fmt: skip
+Choice = dict[str, Any]
+
+
+def config_of(base: ModelConfig, choice: Choice) -> ModelConfig | None:
+    """Return the base with these values, or None if it is refused."""
+    fields = {"num_encoder_layers": 2, "num_decoder_layers": 2} | choice
+    if "local" in choice.get("decoder_pattern", ()):
+        fields["window"] = 3
+    if choice.get("architecture", "encoder_decoder") != "encoder_decoder":
+        fields["num_encoder_layers"] = 6  # its default: there is no encoder
+    try:
+        return dataclasses.replace(base, **fields)
+    except UserError:
+        return None
+
+
+def _pairs() -> list[Choice]:
+    """Return all pairs of entries of different tables."""
+    return [
+        {a: x, b: y}
+        for a, b in itertools.combinations(VALUES, 2)
+        for x, y in itertools.product(VALUES[a], VALUES[b])
+    ]
+
+
+def _key(choice: Choice) -> frozenset:
+    return frozenset(choice.items())
+
+
+@functools.cache
+def rows(base: ModelConfig) -> tuple[list[Choice], list[Choice]]:
+    """Return choices in which all pairs occur, greedily few; and the pairs that are refused."""
+    open_pairs = {_key(pair): pair for pair in _pairs()}
+    found, refused = [], []
+    while open_pairs:
+        pair = next(iter(open_pairs.values()))
+        choice = _completed(base, pair, open_pairs)
+        if choice is None:
+            refused.append(pair)
+            del open_pairs[_key(pair)]
+            continue
+        found.append(choice)
+        for two in itertools.combinations(choice.items(), 2):
+            open_pairs.pop(frozenset(two), None)
+    return found, refused
+
+
+def _completed(base: ModelConfig, pair: Choice, open_pairs: dict) -> Choice | None:
+    """Return a choice from every table that holds the pair, and many others that are still open."""
+    choice = _helped(base, pair)
+    if choice is None:
+        return None
+    for field, values in VALUES.items():
+        if field in choice:
+            continue
+
+        def gain(value: Any, field: str = field) -> int:
+            return sum(frozenset({(field, value), item}) in open_pairs for item in choice.items())
+
+        for value in sorted(values, key=gain, reverse=True):
+            if config_of(base, choice | {field: value}) is not None:
+                choice[field] = value
+                break
+    return choice
+
+
+# What an entry needs to be accepted, where defaults do not do.
+NEEDS: dict[tuple[str, Any], Choice] = {
+    ("share_relative_positions", True): {"relative_positions": "t5"},
+    ("share_relative_positions", False): {"relative_positions": "t5"},
+}  # fmt: skip
+
+
+def _helped(base: ModelConfig, choice: Choice) -> Choice | None:
+    """Return the pair, with what its entries need if it is refused without."""
+    if config_of(base, choice) is not None:
+        return dict(choice)
+    needs: Choice = {}
+    for item in choice.items():
+        needs |= NEEDS.get(item, {})
+    helped = needs | choice
+    return helped if config_of(base, helped) is not None else None
