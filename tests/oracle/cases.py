@@ -59,7 +59,8 @@ T5_BUCKETS: dict = {
     "relative_positions": "t5", "relative_buckets": 8, "relative_max_distance": 6,
 }  # fmt: skip
 T5 = _of(
-    TRANSLATION, **T5_BUCKETS, residual="pre_norm", norm="rms_norm", positions="none",
+    TRANSLATION, **T5_BUCKETS, residual="pre_norm", norm="rms_norm", positions="none", biases=(),
+    score_scale="none", embedding_scale=False, logits_scale=True,
 )  # fmt: skip
 PREFIX: dict = {"order": "ranked", "ranks": prefixed}
 
