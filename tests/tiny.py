@@ -30,6 +30,8 @@ from transformer_jax.nn.mixers.attention import KERNELS
 from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.positions import POSITIONS, RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
+from transformer_jax.sharding.rules import param_shardings
+from transformer_jax.training.state import abstract_state
 from transformer_jax.vocabulary import EOS, UNK
 
 VOCAB = 30
@@ -68,20 +70,24 @@ TABLES = {
 }
 
 
-_COMBINED = ("residual", "positions", "tied_embeddings")
+# Tables whose entries come in each other's company: as many models as the longest has entries.
+_COMBINED = (
+    "residual", "positions", "tied_embeddings", "relative_positions", "norm", "activation",
+)  # fmt: skip
+_LOOPS = ("attention", "layer_loop", "remat")  # how it is computed, and not what
 
 
-def _covering() -> list[dict[str, str]]:
-    """Return choices in which every entry of the combined tables occurs, in different company."""
-    tables = {field: list(TABLES[field]) for field in _COMBINED}
+def _covering(fields: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return choices in which every entry of some tables occurs, in different company."""
+    tables = {field: list(TABLES[field]) for field in fields}
     rows = range(max(map(len, tables.values())))
     return [{field: names[i % len(names)] for field, names in tables.items()} for i in rows]
 
 
-def _product() -> list[dict[str, str]]:
-    """Return all choices from the combined tables."""
-    tables = (TABLES[field] for field in _COMBINED)
-    return [dict(zip(_COMBINED, names, strict=True)) for names in itertools.product(*tables)]
+def _product(fields: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return all choices from some tables."""
+    tables = (TABLES[field] for field in fields)
+    return [dict(zip(fields, names, strict=True)) for names in itertools.product(*tables)]
 
 
 def _named(choices: list[dict[str, str]]) -> dict[str, ModelConfig]:
@@ -92,14 +98,12 @@ def _named(choices: list[dict[str, str]]) -> dict[str, ModelConfig]:
 
 
 def _variants() -> dict[str, ModelConfig]:
-    """Return the combinations, each entry of the other tables by itself, and more layers."""
-    choices = _covering()
-    choices += [
-        {field: name} for field in TABLES if field not in _COMBINED for name in TABLES[field]
-    ]
+    """Return models in which each entry of each table occurs, and more layers."""
+    choices = [*_covering(_COMBINED), *_covering(_LOOPS)]
     others = {
-        "deeper": {"v_head_dim": 5, "num_encoder_layers": 2, "num_decoder_layers": 2},
-        "multi_query": {"num_kv_heads": 1},
+        "deeper": {
+            "v_head_dim": 5, "num_kv_heads": 1, "num_encoder_layers": 2, "num_decoder_layers": 2
+        },
         "decoder": {"architecture": "decoder", "num_encoder_layers": 6},
         "llama": {
             "architecture": "decoder", "num_encoder_layers": 6, "norm": "rms_norm",
@@ -117,9 +121,12 @@ def _variants() -> dict[str, ModelConfig]:
 
 
 VARIANTS = _variants()
-# Whatever else the combined tables allow: minutes, for `make e2e`.
+BASE = next(iter(VARIANTS))
+# Whatever else the first of the combined tables allow: minutes, for `make e2e`.
 MORE_VARIANTS = {
-    name: config for name, config in _named(_product()).items() if name not in VARIANTS
+    name: config
+    for name, config in _named(_product(_COMBINED[:3])).items()
+    if config not in VARIANTS.values()
 }
 
 
@@ -129,9 +136,20 @@ def random_params(model, seed: int = 0):
 
     def draw(path, leaf):
         scale = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray(scale + 0.3 * rng.normal(size=leaf.shape), leaf.dtype)
+        return jnp.asarray((scale + 0.3 * rng.normal(size=leaf.shape)).astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(draw, nn.unbox(abstract_params(model)))
+
+
+def random_state(model, tx, mesh):
+    """Return step 0 of an optimizer with random parameters, laid out on a mesh.
+
+    Nothing is compiled for it; optimizers begin with zeros.
+    """
+    boxed = abstract_state(model, tx)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), nn.unbox(boxed))
+    state = zeros.replace(params=random_params(model))
+    return jax.device_put(state, param_shardings(boxed, mesh))
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import platform
 import uuid
 from collections import defaultdict
 from contextlib import nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, OptimizerConfig
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.data.objectives import OBJECTIVES
@@ -108,14 +108,14 @@ def _train(
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
-    tx = make_optimizer(experiment.optimizer, schedule)
     objective = OBJECTIVES[experiment.objective.name]
     source = BatchSource(prepared.train, prepared.plan, objective, *row_share(mesh))
     validate = make_validation(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    state = init_state(model, tx, experiment.seed, mesh, config.ema_decay is not None)
+    tx, averaged = _optimizer(experiment.optimizer), config.ema_decay is not None
+    state = init_state(model, tx, experiment.seed, mesh, averaged)
     step = TrainStep(experiment, model, state, mesh)
     run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
     start = restore(run, state)
@@ -159,6 +159,12 @@ def _follow(
     say_goodbye(outcome, workdir, run.checkpoints, report)
     run.checkpoints.close()
     return outcome
+
+
+@lru_cache(maxsize=8)
+def _optimizer(config: OptimizerConfig) -> Any:
+    """Return an optimizer for what it keeps, which is the same with any schedule."""
+    return make_optimizer(config, lambda _: 0.0)
 
 
 def _schedule(experiment: Experiment) -> Any:
