@@ -37,12 +37,13 @@ TABLE_3 = {
 
 @pytest.mark.parametrize("row", TABLE_3)
 def test_table_3(row):
-    """The model has what the formula says, and the paper's to 8 %: its vocabulary is not known."""
+    """Our count is the paper's to 8 %: its vocabulary is not known. Below, it is the model's."""
     config, ours, printed = TABLE_3[row]
-    count = parameters(config, (37_000, 37_000))
+    count = by_formula.parameters(config, 37_000, 37_000)
     assert round(count / 1e6, 2) == ours
     assert count / 1e6 == pytest.approx(printed, rel=0.08)
-    assert by_formula.parameters(config, 37_000, 37_000) == count
+    if row == "B d_k 16":  # of many layers and its own sizes of heads
+        assert parameters(config, (37_000, 37_000)) == count
 
 
 GRID = {

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, VARIANTS, VOCAB, alone, logits_of, make, random_store
+from tiny import BASE, MODEL, VARIANTS, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.data.batch import Batch
 from transformer_jax.vocabulary import UNK
@@ -14,6 +14,7 @@ from transformer_jax.vocabulary import UNK
 BATCH = alone(random_store([(5, 6), (3, 2), (6, 4)]), 3, 6, 6)
 REAL = BATCH.tgt.seg > 0
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+ALIBI = next(name for name, c in VARIANTS.items() if c.relative_positions == "alibi")
 
 
 def variant(name: str, **fields):
@@ -52,7 +53,7 @@ def ranked(seed: int = 0) -> Batch:
     return BATCH._replace(tgt=BATCH.tgt._replace(rank=rank))
 
 
-@pytest.mark.parametrize("name", ["llama", "alibi", "post_norm-sinusoidal-all"])
+@pytest.mark.parametrize("name", ["llama", ALIBI, BASE])
 def test_ranks_are_the_order(name):
     """Where tokens stand in the row is nothing, once they have positions and ranks."""
     batch = ranked()
@@ -71,7 +72,7 @@ def test_ranks_that_are_positions_are_causal():
     assert np.abs(logits(config, ranked(), "ranked") - logits(config, batch)).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["post_norm-sinusoidal-all", "llama"])
+@pytest.mark.parametrize("name", [BASE, "llama"])
 def test_a_window_as_long_as_the_text_is_none(name):
     """Six positions are at most five apart; a window of five leaves one pair out."""
     full = variant(name)

@@ -100,13 +100,13 @@ def test_r_drop_passes_twice():
     masks they differ, which the loss shows, on any number of devices the same."""
     np.testing.assert_allclose(run(SMALL, r_drop=5.0), run(SMALL), rtol=1e-5)
     model = dropping(0.1, SMALL)
-    one = run(model, steps=1)[0]
-    little, much = (run(model, steps=1, r_drop=a)[0] for a in (1e-6, 5.0))
+    one, two = run(model, steps=1)[0], run(model, steps=1, r_drop=5.0)[0]
     loss, nll, _, tokens, _, norm = range(6)
-    assert little[tokens] == much[tokens] == one[tokens]
-    assert little[nll] == much[nll] != one[nll]  # of other masks than one pass has
-    assert much[loss] > little[loss] + 1
-    assert much[norm] != pytest.approx(little[norm], rel=1e-3)
+    assert two[tokens] == one[tokens]
+    assert two[nll] != one[nll]  # of other masks than one pass has
+    assert two[nll] == pytest.approx(one[nll], rel=0.05)
+    assert two[loss] - two[nll] > one[loss] - one[nll] + 1  # beside what smoothing adds
+    assert two[norm] != pytest.approx(one[norm], rel=1e-3)
     sharded = run(model, devices=8, steps=2, r_drop=5.0)
     np.testing.assert_allclose(sharded, run(model, steps=2, r_drop=5.0), rtol=1e-5)
 
