@@ -5,6 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q -c constraints.txt
 DEMO := runs/demo
+# Tests of a file share what they compile: each file goes to one of two processes, dear ones first.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 setup: .venv/dev
 
@@ -32,11 +34,11 @@ demo: setup
 	@echo "    echo 'achtundvierzigtausend' | $(BIN)/transformer-jax translate --workdir=$(DEMO)"
 
 test: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest $(TWO)
 
 # Without the tests that compile large programs: about a minute, for a look between two changes.
 quick: setup
-	$(BIN)/python -m pytest -m "not slow and not oracle and not e2e" -n 2
+	$(BIN)/python -m pytest -m "not slow and not oracle and not e2e" $(TWO)
 
 # Whole programs killed, out of disk, on other devices, as several processes: takes long.
 e2e: setup

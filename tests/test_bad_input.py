@@ -18,6 +18,7 @@ WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "small", "d
 LINES = [f"{a} {b}" for a in WORDS for b in WORDS]
 SMALL = {
     "model.d_model": 16, "model.d_ff": 16, "model.num_heads": 2, "tokenizer.vocab_size": 40,
+    "model.num_encoder_layers": 1, "model.num_decoder_layers": 1,
     "data.max_length": 24, "data.tokens_per_batch": 384,
 }  # fmt: skip
 

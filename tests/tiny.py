@@ -31,6 +31,8 @@ from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
+from transformer_jax.sharding.rules import param_shardings
+from transformer_jax.training.state import abstract_state
 from transformer_jax.vocabulary import EOS, UNK
 
 VOCAB = 30
@@ -69,12 +71,16 @@ TABLES = {
 }
 
 
-_COMBINED = ("residual", "positions", "tied_embeddings")
+# Tables whose entries come in each other's company: as many models as the longest has entries.
+_COMBINED = (
+    "residual", "positions", "tied_embeddings", "relative_positions", "norm", "activation",
+)  # fmt: skip
+_LOOPS = ("attention", "layer_loop", "remat")  # how it is computed, and not what
 
 
-def _covering() -> list[dict[str, str]]:
-    """Return choices in which every entry of the combined tables occurs, in different company."""
-    tables = {field: list(TABLES[field]) for field in _COMBINED}
+def _covering(fields: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return choices in which every entry of some tables occurs, in different company."""
+    tables = {field: list(TABLES[field]) for field in fields}
     rows = range(max(map(len, tables.values())))
     return [{field: names[i % len(names)] for field, names in tables.items()} for i in rows]
 
@@ -82,21 +88,28 @@ def _covering() -> list[dict[str, str]]:
 def _named(choices: list[dict[str, str]]) -> dict[str, ModelConfig]:
     names = {}
     for choice in choices:
-        names.setdefault(dataclasses.replace(MODEL, **choice), "-".join(choice.values()))
+        small = _SMALL.get(choice.get("relative_positions", ""), {})
+        config = dataclasses.replace(MODEL, **choice, **small)
+        names.setdefault(config, "-".join(choice.values()))
     return {name: config for config, name in names.items()}
 
 
-def _variants() -> dict[str, ModelConfig]:
-    """Return the combinations, each entry of the other tables by itself, and more layers.
+# Tables so small that distances are clipped, and buckets shared.
+_SMALL = {
+    "t5": {"relative_buckets": 8, "relative_max_distance": 6},
+    "toeplitz": {"relative_clip": 2, "share_relative_positions": False},
+    "shaw": {"relative_clip": 2},
+    "shaw_values": {"relative_clip": 2},
+}  # fmt: skip
 
-    Activations that those have need no variant of their own.
-    """
+
+def _variants() -> dict[str, ModelConfig]:
+    """Return models in which each entry of each table occurs, and more layers."""
+    choices = [*_covering(_COMBINED), *_covering(_LOOPS)]
     others = {
         "deeper": {
-            "v_head_dim": 5, "activation": "gelu_tanh", "num_encoder_layers": 2,
-            "num_decoder_layers": 2,
+            "v_head_dim": 5, "num_kv_heads": 1, "num_encoder_layers": 2, "num_decoder_layers": 2
         },
-        "multi_query": {"num_kv_heads": 1, "activation": "silu"},
         "decoder": {"architecture": "decoder", "num_encoder_layers": 6},
         "llama": {
             "architecture": "decoder", "num_encoder_layers": 6, "norm": "rms_norm",
@@ -106,29 +119,19 @@ def _variants() -> dict[str, ModelConfig]:
         },
         "qwen": {
             "architecture": "decoder", "num_encoder_layers": 6, "norm": "rms_norm",
-            "activation": "reglu", "biases": ("query", "key", "value"), "num_kv_heads": 1,
+            "biases": ("query", "key", "value"), "num_kv_heads": 1,
             "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
+            "rope_fraction": 0.67, "rope_theta": 50.0,
             "query_key_norm": "per_head", "attention_temperature": 2.0,
         },
         "bare": {
             "biases": (), "query_key_norm": "all_heads", "score_scale": "none", "num_kv_heads": 1,
-            "activation": "geglu_tanh",
+            "v_head_dim": 5, "relative_positions": "xlnet",
         },
-        "partial_rope": {
-            "relative_positions": "rope", "rope_fraction": 0.67, "rope_theta": 50.0,
-            "activation": "geglu",
-        },
-        # Tables so small that distances are clipped, and buckets shared.
         "t5": {
             "architecture": "decoder", "num_encoder_layers": 6, "relative_positions": "t5",
-            "relative_buckets": 8, "relative_max_distance": 6,
+            **_SMALL["t5"],
         },
-        "toeplitz": {
-            "relative_positions": "toeplitz", "relative_clip": 2, "share_relative_positions": False,
-        },
-        "shaw": {"relative_positions": "shaw", "relative_clip": 2, "num_kv_heads": 1},
-        "shaw_values": {"relative_positions": "shaw_values", "relative_clip": 2, "v_head_dim": 5},
-        "xlnet": {"relative_positions": "xlnet", "num_kv_heads": 1, "positions": "none"},
         "albert": {
             "layer_sharing": "all", "num_encoder_layers": 3, "num_decoder_layers": 3, "window": 2,
             "decoder_pattern": ("full", "local"), "embedding_norm": "fix_norm",
@@ -139,31 +142,19 @@ def _variants() -> dict[str, ModelConfig]:
             "num_decoder_layers": 2, "embedding_scale": False, "logits_scale": True,
         },
         "pattern": {
-            "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2, "activation": "mish",
+            "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),
         },
     }  # fmt: skip
-    had = [
-        ("activation", other["activation"]) for other in others.values() if "activation" in other
-    ]
-    choices = _covering()
-    choices += [
-        {field: name}
-        for field in TABLES
-        if field not in _COMBINED
-        for name in TABLES[field]
-        if (field, name) not in had
-    ]
     return _named(choices) | {k: dataclasses.replace(MODEL, **v) for k, v in others.items()}
 
 
 VARIANTS = _variants()
-# Relative positions whose code is part of that of "shaw_values" and "t5".
-_PARTS = {name: VARIANTS.pop(name) for name in ("shaw", "toeplitz")}
-# These, and rows in which all other pairs of entries meet: minutes, for `make e2e`. A model that
-# predicts pieces in any order writes none.
+BASE = next(iter(VARIANTS))
+# Rows in which all other pairs of entries meet: minutes, for `make e2e`. A model that predicts
+# pieces in any order writes none.
 PAIRS = {f"pairs {number}": config_of(MODEL, row) for number, row in enumerate(rows(MODEL)[0])}
-MORE_VARIANTS = _PARTS | {
+MORE_VARIANTS = {
     name: config for name, config in PAIRS.items() if config.architecture != "two_stream"
 }
 
@@ -174,9 +165,20 @@ def random_params(model, seed: int = 0):
 
     def draw(path, leaf):
         scale = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray(scale + 0.3 * rng.normal(size=leaf.shape), leaf.dtype)
+        return jnp.asarray((scale + 0.3 * rng.normal(size=leaf.shape)).astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(draw, nn.unbox(abstract_params(model)))
+
+
+def random_state(model, tx, mesh):
+    """Return step 0 of an optimizer with random parameters, laid out on a mesh.
+
+    Nothing is compiled for it; optimizers begin with zeros.
+    """
+    boxed = abstract_state(model, tx)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), nn.unbox(boxed))
+    state = zeros.replace(params=random_params(model))
+    return jax.device_put(state, param_shardings(boxed, mesh))
 
 
 @functools.cache

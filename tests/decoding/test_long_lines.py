@@ -20,6 +20,7 @@ from transformer_jax.vocabulary import EOS
 
 LONGEST = 12
 LONG = " ".join(LINES * 2)
+AMONG_OTHERS = ["a dog", LONG, "", "a man"]
 
 
 def lengths(texts) -> list[int]:
@@ -112,11 +113,10 @@ def short_sighted(longest: int):
     return model, random_params(model)
 
 
-def hypotheses(lines, mode="beam", longest=LONGEST, n_best=1, **options):
+def hypotheses(lines, config=BEAM, longest=LONGEST, n_best=2, **options):
+    """Return two hypotheses of each line: another number would be other programs."""
     model, params = short_sighted(longest)
-    return Translator(model, parts()[2], {"greedy": GREEDY, "beam": BEAM}[mode], n_best).hypotheses(
-        params, lines, **options
-    )
+    return Translator(model, parts()[2], config, n_best).hypotheses(params, lines, **options)
 
 
 def test_a_long_line_is_the_sum_of_its_parts(caplog):
@@ -125,9 +125,9 @@ def test_a_long_line_is_the_sum_of_its_parts(caplog):
 
     pieces = split(LONG, lambda texts: list(map(len, tokenizers.src.encode(texts))), LONGEST)
     assert len(pieces) > 3
-    alone = hypotheses(pieces, n_best=2, align=True)
+    alone = hypotheses(pieces, align=True)
     with caplog.at_level(logging.WARNING, "transformer_jax"):
-        found = hypotheses(["a dog", LONG, "", "a man"], n_best=2, align=True, first=11)
+        found = hypotheses(AMONG_OTHERS, align=True, first=11)
     (record,) = caplog.records
     assert record.getMessage().startswith("line 12: ")
     assert record.getMessage().endswith(f"at most {LONGEST}: translated in {len(pieces)} parts")
@@ -151,21 +151,21 @@ def test_lines_are_counted_once():
             seen.append(line)
             yield line
 
-    hypotheses(["a dog", LONG, "", "a man"], progress=watch)
+    hypotheses(AMONG_OTHERS, progress=watch)
     assert sorted(seen) == [0, 1, 3]
 
 
 def test_a_character_longer_than_the_model_is_cut():
     """What cannot be split is translated as far as it goes."""
-    (found,) = hypotheses(["a dog runs"], "greedy", longest=2)
+    (found,) = hypotheses(["a dog runs"], GREEDY, longest=2, n_best=1)
     assert found[0].ids
 
 
 def test_a_prefix_begins_the_first_part_alone():
     tokenizers = parts()[2]
     (prefix,) = tokenizers.tgt.encode(["the"])
-    (found,) = hypotheses([LONG], prefixes=["the"])
-    (other,) = hypotheses([LONG])
+    found = hypotheses(AMONG_OTHERS, prefixes=["", "the", "", ""])[1]
+    other = hypotheses(AMONG_OTHERS)[1]
     assert found[0].ids[: len(prefix) - 1] == prefix[:-1]
     ends = (items[0].ids[-5:] for items in (found, other))
     assert next(ends) == next(ends)

@@ -28,7 +28,6 @@ SEARCHES = {
     "sample": Sampling.of(DecodingConfig(search="sample", num_samples=2, top_p=0.8)),
 }
 SHAPES = {
-    "refilled one by one": [BatchShape(2, LONGEST, MOST)],
     "paused again and again": [
         BatchShape(3, 2, 1),
         BatchShape(2, 4, 4),
@@ -41,7 +40,6 @@ WAYS = [
     ("beam", "paused again and again", 2),
     ("beam", "in shares", 1),
     ("beam", "growing among others", 8),
-    ("sample", "refilled one by one", 1),
     ("sample", "growing among others", 2),
 ]
 

@@ -58,8 +58,9 @@ class Killed:
         assert not any(self.workdir.checkpoints.glob("*.damaged"))
 
 
+@pytest.mark.e2e
 def test_killed_in_a_save(tmp_path):
-    """The short case: SIGKILL in the middle of a save."""
+    """The short case: SIGKILL in the middle of a save. What it leaves, tests/test_damage.py has."""
     write_corpus(tmp_path / "corpus", 300)
     run = Killed(tmp_path, **{"training.steps": 16})
     run.stop(signal.SIGKILL, "saving", 0.02)

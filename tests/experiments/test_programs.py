@@ -8,7 +8,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from tiny import MODEL, VOCAB, alone, random_store
+from tiny import MODEL, VOCAB, alone, random_state, random_store
 
 from transformer_jax.config import Experiment, MeshConfig, OptimizerConfig
 from transformer_jax.data.batching import Shape
@@ -17,8 +17,7 @@ from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.profiling import Times, Trace
 from transformer_jax.training.programs import TrainStep
-from transformer_jax.training.schedule import SCHEDULES, make_schedule
-from transformer_jax.training.state import init_state
+from transformer_jax.training.schedule import SCHEDULES
 
 SHAPE = Shape(8, 6, 7)
 BATCH = alone(random_store([(5, 6)] * 8), *SHAPE)
@@ -26,13 +25,13 @@ ONE = Experiment(seed=1, model=MODEL, optimizer=OptimizerConfig(learning_rate=0.
 OTHER = Experiment(
     seed=2**32 - 1, model=MODEL, optimizer=OptimizerConfig(learning_rate=2.0, warmup_steps=7)
 )
+TX = make_optimizer(ONE.optimizer, lambda _: 0.0)  # what it keeps depends on no number
 
 
 def scene(experiment):
     mesh = make_mesh(MeshConfig())
     model = build(experiment.model, VOCAB, VOCAB)
-    schedule = make_schedule(experiment.optimizer, MODEL.d_model, experiment.training.steps)
-    state = init_state(model, make_optimizer(experiment.optimizer, schedule), 1, mesh)
+    state = random_state(model, TX, mesh)
     return mesh, state, TrainStep(experiment, model, state, mesh), place_batch(BATCH, mesh)
 
 

@@ -95,7 +95,8 @@ def test_float64_is_exact(name):
     view, k, v = VIEWS[name]
     with jax.enable_x64(True):
         q, k, v = (np.asarray(x, np.float64) for x in (Q, k, v))
-        mixed, _ = fused.mix(*map(jnp.asarray, (q, k, v)), view, lambda w: w)
+        mix = jax.jit(lambda q, k, v: fused.mix(q, k, v, view, lambda w: w)[0])
+        mixed = mix(*map(jnp.asarray, (q, k, v)))
         assert mixed.dtype == jnp.float64
     mask = np.broadcast_to(view.mask(), (*q.shape[:3], k.shape[3]))
     scores = np.where(mask, np.einsum("bnth,bnhs->bnts", q, k) / np.sqrt(q.shape[3]), -np.inf)

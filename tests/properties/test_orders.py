@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, MORE_VARIANTS, VARIANTS, VOCAB, alone, logits_of, make, random_store
+from tiny import BASE, MODEL, VARIANTS, VOCAB, alone, logits_of, make, random_store
 
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.nn.positions import POSITIONS
@@ -16,11 +16,12 @@ from transformer_jax.vocabulary import UNK
 BATCH = alone(random_store([(5, 6), (3, 2), (6, 4)]), 3, 6, 6)
 REAL = BATCH.tgt.seg > 0
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+ALIBI = next(name for name, c in VARIANTS.items() if c.relative_positions == "alibi")
 
 
 def variant(name: str, **fields):
     """Return a config of another variant, with other fields."""
-    return dataclasses.replace((VARIANTS | MORE_VARIANTS)[name], **fields)
+    return dataclasses.replace(VARIANTS[name], **fields)
 
 
 def logits(config, batch: Batch, order: str = "causal") -> np.ndarray:
@@ -33,13 +34,18 @@ def later(side, by: int):
     return side._replace(pos=side.pos + by)
 
 
-RELATIVE = [name for name in RELATIVE_POSITIONS if name != "none"]
+# The variants with each scheme.
+RELATIVE = [
+    next(name for name, c in VARIANTS.items() if c.relative_positions == scheme)
+    for scheme in RELATIVE_POSITIONS
+    if scheme != "none"
+]
 
 
-@pytest.mark.parametrize("scheme", RELATIVE)
-def test_only_distances_count(scheme):
+@pytest.mark.parametrize("name", RELATIVE)
+def test_only_distances_count(name):
     """All positions of a sentence may be later: relative schemes do not see it."""
-    config = dataclasses.replace(MODEL, positions="none", relative_positions=scheme)
+    config = variant(name, positions="none")
     moved = BATCH._replace(src=later(BATCH.src, 3), tgt=later(BATCH.tgt, 7))
     expected = logits(config, BATCH)
     np.testing.assert_allclose(logits(config, moved)[REAL], expected[REAL], **CLOSE)
@@ -54,7 +60,7 @@ def ranked(seed: int = 0) -> Batch:
     return BATCH._replace(tgt=BATCH.tgt._replace(rank=rank))
 
 
-@pytest.mark.parametrize("name", ["llama", "post_norm-sinusoidal-all", *RELATIVE])
+@pytest.mark.parametrize("name", ["llama", BASE, *RELATIVE])
 def test_ranks_are_the_order(name):
     """Where tokens stand in the row is nothing, once they have positions and ranks."""
     batch = ranked()
@@ -73,7 +79,7 @@ def test_ranks_that_are_positions_are_causal():
     assert np.abs(logits(config, ranked(), "ranked") - logits(config, batch)).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["post_norm-sinusoidal-all", "llama"])
+@pytest.mark.parametrize("name", [BASE, "llama"])
 def test_a_window_as_long_as_the_text_is_none(name):
     """Six positions are at most five apart; a window of five leaves one pair out."""
     full = variant(name)

@@ -83,30 +83,30 @@ def dropping(rate: float, model=MODEL):
     return dataclasses.replace(model, dropout_rate=rate)
 
 
-@pytest.mark.parametrize("slices", [2, 4])
-def test_accumulated_is_one_batch(slices):
+def test_accumulated_is_one_batch():
     """In slices, without dropout: the same sums and gradient norms, step after step."""
-    cut = run(dropping(0.0), accumulation_steps=slices)
+    cut = run(dropping(0.0), accumulation_steps=4)
     np.testing.assert_allclose(cut, run(dropping(0.0)), rtol=1e-6)
 
 
 def test_sharded_is_one_device():
     """On 8 devices, with dropout: the same sums and gradient norms, step after step."""
-    np.testing.assert_allclose(run(MODEL, devices=8), run(MODEL), rtol=1e-5)
+    model = dropping(0.1, SMALL)
+    np.testing.assert_allclose(run(model, devices=8), run(model), rtol=1e-5)
 
 
 def test_r_drop_passes_twice():
     """Two passes through the same network are one pass: the same sums and norms. Through different
     masks they differ, which the loss shows, on any number of devices the same."""
     np.testing.assert_allclose(run(SMALL, r_drop=5.0), run(SMALL), rtol=1e-5)
-    model = dropping(0.3, SMALL)
-    one = run(model, steps=1)[0]
-    little, much = (run(model, steps=1, r_drop=a)[0] for a in (1e-6, 5.0))
+    model = dropping(0.1, SMALL)
+    one, two = run(model, steps=1)[0], run(model, steps=1, r_drop=5.0)[0]
     loss, nll, _, tokens, _, norm = range(6)
-    assert little[tokens] == much[tokens] == one[tokens]
-    assert little[nll] == much[nll] != one[nll]  # of other masks than one pass has
-    assert much[loss] > little[loss] + 1
-    assert much[norm] != pytest.approx(little[norm], rel=1e-3)
+    assert two[tokens] == one[tokens]
+    assert two[nll] != one[nll]  # of other masks than one pass has
+    assert two[nll] == pytest.approx(one[nll], rel=0.05)
+    assert two[loss] - two[nll] > one[loss] - one[nll] + 1  # beside what smoothing adds
+    assert two[norm] != pytest.approx(one[norm], rel=1e-3)
     sharded = run(model, devices=8, steps=2, r_drop=5.0)
     np.testing.assert_allclose(sharded, run(model, steps=2, r_drop=5.0), rtol=1e-5)
 
@@ -117,7 +117,7 @@ def test_dropout_is_a_function_of_the_step():
     state = fresh_state(mesh)
     later = replace(state, step=state.step + 1)
     with jax.set_mesh(mesh):
-        batch, step = placed(BATCHES[0], mesh), program(dropping(0.3, SMALL), "adam")
+        batch, step = placed(BATCHES[0], mesh), program(dropping(0.1, SMALL), "adam")
         losses = [float(step(s, batch)[1].sums.loss) for s in (state, state, later)]
     assert losses[0] == losses[1]
     assert losses[0] != pytest.approx(losses[2], rel=1e-3)

@@ -1,15 +1,16 @@
 """Validation while training: loss on the whole split, greedy BLEU on part of it."""
 
-import dataclasses
+import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.config import DataConfig, Experiment
+from transformer_jax.config import DataConfig, Experiment, TrainingConfig
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -43,12 +44,10 @@ def make_validation(
     """
     data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
     units = text_units(experiment, tokenizers.tgt, corpus)
-    everywhere = on_every_device(mesh)
-    sums = jax.jit(make_validation_step(model, experiment.training), out_shardings=everywhere)
-    gather = jax.jit(lambda params: params, out_shardings=everywhere)
+    sums, gather = _programs(model, replace(experiment.training, steps=1), mesh)
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     if chosen:
-        greedy = dataclasses.replace(
+        greedy = replace(
             experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
         )
         translator = Translator(model, tokenizers, greedy, longest=data.max_length, warn=False)
@@ -74,6 +73,14 @@ def make_validation(
         return scores
 
     return validate
+
+
+@functools.lru_cache(maxsize=8)
+def _programs(model: Model, config: TrainingConfig, mesh: Mesh) -> tuple[Any, Any]:
+    """Return the loss sums and parameters gathered, for all runs like this: compiled once."""
+    everywhere = on_every_device(mesh)
+    sums = jax.jit(make_validation_step(model, config), out_shardings=everywhere)
+    return sums, jax.jit(lambda params: params, out_shardings=everywhere)
 
 
 def selected(store: TokenStore, config: DataConfig) -> Selection:

@@ -5,7 +5,7 @@ import platform
 import uuid
 from collections import defaultdict
 from contextlib import nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from transformer_jax import counting
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
 from transformer_jax.data.objectives import OBJECTIVES
@@ -111,15 +111,14 @@ def _train(
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
-    frozen = frozen_of(experiment.optimizer, experiment.model)
-    tx = make_optimizer(experiment.optimizer, schedule, frozen)
     objective = OBJECTIVES[experiment.objective.name]
     source = BatchSource(prepared.train, prepared.plan, objective, *row_share(mesh))
     validate = make_validation(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
     )  # fmt: skip
-    state = init_state(model, tx, experiment.seed, mesh, config.ema_decay is not None)
+    tx, averaged = _optimizer(experiment.optimizer, experiment.model), config.ema_decay is not None
+    state = init_state(model, tx, experiment.seed, mesh, averaged)
     selected.check(experiment, state.params)
     step = TrainStep(experiment, model, state, mesh)
     run = Run(experiment, step, source, mesh, checkpoints, validate, identity)
@@ -137,7 +136,7 @@ def _train(
     for path, (old, new) in changed.items():
         log.info("changed since the last start: %s: %r -> %r", path, old, new)
     warn_of_unnamed(checkpoints.hosts())
-    sizes = _parameters(state.params, frozen)
+    sizes = _parameters(state.params, frozen_of(experiment.optimizer, experiment.model))
     for line in [*sizes, *origin, *describe(prepared), _devices(mesh)]:
         log.info(line)
     for line in misfits(experiment, prepared, counting.parameters(state.params)):
@@ -169,6 +168,12 @@ def _follow(
     say_goodbye(outcome, workdir, run.checkpoints, report)
     run.checkpoints.close()
     return outcome
+
+
+@lru_cache(maxsize=8)
+def _optimizer(config: OptimizerConfig, model: ModelConfig) -> Any:
+    """Return an optimizer for what it keeps, which is the same with any schedule."""
+    return make_optimizer(config, lambda _: 0.0, frozen_of(config, model))
 
 
 def _schedule(experiment: Experiment) -> Any:

@@ -30,6 +30,12 @@ class Lora:
         self.model, self.config = model, model.config
         self.src_vocab_size, self.tgt_vocab_size = model.src_vocab_size, model.tgt_vocab_size
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lora) and self.model == other.model
+
+    def __hash__(self) -> int:
+        return hash((Lora, self.model))
+
     def example(self) -> Batch:
         """See Model."""
         return self.model.example()

@@ -1,5 +1,6 @@
 """What training, scoring and search know of any model."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.arrays import Array, Bool, Float, Int
@@ -58,8 +59,8 @@ class Stepper(Protocol):
 
 
 @runtime_checkable
-class Model(Protocol):
-    """Parameters come in from outside; nothing here holds any."""
+class Model(Hashable, Protocol):
+    """Parameters come in from outside; nothing here holds any. Equal models share programs."""
 
     config: ModelConfig
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.config import Experiment
+from transformer_jax.config import Experiment, OptimizerConfig, TrainingConfig
 from transformer_jax.counting import needed, operations
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import Shape, blank
@@ -39,15 +40,12 @@ class TrainStep:
     def __init__(self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh) -> None:
         """`state` has the shapes and shardings of every state to come."""
         optimizer, training = experiment.optimizer, experiment.training
-        frozen = frozen_of(optimizer, experiment.model)
-
-        def step(state: TrainState, batch: Batch, *, seed, numbers):
-            schedule = schedule_of(optimizer.schedule, experiment.model.d_model, *numbers)
-            tx = make_optimizer(optimizer, schedule, frozen)
-            return make_train_step(model, tx, training, seed, frozen)(state, batch)
-
-        self._jitted = jit_train_step(step, state, mesh)
         numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
+        leaves, tree = jax.tree.flatten(abstract(state))
+        self._jitted = _jitted(
+            model, replace(optimizer, learning_rate=0.01, warmup_steps=1),
+            replace(training, steps=1), mesh, tuple(leaves), tree,
+        )  # fmt: skip
         self._arguments = {"seed": np.uint32(experiment.seed), "numbers": numbers}
         self._state, self._mesh = abstract(state), mesh
         self._objective = OBJECTIVES[experiment.objective.name]
@@ -100,6 +98,31 @@ class TrainStep:
             *shape, operations(needed(traced.jaxpr)).products, seconds, peak_bytes(program) / 1e6,
         )  # fmt: skip
         return program
+
+
+@functools.lru_cache(maxsize=8)
+def _jitted(
+    model: Model,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    mesh: Mesh,
+    leaves: tuple[jax.ShapeDtypeStruct, ...],
+    tree: Any,
+) -> Any:
+    """Return the jitted step of all runs like this in a process: it holds compiled programs.
+
+    The state, in leaves and their tree, says how every state lies. What the configs say of the
+    numbers of the schedule is not read.
+    """
+
+    frozen = frozen_of(optimizer, model.config)
+
+    def step(state: TrainState, batch: Batch, *, seed, numbers):
+        schedule = schedule_of(optimizer.schedule, model.config.d_model, *numbers)
+        tx = make_optimizer(optimizer, schedule, frozen)
+        return make_train_step(model, tx, training, seed, frozen)(state, batch)
+
+    return jit_train_step(step, jax.tree.unflatten(tree, leaves), mesh)
 
 
 def shape_of(batch: Batch) -> Shape:

@@ -1,6 +1,7 @@
 """Everything the step changes."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -57,10 +58,18 @@ def init_state(
     Raises:
       UserError: if the mesh does not divide a parameter.
     """
-    boxed, key = functools.partial(_boxed, model, tx, averaged), _key(seed)
-    shardings = param_shardings(jax.eval_shape(boxed, key), mesh)
     with jax.set_mesh(mesh):
-        return jax.jit(lambda key: nn.unbox(boxed(key)), out_shardings=shardings)(key)
+        return _jitted(model, tx, mesh, averaged)(_key(seed))
+
+
+@functools.lru_cache(maxsize=8)
+def _jitted(
+    model: Model, tx: optax.GradientTransformation, mesh: Mesh, averaged: bool
+) -> Callable[[jax.Array], TrainState]:
+    """Return what makes a state of a key, the same each time: it holds compiled programs."""
+    boxed = jax.jit(functools.partial(_boxed, model, tx, averaged))  # which is traced once
+    shardings = param_shardings(boxed.eval_shape(_key(0)), mesh)
+    return jax.jit(lambda key: nn.unbox(boxed(key)), out_shardings=shardings)
 
 
 def abstract_state(
