@@ -4,6 +4,7 @@
     transformer-jax sweep --config=configs/lengths.py --variants=all --workdir=runs/lengths \
       --evaluate=test --config.data.directory=PLACE
     python benchmarks/lengths.py picture runs/lengths --output=results/lengths
+    python train.py --config=configs/lengths.py:rope --config.data.directory=PLACE
 
 Everyday sentences (Tatoeba) and captions (Multi30k), single ones and several behind one another, of
 at most 32 pieces with EOS; tested on sentences joined to up to 128 pieces. One small pre-norm model

@@ -128,8 +128,8 @@ class ModelConfig:
     ] = "none"  # fmt: skip
     rope_theta: float = 10_000.0  # base of the angles' frequencies
     rope_fraction: float = 1.0  # share of each head's channels, from the first on, that rotates
-    # t5: buckets of distances, half of them for what is ahead unless all attention of a stack is
-    # causal; and the distance from which on all are one.
+    # relative_buckets, relative_max_distance: t5's buckets of distances, half of them for what is
+    # ahead unless all attention of a stack is causal; the distance from which on all are one.
     relative_buckets: int = 32
     relative_max_distance: int = 128
     relative_clip: int = 16  # shaw, shaw_values, toeplitz: distances beyond count as this one

@@ -122,7 +122,7 @@ def test_it_neither_goes_on_nor_scores():
     objective = ObjectiveConfig("permutation_lm")
     model, params = model_of(CONFIG)
     codec = Bytes()
-    with pytest.raises(UserError, match=r"'permutation_lm': such a model does not write on from a"):
+    with pytest.raises(UserError, match=r"'permutation_lm': such a model does not continue a"):
         Generator(model, codec, objective, DecodingConfig())
     with pytest.raises(UserError, match=r"'permutation_lm': .* gives no probability of a text"):
         score_texts(model, params, codec, objective, ["a text"])

@@ -121,7 +121,11 @@ def test_idle_sentences_keep_their_state(name):
     np.testing.assert_array_equal(step(back, 2, 2)[0], expected)
 
 
-@pytest.mark.parametrize("scheme", [*RELATIVE, *(name for name in POSITIONS if name != "learned")])
+@pytest.mark.parametrize(
+    "scheme",
+    [name for name in (*RELATIVE_POSITIONS, *POSITIONS) if name not in ("learned", "none")]
+    + ["none"],
+)
 def test_texts_may_be_longer_than_any_before(scheme):
     """No parameter but a learned table of positions depends on the longest text that was trained.
 

@@ -35,7 +35,8 @@ def mix(
     why = why_not_cudnn(q.shape[-1], q.dtype, _compute_capability())
     if why is not None:
         _warn(why)
-    bias = None if view.bias is None else view.bias(q, k, q.shape[-1] ** -0.5)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    bias = None if view.bias is None else view.bias(q, k, scale)
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
     fuse = functools.partial(
         jax.nn.dot_product_attention,
