@@ -9,11 +9,12 @@ import pytest
 from written import EXPERIMENT, trained, with_field
 
 from transformer_jax.cli import sweep as command
-from transformer_jax.cli import train
+from transformer_jax.cli import sweep_progress, train
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.data.codecs.pair import expected_sizes
 from transformer_jax.door import parse, to_json
 from transformer_jax.errors import UserError
+from transformer_jax.sweeps import sweep
 from transformer_jax.sweeps.points import Point
 
 ROOT = Path(__file__).parents[2]
@@ -174,6 +175,25 @@ def test_what_is_told_and_written(place, capsys, monkeypatch):
     assert {path.name for path in place.iterdir()} >= {"table.csv", "table.md", "table.svg"}
     assert command.main([*argv, "--table"]) == 0
     assert capsys.readouterr().out == shown.out
+
+
+def test_a_point_that_trains_has_a_line_now_and_then(place, capsys, monkeypatch):
+    """Where there is no terminal to draw bars on."""
+    monkeypatch.setattr(sweep_progress, "_EVERY", 0.0)
+    monkeypatch.setattr(sweep, "_TICK", 0.01)
+
+    def stand_in(self):
+        text = (
+            "import pathlib, sys, time; p = pathlib.Path(sys.argv[1]); p.mkdir();"
+            "(p / 'config.json').write_text(sys.argv[2]);"
+            "(p / 'timings.jsonl').write_text('{\"step\": 80, \"steps_per_s\": 4.0}\\n');"
+            "time.sleep(1)"
+        )
+        return [sys.executable, "-c", text, str(self.workdir.path), to_json(self.experiment)]
+
+    monkeypatch.setattr(Point, "train_command", stand_in)
+    command.main([CONFIG, f"--workdir={place}", "--grid=model.d_ff=8"])
+    assert "model.d_ff=8  step 80 of 320  4 steps/s  1 min left" in capsys.readouterr().err
 
 
 def test_a_table_needs_no_config(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """A sweep at a glance: a bar for all points and one for each that runs."""
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, INTERRUPTED, Record
-from transformer_jax.sweeps.table import best_validation
+from transformer_jax.sweeps.table import best_validation, training_minutes
+from transformer_jax.training.heartbeat import progress_line
+from transformer_jax.workdir import read_rows
 
+_EVERY = 60.0  # seconds between the lines of a point where there is no terminal
 _ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be continued"}
 
 
@@ -23,11 +27,13 @@ class Bars:
         self._bars, self._record = bars, record
         self._ended, self._count = done, len(points)
         self._tasks: dict[str, TaskID] = {}
+        self._said: dict[str, float] = {}  # when each running point last had a line
         self._all = bars.add_task("all points", total=len(points), completed=done, status="")
         bars.console.print(f"{len(points)} points, {done} finished already")
 
     def started(self, point: Point, program: str) -> None:
         """Say that a program of a point starts."""
+        self._said[point.name] = time.monotonic()
         self._bars.console.print(f"{program}  {escape(point.name)}", highlight=False)
         if point.name not in self._tasks:
             total = point.experiment.training.steps
@@ -36,7 +42,11 @@ class Bars:
             )
 
     def running(self, points: Sequence[Point]) -> None:
-        """Move the bars."""
+        """Move the bars, or now and then print how far each point is."""
+        for point in points if self._bars.disable else ():
+            if time.monotonic() - self._said[point.name] >= _EVERY:
+                self._said[point.name] = time.monotonic()
+                self._bars.console.print(escape(_place(point)), highlight=False, soft_wrap=True)
         if self._bars.disable:
             return
         for point in points:
@@ -70,6 +80,14 @@ def progress(points: Sequence[Point], directory: Path, split: str | None) -> Ite
     )  # fmt: skip
     with bars:
         yield Bars(bars, points, done, record)
+
+
+def _place(point: Point) -> str:
+    """Return "NAME  step 120 of 1000  0.5 steps/s  29 min left", the rate being its last one."""
+    rates = [row["steps_per_s"] for row in read_rows(point.workdir.timings)[-1:]]
+    seconds = 60 * training_minutes(point)
+    line = progress_line(point.step(), point.experiment.training, sum(rates, 0.0), seconds, None)
+    return f"{point.name}  {line}"
 
 
 def _status(point: Point) -> str:
