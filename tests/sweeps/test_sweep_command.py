@@ -193,7 +193,7 @@ def test_a_point_that_trains_has_a_line_now_and_then(place, capsys, monkeypatch)
 
     monkeypatch.setattr(Point, "train_command", stand_in)
     command.main([CONFIG, f"--workdir={place}", "--grid=model.d_ff=8"])
-    assert "model.d_ff=8  step 80 of 320  4 steps/s  1 min left" in capsys.readouterr().err
+    assert "model.d_ff=8  step 80 of 320  4 steps/s  60 s left" in capsys.readouterr().err
 
 
 def test_a_table_needs_no_config(tmp_path, capsys):
