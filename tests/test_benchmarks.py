@@ -129,3 +129,44 @@ def test_the_gpt_in_torch_does_the_same_steps(tmp_path):
     first = [run() for run in runs]
     np.testing.assert_allclose(first[0], first[1], rtol=1e-5)
     assert runs[0]() < 0.9 * first[0]
+
+
+def test_a_curve_is_read_between_its_validations_and_not_beyond():
+    at = script("variants").at
+    steps, losses = [100, 200, 400], [4.0, 3.0, 1.0]
+    assert [at(steps, losses, step) for step in (100, 150, 300, 400)] == [4.0, 3.5, 2.0, 1.0]
+    assert at(steps, losses, 99) is None
+    assert at(steps, losses, 401) is None
+
+
+def test_the_table_of_variants(tmp_path):
+    """What is not known is left empty; means are those of all seeds."""
+    variants = script("variants")
+
+    def row(name, **fields):
+        points = [{"loss": loss, "loss_at_equal_time": loss + 0.1, "parameters": 10} | extra
+                  for loss, extra in fields.pop("seeds")]  # fmt: skip
+        return {"variant": name, "points": points, "train": None, "decode": None,
+                "memory_mb": None} | fields  # fmt: skip
+
+    rows = [row("base", seeds=[(2.0, {"bleu": 30.0, "p": 1.0}), (2.2, {"bleu": 31.0})]),
+            row("ff-x", seeds=[(1.5, {})], train=0.9)]  # fmt: skip
+    lines = variants.markdown(rows).splitlines()
+    assert lines[2] == "| base (2 seeds) | 10 | 2.1000 | 2.2000 | 30.50 |  |  |  |  |"
+    assert lines[3] == "| ff-x | 10 | 1.5000 | 1.6000 |  |  | 0.90 |  |  |"
+    variants.draw(rows, tmp_path / "table.svg")
+    assert "ff-x" in (tmp_path / "table.svg").read_text()
+
+
+def test_joined_sentences_stay_beside_their_translations():
+    """Consecutive ones, of no more words than asked for; all of them come about equally often."""
+    import random
+
+    pairs = [(f"{'a ' * (n % 7 + 1)}s{n}", f"t{n}") for n in range(40)]
+    texts = script("lengths").joined(pairs, 500, 24, random.Random(0))
+    assert len(texts) == 500
+    for one, other in texts:
+        assert [w[1:] for w in one.split() if w[0] == "s"] == [w[1:] for w in other.split()]
+        assert 1 <= len(one.split()) <= 24
+    assert max(len(one.split()) for one, _ in texts) > 20
+    assert len({word for _, other in texts for word in other.split()}) == 40
