@@ -55,7 +55,7 @@ def make_validation(
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
     longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())
-    lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
+    lengths = sorted({min(max(shape[1:]), longest) for shape in plan.shapes} | {longest})
     batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
 
     def validate(params: Any) -> Scores:
@@ -65,6 +65,8 @@ def make_validation(
             totals.append(sums(params, batch))
         total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         scores = {"loss": total.nll / total.weight}
+        if "class" in objective.predicts:
+            scores["accuracy"] = total.correct / total.weight
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Whole on every device: a search on divided parameters would gather them each step.

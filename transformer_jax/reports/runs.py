@@ -97,7 +97,7 @@ def facts(run: Run) -> dict[str, Any]:
     return {
         "model": _model(experiment),
         "parameters": started.get("parameters") or table.parameters(run.point),
-        "translates": not experiment.objective.one_sided,
+        "translates": experiment.objective.translates,
         "source_language": data.source_language,
         "target_language": data.target_language,
         "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
@@ -174,9 +174,13 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
-    encoder = f"{c.num_encoder_layers} encoder and " * (c.architecture == "encoder_decoder")
+    stacks = {"encoder": c.num_encoder_layers, "decoder": c.num_decoder_layers}
+    if c.architecture != "encoder_decoder":
+        name = "encoder" if c.architecture == "encoder" else "decoder"
+        stacks = {name: stacks[name]}
+    layers = " and ".join(f"{count} {name}" for name, count in stacks.items())
     return (
-        f"{encoder}{c.num_decoder_layers} decoder layers, d_model {c.d_model}, d_ff {c.d_ff}, "
+        f"{layers} layers, d_model {c.d_model}, d_ff {c.d_ff}, "
         f"{c.num_heads} heads, {c.residual}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
     )
 

@@ -100,10 +100,15 @@ def score_texts(
     Raises:
       UserError: if the objective does not predict every piece.
     """
-    if objective.name == "permutation_lm":
+    if objective.name != "language_model":
+        how = {
+            "permutation_lm": "predicts a part of the pieces in a random order",
+            "masked_lm": "predicts pieces from those on both sides",
+        }
         raise UserError(
-            "config.objective.name='permutation_lm': such a model predicts a part of the pieces "
-            "in a random order, and gives no probability of a text; see validation_loss"
+            f"config.objective.name={objective.name!r}: such a model "
+            f"{how.get(objective.name, 'predicts no text')}, and gives no probability of a text; "
+            "see validation_loss"
         )
     frame = OBJECTIVES[objective.name].frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
@@ -121,12 +126,32 @@ def score_texts(
     return scores
 
 
+def masked_log_probs(
+    model: Model,
+    params: Any,
+    codec: Codec,
+    objective: ObjectiveConfig,
+    texts: Sequence[str],
+    tokens_per_batch: int = 4096,
+) -> list[np.ndarray]:
+    """Return the log-probability of each piece that the masks of validation hide, by window."""
+    frame = OBJECTIVES[objective.name].frame(objective)
+    encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))
+    store = TokenStore(Ragged.from_lists([]), encoded)
+    return _of_each(model, params, objective, store, tokens_per_batch, codec)
+
+
 def _of_each(
-    model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
+    model: Model,
+    params: Any,
+    config: ObjectiveConfig,
+    store: TokenStore,
+    tokens_per_batch: int,
+    codec: Codec | None = None,
 ) -> list[np.ndarray]:
     """Return the log-probabilities of what is predicted in each item of the objective."""
     objective = OBJECTIVES[config.name]
-    items = objective.items(store, config)
+    items = objective.items(store, config, codec)
     found = [np.zeros(0)] * len(items)
     given = model, params, objective, items, tokens_per_batch
     for item, row, predicted in each_item(_log_probs, *given):
