@@ -1,5 +1,7 @@
 """One stack that reads a text in both directions (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
@@ -82,11 +84,17 @@ class Encoder(Network):
         return Batch(side, side if "class" in self.predicts else None, {})
 
 
+# Which places of its segment [B T S] a vector of it is the mean of.
+POOLINGS: dict[str, Callable[[Array, Array], Array]] = {
+    "first": lambda seen, pos: seen & (pos == 0)[:, None, :],
+    "mean": lambda seen, pos: seen,
+}
+
+
 def pool(x: Float[Array, "B S D"], src: Side, tgt: Side, pooling: str) -> Float[Array, "B T D"]:
     """Return a vector of the source for each place of the target side, from their segment."""
     seen = cross_view(tgt.pos, tgt.seg, src.pos, src.seg).mask()[:, 0]
-    if pooling == "first":
-        seen = seen & (src.pos == 0)[:, None, :]
+    seen = pick(POOLINGS, pooling, "config.model.pooling")(seen, src.pos)
     weights = at_least_float32(seen.astype(x.dtype))
     weights = weights / jnp.maximum(weights.sum(-1, keepdims=True), 1)
     return jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), x)

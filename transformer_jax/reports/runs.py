@@ -174,11 +174,9 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
-    stacks = {"encoder": c.num_encoder_layers, "decoder": c.num_decoder_layers}
-    if c.architecture != "encoder_decoder":
-        name = "encoder" if c.architecture == "encoder" else "decoder"
-        stacks = {name: stacks[name]}
-    layers = " and ".join(f"{count} {name}" for name, count in stacks.items())
+    stacks = {"encoder_decoder": ("encoder", "decoder"), "encoder": ("encoder",)}
+    names = stacks.get(c.architecture, ("decoder",))
+    layers = " and ".join(f"{getattr(c, f'num_{name}_layers')} {name}" for name in names)
     return (
         f"{layers} layers, d_model {c.d_model}, d_ff {c.d_ff}, "
         f"{c.num_heads} heads, {c.residual}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
