@@ -44,6 +44,8 @@ SPECIAL = {
     "profile.steps": (10, 15),
     "model.num_kv_heads": 2,
     "model.logits_scale": True,
+    "model.input_norm": True,
+    "objective.whole_words": True,
     "model.rope_theta": 500.0,
     "model.relative_buckets": 8,
     "model.encoder_pattern": ("local", "full"),
