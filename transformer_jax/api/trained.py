@@ -147,6 +147,8 @@ class TrainedModel:
             model has positions.
         """
         objective, pair = self.experiment.objective, self.tokenizers
+        if objective.name == "classify":
+            raise UserError("score: such a model predicts classes; see classify")
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give texts alone")

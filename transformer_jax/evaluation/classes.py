@@ -6,19 +6,8 @@ from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.data.sources import Corpus
+from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.run import Evaluation, digest
-
-_NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
-
-
-def interval(right: int, total: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share, Wilson's (1927, https://doi.org/10.2307/2276774), which
-    holds for few texts and shares near 0 and 1 too.
-    """
-    z, share = _NORMAL**2 / total, right / total
-    middle = (share + z / 2) / (1 + z)
-    half = math.sqrt(z * share * (1 - share) + z * z / 4) / (1 + z)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:

@@ -18,7 +18,7 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.metrics import score
+from transformer_jax.evaluation.metrics import interval, score
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole
 from transformer_jax.training.step import make_validation_step
@@ -38,7 +38,8 @@ def make_validation(
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
 
     The loss is over the items that `selected` leaves; for BLEU, a source that is too long is
-    translated in parts, as `translate` does. A language model also has "bits_per_character" and
+    translated in parts, as `translate` does. A classifier also has "accuracy", the share of texts
+    whose class is the likeliest, and no "bleu". A language model also has "bits_per_character" and
     "bits_per_byte", see `text_units`.
     """
     data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
@@ -98,14 +99,21 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
 
 def notes(store: TokenStore, experiment: Experiment) -> list[str]:
     """Return what the log should say about the validation items, if anything is unusual."""
-    noun = OBJECTIVES[experiment.objective.name].noun
-    scored = experiment.evaluation.bleu_sentences > 0
+    objective = OBJECTIVES[experiment.objective.name]
+    noun, scored = objective.noun, experiment.evaluation.bleu_sentences > 0
     parts = "; for BLEU, long sources are translated in parts" * scored
-    return [
+    found = [
         f"validation: the loss leaves out {count:,} of {len(store):,} {noun}s ({reason}){parts}"
         for reason, count in selected(store, experiment.data).dropped.items()
         if count
     ]
+    if "class" in objective.predicts:
+        low, high = interval(len(store) // 2, len(store))
+        found.append(
+            f"validation: of {len(store):,} {noun}s, an accuracy near 50 % is known to "
+            f"{50 * (high - low):.1f} points either way (95 %)"
+        )
+    return found
 
 
 def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str, int]:

@@ -51,7 +51,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         different = {k: v for k, v in different.items() if k != "tokenizer.joint"}
         different = {k: v for k, v in different.items() if k.split(".")[0] not in ("src", "tgt")}
         different |= {"src.codec": (there, here)} if there != here else {}
-    for name in ("tokenizer", "src", "tgt"):
+    for name in ("src", "tgt", "tokenizer"):
         for path, (there, here) in different.items():
             if path.split(".")[0] == name:
                 raise UserError(
