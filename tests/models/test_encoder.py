@@ -144,7 +144,7 @@ def test_it_writes_nothing():
     with pytest.raises(UserError, match=r"architecture='encoder': such a model writes no text"):
         stepper_of(*model_of(CONFIG))
     objective = ObjectiveConfig("masked_lm")
-    with pytest.raises(UserError, match=r"'masked_lm': such a model does not write on from a"):
+    with pytest.raises(UserError, match=r"'masked_lm': such a model does not continue a prompt"):
         Generator(model_of(CONFIG)[0], Bytes(), objective, DecodingConfig())
     with pytest.raises(UserError, match=r"'masked_lm': .* both sides, and gives no probability"):
         score_texts(*model_of(CONFIG), Bytes(), objective, ["a text"])

@@ -98,6 +98,7 @@ def facts(run: Run) -> dict[str, Any]:
         "model": _model(experiment),
         "parameters": started.get("parameters") or table.parameters(run.point),
         "translates": experiment.objective.translates,
+        "objective": experiment.objective.name,
         "source_language": data.source_language,
         "target_language": data.target_language,
         "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
