@@ -12,7 +12,7 @@ from transformer_jax.data.batching import BucketPlan, PackPlan
 from transformer_jax.data.codecs.codec import SPECIAL
 from transformer_jax.data.codecs.utf8 import train
 from transformer_jax.data.random import Draw
-from transformer_jax.data.reading import Classify, MaskedLM
+from transformer_jax.data.reading import Classify, MaskedLM, one_by_one
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, UNK
@@ -106,6 +106,25 @@ def test_windows_are_the_text(document):
     assert joined == [i for text in lists for i in text]
     lengths = (batch.src.seg > 0).sum(1).tolist()
     assert lengths == ([8, 4] * 5 if document == "line" else [8] * 7 + [2])
+
+
+def test_pieces_one_by_one():
+    """Each ordinary piece of every window is hidden once, behind MASK, and all others are read."""
+    lists = [*texts(4, 6), [EOS]]
+    config = ObjectiveConfig("masked_lm", window=5)
+    items = MaskedLM().items(TokenStore(NOTHING, Ragged.from_lists(lists)), config, CODEC)
+    found = one_by_one(items, 10**6)
+    batch = MaskedLM().examples(found, one_per_row(np.arange(len(found))), len(found), 5, 0)
+    labels, weight = batch.targets["tokens"]
+    assert (weight.sum(1) == 1).all()
+    assert (batch.src.inputs[weight > 0] == MASK).all()
+    ordinary = [i for text in lists for i in text if i not in SPECIAL.values()]
+    assert sorted(labels[weight > 0].tolist()) == sorted(ordinary)
+    whole = np.where(weight > 0, labels, batch.src.inputs)
+    windows = {tuple(items.src.sequence(i).tolist()) for i in range(len(items))}
+    assert {tuple(i for i in row[1:].tolist() if i) for row in whole} <= windows
+    few = one_by_one(items, 1)  # a window, whatever it takes
+    assert 1 <= len(few) <= 4
 
 
 def test_empty_lines_are_left_out():

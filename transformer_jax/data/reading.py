@@ -56,6 +56,7 @@ class _Masked(_Begun):
     """Windows of a text of which some pieces are predicted."""
 
     masks: Masks
+    alone: np.ndarray | None = None  # the place in each item that alone is hidden
 
 
 class MaskedLM:
@@ -102,18 +103,42 @@ class MaskedLM:
         side = _begun(items.src, placement, (rows, src_length))
         labels = np.zeros_like(side.inputs)
         if isinstance(items, _Masked):
-            inputs = side.inputs.copy()
             item, within = _places(items.src, placement)
             at = placement.rows[item], placement.src_offset[item] + 1 + within
-            pieces = side.inputs[at]
-            number = placement.pairs[item]
-            hidden = chosen(items.masks, pieces, item, (*draw, number, within))
+            pieces, number = side.inputs[at], placement.pairs[item]
+            if items.alone is None:
+                keys = *draw, number, within
+                hidden = chosen(items.masks, pieces, item, keys)
+                read = replaced(items.masks, pieces, keys)
+            else:
+                hidden = within == items.alone[number]
+                read = np.full_like(pieces, items.masks.mask)
             labels[at] = np.where(hidden, pieces, PAD)
-            inputs[at] = np.where(
-                hidden, replaced(items.masks, pieces, (*draw, number, within)), pieces
-            )
+            inputs = side.inputs.copy()
+            inputs[at] = np.where(hidden, read, pieces)
             side = side._replace(inputs=inputs)
         return Batch(side, None, {"tokens": Target(labels, (labels != PAD).astype(np.float32))})
+
+
+def one_by_one(items: TokenStore, most: int) -> TokenStore:
+    """Return items in which one piece is hidden, behind MASK: each of those that may be, in turn.
+
+    They are those of as many windows, drawn at random but always the same, as have at most `most`
+    positions together, and of one at least.
+    """
+    assert isinstance(items, _Masked)
+    windows = np.argsort(random(np.arange(len(items))), kind="stable")
+    lengths = items.src.lengths[windows]
+    windows = windows[: max(int((np.cumsum(lengths * (lengths + 1)) <= most).sum()), 1)]
+    lengths = items.src.lengths[windows]
+    window = np.repeat(windows, lengths)
+    place = np.arange(len(window)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
+    window, place = window[may], place[may]
+    repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
+    found = _Masked(repeated, _empty(repeated))
+    found.masks, found.alone = items.masks, place
+    return found
 
 
 class Classify:

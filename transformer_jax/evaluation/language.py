@@ -6,22 +6,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.data.sources import Corpus
-from transformer_jax.decoding.text.score import masked_log_probs, score_texts
+from transformer_jax.decoding.text.score import masked_log_probs, pseudo_log_probs, score_texts
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import text_units
+
+_POSITIONS = 2**20  # that are computed for a pseudo-perplexity; a small model takes minutes
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> dict[str, Any]:
     """Return the scores of a language model on a split, as `write` stores them.
 
-    Of a masked language model those pieces count that are hidden where it is validated, always the
-    same. Else each piece counts once, EOS included where documents are lines; windows are those of
-    training,
+    Each piece counts once, EOS included where documents are lines; windows are those of training,
     so the first pieces of one are predicted from fewer before them than its last. Characters and
     bytes are left out where the codec does not keep the text as it is.
+
+    Of a masked language model those pieces count that are hidden where it is validated, always the
+    same; its pseudo-perplexity is of pieces that are hidden one by one, of some windows.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -36,6 +41,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    if masked:
+        alone = np.concatenate(pseudo_log_probs(*given, _POSITIONS))
+        values["pseudo_perplexity"] = math.exp(min(-float(alone.mean()), 700.0))
     units = text_units(experiment, codec, corpus)
     values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
     return {

@@ -15,6 +15,7 @@ from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.reading import one_by_one
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.errors import UserError
@@ -135,23 +136,45 @@ def masked_log_probs(
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
     """Return the log-probability of each piece that the masks of validation hide, by window."""
-    frame = OBJECTIVES[objective.name].frame(objective)
+    items = _masked(codec, objective, texts)
+    return _of_items(model, params, objective, items, tokens_per_batch)
+
+
+def pseudo_log_probs(
+    model: Model,
+    params: Any,
+    codec: Codec,
+    objective: ObjectiveConfig,
+    texts: Sequence[str],
+    most: int,
+    tokens_per_batch: int = 4096,
+) -> list[np.ndarray]:
+    """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
+    pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659). See `one_by_one`.
+    """
+    items = one_by_one(_masked(codec, objective, texts), most)
+    return _of_items(model, params, objective, items, tokens_per_batch)
+
+
+def _masked(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+    objective = OBJECTIVES[config.name]
+    frame = objective.frame(config)
     encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))
-    store = TokenStore(Ragged.from_lists([]), encoded)
-    return _of_each(model, params, objective, store, tokens_per_batch, codec)
+    return objective.items(TokenStore(Ragged.from_lists([]), encoded), config, codec)
 
 
 def _of_each(
-    model: Model,
-    params: Any,
-    config: ObjectiveConfig,
-    store: TokenStore,
-    tokens_per_batch: int,
-    codec: Codec | None = None,
+    model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
 ) -> list[np.ndarray]:
     """Return the log-probabilities of what is predicted in each item of the objective."""
+    items = OBJECTIVES[config.name].items(store, config)
+    return _of_items(model, params, config, items, tokens_per_batch)
+
+
+def _of_items(
+    model: Model, params: Any, config: ObjectiveConfig, items: TokenStore, tokens_per_batch: int
+) -> list[np.ndarray]:
     objective = OBJECTIVES[config.name]
-    items = objective.items(store, config, codec)
     found = [np.zeros(0)] * len(items)
     given = model, params, objective, items, tokens_per_batch
     for item, row, predicted in each_item(_log_probs, *given):
