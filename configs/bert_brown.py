@@ -8,7 +8,7 @@ of which the last 2,000 sentences are for validation (53,340 sentences, a millio
 
 BERT (Devlin et al. 2019, arXiv:1810.04805) in its shape: post-norm, a norm of embeddings, GELU,
 learned positions, two token types of which one occurs here, and its head of masked pieces; 15 % of
-pieces are predicted, in whole words. 4 layers, width 256, 4 heads, 8,000 pieces: 5.3 M parameters.
+pieces are predicted, in whole words. 4 layers, width 256, 4 heads, 8,000 pieces: 5.4 M parameters.
 Windows are of running text, with EOS between sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019,
 arXiv:1907.11692). configs/movie_reviews.py fine-tunes it.
 """
@@ -41,7 +41,7 @@ def get_config():
     c.tokenizer.vocab_size = 8000
     c.data.directory = "data/brown"
     c.data.target_language = "txt"
-    c.data.how_to_get = "python -m nltk.downloader brown; then write a sentence a line"
+    c.data.how_to_get = "python -m nltk.downloader brown; write a sentence a line"
     c.data.test = ("validation",)
     c.data.max_length = 128
     c.data.tokens_per_batch = 32 * 128
@@ -50,7 +50,6 @@ def get_config():
     c.optimizer.schedule = "linear"
     c.optimizer.learning_rate = 5e-4
     c.optimizer.warmup_steps = 500
-    c.optimizer.b2 = 0.98
     c.optimizer.weight_decay = 0.01
     c.optimizer.clip_norm = 1.0
     c.training.label_smoothing = 0.0

@@ -14,55 +14,35 @@ scratch  the same model and tokenizer settings, with nothing to begin from.
 Of each review the first 512 pieces are read.
 """
 
-from transformer_jax.config import Experiment
-from transformer_jax.door import door
+import runpy
+from pathlib import Path
 
 
 def get_config(start: str = "tuned"):
     """Return the experiment for "tuned" or "scratch"."""
     if start not in ("tuned", "scratch"):
         raise ValueError(f"no variant {start!r}; there are 'tuned' and 'scratch'")
-    c = door(Experiment())
-    c.model.architecture = "encoder"
-    c.model.num_encoder_layers = 4
-    c.model.num_heads = 4
-    c.model.d_model = 256
-    c.model.d_ff = 1024
-    c.model.activation = "gelu"
-    c.model.norm_epsilon = 1e-12
-    c.model.positions = "learned"
-    c.model.max_positions = 512
-    c.model.token_types = 2
-    c.model.input_norm = True
-    c.model.embedding_scale = False
-    c.model.initializer = "gpt2"
+    c = runpy.run_path(str(Path(__file__).with_name("bert_brown.py")))["get_config"]()
     if start == "tuned":
         c.init.source = "runs/bert_brown"
 
     c.objective.name = "classify"
+    c.objective.document = "line"
+    c.objective.whole_words = False
     c.objective.window = 512
     c.tgt.codec = "classes"
     c.tokenizer.joint = False
-    c.tokenizer.vocab_size = 8000
     c.data.directory = "data/movie_reviews"
     c.data.source_language = "text"
     c.data.target_language = "label"
-    c.data.test = ("validation",)
+    c.data.how_to_get = "write a review a line, and its class a line, from polarity v2.0"
     c.data.max_length = 512
     c.data.tokens_per_batch = 16 * 512
-    c.data.num_buckets = 1
 
-    c.optimizer.schedule = "linear"
     c.optimizer.learning_rate = 2e-4
     c.optimizer.warmup_steps = 50
-    c.optimizer.b2 = 0.98
-    c.optimizer.weight_decay = 0.01
-    c.optimizer.clip_norm = 1.0
-    c.training.label_smoothing = 0.0
     c.training.steps = 500
     c.checkpoint.every_steps = 50
-    c.checkpoint.keep_last = 1
     c.checkpoint.best_by = "accuracy"
     c.evaluation.every_steps = 50
-    c.evaluation.bleu_sentences = 0
     return c

@@ -77,6 +77,29 @@ def test_deviations(name, scores):
     assert not np.allclose(first, second)
 
 
+ENCODER = dataclasses.replace(
+    BASE, architecture="encoder", num_decoder_layers=6, token_types=40, input_norm=True,
+    positions="sinusoidal",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["t5", "gpt2"])
+def test_an_encoder_starts_likewise(name):
+    """Its heads as maps of the stream; what is added for a kind of token as an embedding."""
+    inward, embedding = {"t5": (48**-0.5, 1.0), "gpt2": (0.02, 0.02)}[name]
+    config = dataclasses.replace(ENCODER, initializer=name)
+    for predicts, heads in ((["tokens"], ["piece_head/dense/kernel", "output/table"]),
+                            (["class"], ["pooler/kernel", "class_head/table"])):  # fmt: skip
+        model = build(config, 300, 41, predicts=predicts)
+        ones = jax.tree.map(lambda x: jnp.ones(x.shape), nn.unbox(abstract_params(model)))
+        found = flatten_dict(restarted(config, ones, KEY), sep="/")
+        wanted = dict.fromkeys(heads, inward)
+        wanted |= dict.fromkeys(("embedding/table", "kinds/table"), embedding)
+        for path, deviation in wanted.items():
+            values = np.asarray(found[path])
+            assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5), path
+
+
 @pytest.mark.parametrize(
     ("changes", "betas"),
     [
@@ -84,6 +107,9 @@ def test_deviations(name, scores):
         ({}, {"encoder": 0.683033, "decoder": 0.408248}),
         # (8 x 3)^(-1/4).
         ({"architecture": "decoder", "num_encoder_layers": 6}, {"decoder": 0.451801}),
+        # Of two streams, the layers are the decoder's; of an encoder, its own: (8 x 2)^(-1/4).
+        ({"architecture": "two_stream", "num_encoder_layers": 6}, {"decoder": 0.451801}),
+        ({"architecture": "encoder", "num_decoder_layers": 6}, {"encoder": 0.5}),
     ],
 )
 def test_deep_norm_makes_some_maps_smaller(changes, betas):

@@ -98,8 +98,8 @@ def report(
     whole = per_step * experiment.training.steps
     yield f"parameters: {_parameters(experiment, sizes):,} with {_pieces(sizes)}"
     sides = f"{shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} target"
-    if not shape.src_length:
-        sides = f"{shape.rows} x {shape.tgt_length}"
+    if not (shape.src_length and shape.tgt_length):
+        sides = f"{shape.rows} x {max(shape.src_length, shape.tgt_length)}"
     yield f"batch: {sides} positions, the longest of its shapes"
     yield (
         f"operations: {per_step:.3g} a step in matrix products, {whole:.3g} in "
