@@ -54,7 +54,8 @@ def interval(right: int, total: int) -> tuple[float, float]:
     z, share = _NORMAL**2 / total, right / total
     middle = (share + z / 2) / (1 + z)
     half = math.sqrt(z * share * (1 - share) + z * z / 4) / (1 + z)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    # None or all: the end is the share itself, which rounding would miss.
+    return (middle - half if right else 0.0), (middle + half if right < total else 1.0)
 
 
 class Score(NamedTuple):
