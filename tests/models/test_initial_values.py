@@ -14,6 +14,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build, init_params
 from transformer_jax.models.initial_values import restarted
+from transformer_jax.nn.residual import deep_norm
 
 # No two sizes are equal.
 BASE = ModelConfig(
@@ -107,8 +108,7 @@ def test_an_encoder_starts_likewise(name):
         ({}, {"encoder": 0.683033, "decoder": 0.408248}),
         # (8 x 3)^(-1/4).
         ({"architecture": "decoder", "num_encoder_layers": 6}, {"decoder": 0.451801}),
-        # Of two streams, the layers are the decoder's; of an encoder, its own: (8 x 2)^(-1/4).
-        ({"architecture": "two_stream", "num_encoder_layers": 6}, {"decoder": 0.451801}),
+        # (8 x 2)^(-1/4).
         ({"architecture": "encoder", "num_decoder_layers": 6}, {"encoder": 0.5}),
     ],
 )
@@ -118,6 +118,15 @@ def test_deep_norm_makes_some_maps_smaller(changes, betas):
         stack, (module, leaf) = path.split("/")[0], path.split("/")[-2:]
         smaller = stack in betas and leaf == "kernel" and module not in ("query", "key")
         np.testing.assert_allclose(values, betas[stack] if smaller else 1, rtol=1e-5, err_msg=path)
+
+
+def test_deep_norm_counts_the_layers_that_there_are():
+    """Of two streams those of the decoder, of an encoder its own."""
+    for architecture, layers in (("decoder", 3), ("two_stream", 3), ("encoder", 2)):
+        default = "num_decoder_layers" if architecture == "encoder" else "num_encoder_layers"
+        changes = {"residual": "deep_norm", "architecture": architecture, default: 6}
+        found = deep_norm(dataclasses.replace(BASE, **changes), cross=False)
+        assert found == pytest.approx(((2 * layers) ** 0.25, (8 * layers) ** -0.25))
 
 
 def test_they_are_where_a_model_begins():
