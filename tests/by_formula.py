@@ -7,14 +7,18 @@ from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.data.batching import Shape
 
 
-def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> int:
+def parameters(
+    config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int, objective: str = "translate"
+) -> int:
     """Return the number of parameters by arithmetic.
 
     V d for each piece table, and per layer: attention 3 d inward maps and one outward with biases,
     feed-forward 2 d d_ff + d_ff + d (gated: one map inward more), and 2 d for each norm (d for
     those without a bias). Less what has no bias; more scales of normalised queries and keys. What
     is trained for distances is in self-attention alone: once a layer, or once a stack.
-    Of layers that are shared, one pattern's. Low-rank matrices beside the maps that are adapted.
+    Of layers that are shared, one pattern's. Low-rank matrices beside the maps that are adapted. An
+    encoder has a head: d^2 + d, a norm and a bias for each piece; or, of classes, d^2 + d and
+    (d + 1) for each class.
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
@@ -56,6 +60,14 @@ def parameters(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) ->
     # Of the decoder, and of both stacks.
     one, two = decoders, encoders + decoders
     one, two = (distances * count for count in ((1, 2) if shares else (one, two)))
+    if c.architecture == "encoder":
+        layers = encoders * (attention + feed_forward + 2 * part) + pre * norm
+        rows = src_vocab_size + (c.max_positions if c.positions == "learned" else 0) + c.token_types
+        body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
+        if objective == "classify":  # the pooler, and classes
+            return body + (d + 1) * d + (d + 1) * tgt_vocab_size
+        own = src_vocab_size * d if c.tied_embeddings == "none" else 0
+        return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
         layers = decoders * (attention + feed_forward + 2 * part) + pre * norm
         layers += d if c.architecture == "two_stream" else 0  # what queries start from
@@ -100,6 +112,21 @@ def operations(
     constant = pairs * c.num_heads * width.get(c.relative_positions, 0)
     again = {"none": 0, "dots": mixing + constant, "full": layers + constant}[c.remat]
     return 6 * (layers + target * c.d_model * tgt_vocab_size) + 4 * constant + 2 * again
+
+
+def of_encoder(c: ModelConfig, vocab_size: int, rows: int, length: int, classes: int = 0) -> int:
+    """Return the operations of a training step of an encoder, counted as `operations` does; of
+    masked pieces, or of one class a row.
+    """
+    heads, source = c.num_heads * (c.key_size + c.value_size), rows * length
+    layer = source * (2 * c.d_model * heads + 2 * c.d_model * c.d_ff) + heads * source * length
+    if not classes:
+        head = source * c.d_model * (c.d_model + vocab_size)
+    else:  # a mean over the row, the pooler, classes
+        head = rows * c.d_model * (length + c.d_model + classes)
+        # Weights of the mean are constants, which have no gradient.
+        return 6 * (c.num_encoder_layers * layer + head) - 2 * source * c.d_model
+    return 6 * (c.num_encoder_layers * layer + head)
 
 
 def of_distances(c: ModelConfig, tokens: int) -> int:

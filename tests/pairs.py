@@ -33,8 +33,12 @@ def config_of(base: ModelConfig, choice: Choice) -> ModelConfig | None:
     fields = {"num_encoder_layers": 2, "num_decoder_layers": 2} | choice
     if "local" in choice.get("decoder_pattern", ()):
         fields["window"] = 3
-    if choice.get("architecture", "encoder_decoder") != "encoder_decoder":
-        fields["num_encoder_layers"] = 6  # its default: there is no encoder
+    architecture = choice.get("architecture", "encoder_decoder")
+    if architecture == "encoder":  # a default stands for what there is not
+        fields["num_decoder_layers"] = 6
+        fields["encoder_pattern"] = fields.pop("decoder_pattern", ("full",))
+    elif architecture != "encoder_decoder":
+        fields["num_encoder_layers"] = 6
     try:
         return dataclasses.replace(base, **fields)
     except UserError:
@@ -95,6 +99,7 @@ def _completed(base: ModelConfig, pair: Choice, open_pairs: dict) -> Choice | No
 NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", True): {"relative_positions": "t5"},
     ("share_relative_positions", False): {"relative_positions": "t5"},
+    ("pooling", "mean"): {"architecture": "encoder"},
 }  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from transformer_jax.sweeps.table import tabulate
 from transformer_jax.workdir import WorkDir
 
 
-@pytest.fixture(params=["accuracy", "bits_per_character"])
+@pytest.fixture(params=["f1", "bits_per_character"])
 def added(request, monkeypatch) -> str:
     """A score that validation might measure one day, greater or less of which is better."""
-    metric = Metric(request.param, request.param == "accuracy")
+    metric = Metric(request.param, request.param == "f1")
     monkeypatch.setitem(VALIDATION, request.param, metric)
     hints = dict(CheckpointConfig.__annotations__, best_by=str)
     monkeypatch.setattr(CheckpointConfig, "__annotations__", hints)
@@ -26,10 +26,10 @@ def added(request, monkeypatch) -> str:
 def test_a_new_score_is_a_line_in_the_table(added, tmp_path):
     """Then the best checkpoint is chosen, and a sweep's points are ranked, by it."""
     values = [0.5, 0.9, 0.7]
-    order = [1, 2, 0] if added == "accuracy" else [0, 2, 1]
+    order = [1, 2, 0] if added == "f1" else [0, 2, 1]
     records = {i: Record(host={}, scores={added: x}, passing=False, arrays={})
                for i, x in enumerate(values)}  # fmt: skip
-    assert best(records, added) == (1 if added == "accuracy" else 0)
+    assert best(records, added) == (1 if added == "f1" else 0)
     points = []
     for i, value in enumerate(values):
         experiment = Experiment(seed=i, checkpoint=CheckpointConfig(best_by=added))

@@ -124,6 +124,7 @@ TABLES = {
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
     (config.ModelConfig, "attention"): "nn.mixers.attention.KERNELS",
     (config.ModelConfig, "architecture"): "models.build.MODELS",
+    (config.ModelConfig, "pooling"): "models.encoder.POOLINGS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
     (config.ModelConfig, "relative_positions"): "nn.relative_positions.RELATIVE_POSITIONS",
     (config.ModelConfig, "score_scale"): "nn.mixers.attention.SCORE_SCALES",

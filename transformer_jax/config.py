@@ -53,7 +53,9 @@ class ModelConfig:
     # "decoder": one stack that reads a text and writes on, without source or encoder (GPT).
     # "two_stream": the same, but pieces are predicted in any order, by a second stream that sees
     # places and not what stands there (XLNet: Yang et al. 2019, arXiv:1906.08237).
-    architecture: Literal["encoder_decoder", "decoder", "two_stream"] = "encoder_decoder"
+    # "encoder": one stack that reads a text in both directions and writes nothing; it predicts
+    # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
+    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder"] = "encoder_decoder"
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -142,6 +144,12 @@ class ModelConfig:
     # "fix_norm": rows of all these tables count as if of length 1 (arXiv:1910.05895).
     embedding_norm: Literal["none", "fix_norm"] = "none"
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
+    # "encoder" alone reads these three. Kinds of tokens, as sentence A and B, each with a vector
+    # that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
+    token_types: int = 0
+    input_norm: bool = False  # a norm of the sum of embeddings, before the first layer: BERT
+    # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
+    pooling: Literal["first", "mean"] = "first"
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
     # Which layers of a stack have the same parameters, layer i those of layer i + the length of its
     # pattern: "none"; "all" (ALBERT, arXiv:1909.11942); "universal": all, and the vectors of
@@ -177,6 +185,7 @@ class ModelConfig:
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
         _within(1, _SIZE, lora_rank=self.lora_rank)
+        _within(0, _SIZE, token_types=self.token_types)
         _above(0, 1e6, lora_alpha=self.lora_alpha)
         _above(1, 1e9, rope_theta=self.rope_theta)
         _above(0, 1, rope_fraction=self.rope_fraction)
@@ -192,6 +201,7 @@ class ModelConfig:
         _check_patterns(self)
         _check_relative(self)
         _check_two_stream(self)
+        _check_encoder(self)
         _check_scales(self)
         _check_lora(self)
         _check(
@@ -271,14 +281,26 @@ def _check_patterns(model: ModelConfig) -> None:
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
         "has a 'local' layer",
     )
-    if model.architecture != "encoder_decoder":
-        for name in ("num_encoder_layers", "encoder_pattern"):
-            default = ModelConfig.__dataclass_fields__[name].default
-            _check(
-                getattr(model, name) == default,
-                f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
-                f"encoder; leave it at {default}",
-            )
+    if model.architecture == "encoder_decoder":
+        return
+    missing = "decoder" if model.architecture == "encoder" else "encoder"
+    for name in (f"num_{missing}_layers", f"{missing}_pattern"):
+        default = ModelConfig.__dataclass_fields__[name].default
+        _check(
+            getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
+            f"{missing}; leave it at {default}",
+        )
+
+
+def _check_encoder(model: ModelConfig) -> None:
+    for name in ("token_types", "input_norm", "pooling"):
+        default = ModelConfig.__dataclass_fields__[name].default
+        _check(
+            model.architecture == "encoder" or getattr(model, name) == default,
+            f"{name}={getattr(model, name)!r}: means nothing with architecture="
+            f"{model.architecture!r}; leave it at {default!r} or choose 'encoder'",
+        )
 
 
 def _check_two_stream(model: ModelConfig) -> None:
@@ -384,8 +406,8 @@ class SideConfig:
     """How the text of one side becomes ids."""
 
     # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
-    # training text has.
-    codec: Literal["subwords", "bytes", "characters"] = "subwords"
+    # training text has; "classes": a line is one of the different lines of the training text.
+    codec: Literal["subwords", "bytes", "characters", "classes"] = "subwords"
 
 
 @dataclass(frozen=True)
@@ -486,7 +508,11 @@ ARCHITECTURES = {
     "language_model": "decoder",
     "prefix_lm": "decoder",
     "permutation_lm": "two_stream",
+    "masked_lm": "encoder",
+    "classify": "encoder",
 }
+# The named pieces that an objective writes into texts; a codec that is trained for it has them.
+SYMBOLS = {"masked_lm": ("<mask>",)}
 
 
 @dataclass(frozen=True)
@@ -499,18 +525,29 @@ class ObjectiveConfig:
     # "prefix_lm": the target side from the source side, which stands before it in one sequence.
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
-    name: Literal["translate", "language_model", "prefix_lm", "permutation_lm"] = "translate"
-    # language_model, permutation_lm: the most pieces read at a time. Longer documents are cut into
-    # consecutive windows; each but the first begins with the last piece of the one before.
+    # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
+    # "classify": the line of the target side, which is one of few, from the source side.
+    name: Literal[
+        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "classify"
+    ] = "translate"
+    # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
+    # into consecutive windows. Each but the first begins with the last piece of the one before; of
+    # masked_lm, each begins with BOS. What classify does not read is left out.
     window: int = 256
-    # Of these two, what a document is. "line": each line, EOS stands for its end. "file": each part
-    # of the split, line ends and all, as it lies on the disk.
-    document: Literal["line", "file"] = "line"
+    # Of the same but classify, what a document is. "line": each line, EOS stands for its end.
+    # "file": each part of the split, line ends and all, as it lies on the disk. "joined"
+    # (masked_lm): all lines behind one another, EOS between them.
+    document: Literal["line", "file", "joined"] = "line"
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
     partial_prediction: int = 6
+    # masked_lm: the share of pieces that are predicted, at least one of each window. Of ten, eight
+    # are read as MASK, one as any other piece, one as it is (Devlin et al. 2019, 3.1).
+    mask_rate: float = 0.15
+    whole_words: bool = False  # masked_lm: a word is hidden whole or not at all
 
     def __post_init__(self) -> None:
         _within(1, _SIZE, window=self.window)
+        _above(0, 0.9, mask_rate=self.mask_rate)
         _within(1, 1000, partial_prediction=self.partial_prediction)
         permuted = self.name == "permutation_lm"
         _check(
@@ -523,18 +560,53 @@ class ObjectiveConfig:
             f"window={self.window}: name='permutation_lm' needs at least 2, a piece that is "
             "read and one that is predicted",
         )
-        for name, default in (("window", 256), ("document", "line")):
+        for name, default, read in (
+            ("window", 256, self.windowed), ("document", "line", self.one_sided),
+        ):  # fmt: skip
             value = getattr(self, name)
             _check(
-                self.one_sided or value == default,
+                read or value == default,
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
                 "or choose name='language_model'",
             )
+        masked = self.name == "masked_lm"
+        for name in ("mask_rate", "whole_words"):
+            usual = ObjectiveConfig.__dataclass_fields__[name].default
+            value = getattr(self, name)
+            _check(
+                masked or value == usual,
+                f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {usual!r} "
+                "or choose name='masked_lm'",
+            )
+        _check(
+            masked or self.document != "joined",
+            f"document='joined': name={self.name!r} reads documents apart; choose 'line', or "
+            "name='masked_lm'",
+        )
+        _check(
+            self.name not in ("masked_lm", "classify") or self.window > 1,
+            f"window={self.window}: name={self.name!r} needs at least 2, BOS and a piece",
+        )
 
     @property
     def one_sided(self) -> bool:
         """Whether there is a target side alone."""
-        return self.name in ("language_model", "permutation_lm")
+        return self.name in ("language_model", "permutation_lm", "masked_lm")
+
+    @property
+    def windowed(self) -> bool:
+        """Whether `window` is the most that is read at a time."""
+        return self.one_sided or self.name == "classify"
+
+    @property
+    def translates(self) -> bool:
+        """Whether the target side is text that is written from the source side."""
+        return self.name in ("translate", "prefix_lm")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The named pieces that it writes into texts."""
+        return SYMBOLS.get(self.name, ())
 
 
 @dataclass(frozen=True)
@@ -700,7 +772,7 @@ class CheckpointConfig:
 
     every_steps: int = 1000  # steps between saves
     keep_last: int = 5  # how many of the last checkpoints stay, beside the best
-    best_by: Literal["bleu", "loss"] = "bleu"  # of the validation split
+    best_by: Literal["bleu", "loss", "accuracy"] = "bleu"  # of the validation split
     # When a save fails, for a full disk for example: "continue" and try again at the next one, or
     # "stop" (code 74). What was saved before stays in either case.
     on_failed_save: Literal["continue", "stop"] = "continue"
@@ -879,14 +951,16 @@ class Experiment:
             f"more than {_ELEMENTS} numbers; lower one of them",
         )
         _check(
-            self.tokenizer.joint or model.tied_embeddings != "all",
+            self.tokenizer.joint
+            or model.tied_embeddings != "all"
+            or model.architecture == "encoder",
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
         self._check_codecs()
         self._check_objective()
         longest = ("data.max_length", data.max_length)
-        if self.objective.one_sided:
+        if self.objective.windowed:
             longest = ("objective.window", self.objective.window)
         _check(
             model.position_limit is None or model.position_limit >= longest[1],
@@ -931,6 +1005,11 @@ class Experiment:
             f"checkpoint.best_by='bleu' needs evaluation.bleu_sentences="
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )
+        _check(
+            self.checkpoint.best_by != "accuracy" or self.objective.name == "classify",
+            f"checkpoint.best_by='accuracy': is for objective.name='classify', not "
+            f"{self.objective.name!r}; choose 'loss'",
+        )
 
     @property
     def codecs(self) -> tuple[str, str]:
@@ -940,6 +1019,17 @@ class Experiment:
     def _check_codecs(self) -> None:
         """Refuse codecs that do not go together, and settings of subwords where there are none."""
         codecs = self.codecs
+        name, classifies = self.objective.name, self.objective.name == "classify"
+        _check(
+            (codecs[1] == "classes") == classifies,
+            f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
+            + ("predicts classes; choose 'classes'" if classifies else "has text there; choose "
+               "another codec, or objective.name='classify'"),
+        )  # fmt: skip
+        _check(
+            codecs[0] != "classes",
+            "src.codec='classes': the source side is read, and must be text; choose another codec",
+        )
         _check(
             len(set(codecs)) == 1 or not self.tokenizer.joint,
             f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot be one joint "
@@ -971,13 +1061,18 @@ class Experiment:
             f"architecture={wanted!r}; choose that, or another objective",
         )
         _check(
-            objective.name == "translate" or self.tokenizer.joint,
+            objective.name in ("translate", "classify") or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
-        if not objective.one_sided:
+        _check(
+            not objective.whole_words or codec == "subwords",
+            f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
+            "it to False or choose 'subwords'",
+        )
+        if not objective.windowed:
             return
         _check(
-            self.src == SideConfig(),
+            self.src == SideConfig() or not objective.one_sided,
             f"src.codec={self.src.codec!r}: {name} has no source side; set tgt.codec alone",
         )
         _check(
@@ -986,11 +1081,11 @@ class Experiment:
             "lower the one or raise the other",
         )
         _check(
-            objective.document == "line" or data.source == "text",
+            objective.document != "file" or data.source == "text",
             f"objective.document='file': data.source={data.source!r} has no files; choose 'line'",
         )
         _check(
-            objective.document == "line" or codec != "subwords",
+            objective.document != "file" or codec != "subwords",
             "objective.document='file': tgt.codec='subwords' does not keep line ends; choose "
             "'characters' or 'bytes', or document='line'",
         )

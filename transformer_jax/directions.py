@@ -28,6 +28,7 @@ def _perplexity(loss: float) -> float:
 VALIDATION = {
     "bleu": Metric("BLEU", greater_is_better=True),
     "loss": Metric("perplexity", greater_is_better=False, shown=_perplexity),
+    "accuracy": Metric("accuracy", greater_is_better=True, shown=lambda share: 100 * share),
 }
 
 # What eval.py and compare measure, under the names that their files have.

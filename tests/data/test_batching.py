@@ -16,7 +16,6 @@ from transformer_jax.data.batching import (
     BatchSource,
     BucketPlan,
     PackPlan,
-    _first_fit,
     choose_bounds,
     fixed_batches,
     padding_share,
@@ -24,6 +23,7 @@ from transformer_jax.data.batching import (
     shapes_from,
 )
 from transformer_jax.data.objectives import Translate
+from transformer_jax.data.packing import first_fit
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS
 
@@ -200,7 +200,7 @@ def test_packing_leaves_less_padding_than_buckets_of_one_length(make_store):
 
 def test_a_pair_goes_to_the_first_row_with_room_on_both_sides():
     src, tgt = np.array([5, 6, 4, 1, 8]), np.array([5, 6, 4, 3, 2])
-    rows = _first_fit(np.arange(5), src, tgt, 10)
+    rows = first_fit(np.arange(5), src, tgt, 10)
     assert rows == [
         [(0, 0, 0, 1), (2, 5, 5, 2)],
         [(1, 0, 0, 1), (3, 6, 6, 2)],  # one more source piece fits the first row; 3 targets do not

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_jax.config import DataConfig, Experiment, SideConfig, TokenizerConfig
-from transformer_jax.data.codecs import characters, utf8
+from transformer_jax.data.codecs import characters, classes, utf8
 from transformer_jax.data.codecs.codec import SPECIAL
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
 from transformer_jax.data.subword_dropout import SubwordDropout
@@ -19,9 +19,10 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
+TEXTS = [name for name in CODECS if name != "classes"]
 
 
-@pytest.fixture(scope="module", params=CODECS)
+@pytest.fixture(scope="module", params=TEXTS)
 def name(request) -> str:
     return request.param
 
@@ -156,6 +157,60 @@ def test_each_side_has_its_codec(numbers, tmp_path):
     names = {path.name for path in tmp_path.glob("*.json")}
     assert names == {"characters.src.json", "bytes.tgt.json"}
     assert TokenizerPair.load(tmp_path, False, ("characters", "bytes")).digest == pair.digest
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_named_piece_is_one_more(name, numbers, tmp_path):
+    """It has an id of its own, stands in no text and is not written, and is there when read."""
+    joint = dataclasses.replace(CONFIG, joint=True)
+    plain = train_pair(joint, numbers.src, [], (name, name)).src
+    pair = train_pair(joint, numbers.src, [], (name, name), ("<mask>",))
+    pair.save(tmp_path)
+    for codec in (pair.src, TokenizerPair.load(tmp_path, True, (name, name)).src):
+        mask = codec.special["mask"]
+        assert codec.special == {**SPECIAL, "mask": mask}
+        assert codec.pieces([mask]) == ["<mask>"]
+        assert codec.piece_id("<mask>") == mask
+        assert not codec.is_text(mask)
+        assert codec.size == plain.size + (name != "subwords")  # whose number is asked for
+        encoded = codec.encode(numbers.src)
+        assert all(mask not in ids for ids in encoded)
+        ids = encoded[0]
+        assert codec.decode([ids[0], mask, *ids[1:]]) == numbers.src[0]
+        assert codec.digest != plain.digest
+    assert "mask" not in plain.special
+
+
+def test_words_begin_with_the_pieces_that_say_so(numbers):
+    codec = train_pair(CONFIG, numbers.src, numbers.tgt).tgt
+    starts, pieces = codec.word_starts(), codec.pieces(range(codec.size))
+    assert starts.tolist() == [piece.startswith("▁") for piece in pieces]
+    (ids,) = codec.encode(["one hundred"], eos=False)
+    assert starts[ids].sum() == 2
+    assert utf8.Bytes().word_starts() is None
+
+
+def test_classes_are_the_lines_of_training(tmp_path):
+    """Numbered from 0 in their order, alone and of training alone."""
+    pair = train_pair(CONFIG, ["some text"], ["pos", "neg", "", "pos"], ("bytes", "classes"))
+    codec = pair.tgt
+    assert (codec.size, codec.special) == (3, {})
+    assert codec.encode(["pos", "", "neg"], bos=True) == [[2], [0], [1]]
+    assert (codec.decode([1]), codec.decode([])) == ("neg", "")
+    assert codec.pieces(range(3)) == ["", "neg", "pos"]
+    assert not codec.is_text(0)
+    assert codec.word_starts() is None
+    with pytest.raises(UserError, match="'neutral' is no class of the training text, which has ''"):
+        codec.encode(["neutral"])
+    with pytest.raises(UserError, match=r"^config\.data\.train: all 2 texts are of one class"):
+        classes.train(CONFIG, ["pos", "pos"])
+    pair.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"bytes.src.json", "classes.tgt.json"}
+    assert TokenizerPair.load(tmp_path, False, ("bytes", "classes")).digest == pair.digest
+    for content in (b"x", b"{}", b"[" * 10**5, b'{"classes": []}', b'{"classes": ["b", "a"]}'):
+        (tmp_path / "classes.tgt.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"classes\.tgt\.json: not a list of classes \("):
+            TokenizerPair.load(tmp_path, False, ("bytes", "classes"))
 
 
 @pytest.mark.parametrize("kind", [characters, utf8])

@@ -24,7 +24,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batching import Shape
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.plan import Compiled, compile_for_tpu, report
-from transformer_jax.training.cost import roughly, step_cost
+from transformer_jax.training.cost import longest_shape, roughly, step_cost
 from transformer_jax.training.heartbeat import duration
 
 BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
@@ -75,6 +75,29 @@ def test_a_formula_that_forgets_a_product_is_noticed():
         return by_formula.operations(config, vocabulary, rows, src_length, tgt_length) - scores
 
     assert wrong(without_cross_attention) == list(FORMS)
+
+
+def test_operations_of_an_encoder():
+    """Of masked pieces, with a linear map before the table, and of a class a row."""
+    config = dataclasses.replace(
+        MODEL, architecture="encoder", num_encoder_layers=2, num_decoder_layers=6, token_types=2,
+        input_norm=True,
+    )  # fmt: skip
+    evaluation, checkpoint = EvaluationConfig(bleu_sentences=0), CheckpointConfig(best_by="loss")
+    for name, sizes, shape, classes in (
+        ("masked_lm", (VOCAB, VOCAB), Shape(4, 6, 0), 0),
+        ("classify", (VOCAB, 3), Shape(4, 6, 1), 3),
+    ):  # fmt: skip
+        masked = name == "masked_lm"
+        experiment = Experiment(
+            model=config, objective=ObjectiveConfig(name, window=6),  # type: ignore[arg-type]
+            tgt=SideConfig("subwords" if masked else "classes"),
+            tokenizer=TokenizerConfig(vocab_size=VOCAB, joint=masked), evaluation=evaluation,
+            checkpoint=checkpoint,
+        )  # fmt: skip
+        counted = step_cost(experiment, sizes, shape).operations
+        assert counted == (by_formula.of_encoder(config, VOCAB, 4, 6, classes), ())
+        assert longest_shape(experiment)[1:] == (6, 0 if masked else 1)
 
 
 def test_operations_of_the_rest_of_a_step():

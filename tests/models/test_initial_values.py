@@ -14,6 +14,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build, init_params
 from transformer_jax.models.initial_values import restarted
+from transformer_jax.nn.residual import deep_norm
 
 # No two sizes are equal.
 BASE = ModelConfig(
@@ -77,6 +78,29 @@ def test_deviations(name, scores):
     assert not np.allclose(first, second)
 
 
+ENCODER = dataclasses.replace(
+    BASE, architecture="encoder", num_decoder_layers=6, token_types=40, input_norm=True,
+    positions="sinusoidal",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["t5", "gpt2"])
+def test_an_encoder_starts_likewise(name):
+    """Its heads as maps of the stream; what is added for a kind of token as an embedding."""
+    inward, embedding = {"t5": (48**-0.5, 1.0), "gpt2": (0.02, 0.02)}[name]
+    config = dataclasses.replace(ENCODER, initializer=name)
+    for predicts, heads in ((["tokens"], ["piece_head/dense/kernel", "output/table"]),
+                            (["class"], ["pooler/kernel", "class_head/table"])):  # fmt: skip
+        model = build(config, 300, 41, predicts=predicts)
+        ones = jax.tree.map(lambda x: jnp.ones(x.shape), nn.unbox(abstract_params(model)))
+        found = flatten_dict(restarted(config, ones, KEY), sep="/")
+        wanted = dict.fromkeys(heads, inward)
+        wanted |= dict.fromkeys(("embedding/table", "kinds/table"), embedding)
+        for path, deviation in wanted.items():
+            values = np.asarray(found[path])
+            assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5), path
+
+
 @pytest.mark.parametrize(
     ("changes", "betas"),
     [
@@ -84,6 +108,8 @@ def test_deviations(name, scores):
         ({}, {"encoder": 0.683033, "decoder": 0.408248}),
         # (8 x 3)^(-1/4).
         ({"architecture": "decoder", "num_encoder_layers": 6}, {"decoder": 0.451801}),
+        # (8 x 2)^(-1/4).
+        ({"architecture": "encoder", "num_decoder_layers": 6}, {"encoder": 0.5}),
     ],
 )
 def test_deep_norm_makes_some_maps_smaller(changes, betas):
@@ -92,6 +118,15 @@ def test_deep_norm_makes_some_maps_smaller(changes, betas):
         stack, (module, leaf) = path.split("/")[0], path.split("/")[-2:]
         smaller = stack in betas and leaf == "kernel" and module not in ("query", "key")
         np.testing.assert_allclose(values, betas[stack] if smaller else 1, rtol=1e-5, err_msg=path)
+
+
+def test_deep_norm_counts_the_layers_that_there_are():
+    """Of two streams those of the decoder, of an encoder its own."""
+    for architecture, layers in (("decoder", 3), ("two_stream", 3), ("encoder", 2)):
+        default = "num_decoder_layers" if architecture == "encoder" else "num_encoder_layers"
+        changes = {"residual": "deep_norm", "architecture": architecture, default: 6}
+        found = deep_norm(dataclasses.replace(BASE, **changes), cross=False)
+        assert found == pytest.approx(((2 * layers) ** 0.25, (8 * layers) ** -0.25))
 
 
 def test_they_are_where_a_model_begins():

@@ -11,7 +11,8 @@ UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # which have nothing t
 
 def test_pairs_that_mean_nothing_are_refused_and_no_others():
     """Streams without any places, or with a window; initial values that are DeepNorm's already;
-    what a kernel lacks; sizes of logits set twice; tables that are shared and are not there."""
+    what a kernel lacks; sizes of logits set twice; tables that are shared and are not there; a pool of
+    what is not an encoder's."""
     expected = [
         {"architecture": "two_stream", "positions": "none"},
         {"architecture": "two_stream", "decoder_pattern": ("local", "full")},
@@ -22,6 +23,8 @@ def test_pairs_that_mean_nothing_are_refused_and_no_others():
         {"positions": "none", "layer_sharing": "universal"},
         {"tied_embeddings": "none", "logits_scale": True},
         {"embedding_norm": "fix_norm", "logits_scale": True},
+        *({"architecture": name, "pooling": "mean"}
+          for name in ("encoder_decoder", "decoder", "two_stream")),
         *({"relative_positions": name, "share_relative_positions": shared}
           for name in UNSHARED for shared in (True, False)),
     ]  # fmt: skip

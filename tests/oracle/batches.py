@@ -60,6 +60,30 @@ def reordered(batch: Batch) -> Batch:
     return Batch(None, tgt._replace(rank=rank), {"tokens": target})
 
 
+def masked(batch: Batch) -> Batch:
+    """Return the source side alone, of two kinds of tokens, every third piece to be predicted."""
+    src = _with_kinds(batch.src)
+    labels = np.random.default_rng(7).integers(UNK, UNK + 50, src.seg.shape).astype(np.int32)
+    weight = ((src.seg > 0) & (src.pos % 3 == 1)).astype(np.float32)
+    return Batch(src, None, {"tokens": Target(labels, weight)})
+
+
+def asked(batch: Batch) -> Batch:
+    """Return the source side, of two kinds of tokens, and a class to be predicted of each text."""
+    most = int(batch.src.seg.max())
+    seg = np.arange(1, most + 1, dtype=np.int32) * np.ones_like(batch.src.seg[:, :1])
+    seg = np.where(seg <= batch.src.seg.max(1, keepdims=True), seg, 0)
+    labels = np.random.default_rng(8).integers(0, 50, seg.shape).astype(np.int32)
+    tgt = Side(0 * seg, 0 * seg, seg)
+    return Batch(
+        _with_kinds(batch.src), tgt, {"class": Target(labels, (seg > 0).astype(np.float32))}
+    )
+
+
+def _with_kinds(side: Side) -> Side:
+    return side._replace(kind=np.where(side.pos % 4 > 1, side.seg > 0, 0).astype(np.int32))
+
+
 def _ranked(batch: Batch, rank: np.ndarray, weight: np.ndarray) -> Batch:
     target = batch.targets["tokens"]._replace(weight=weight)
     return Batch(None, batch.tgt._replace(rank=rank), {"tokens": target})
@@ -83,11 +107,12 @@ FIELDS = ("src_ids", "src_pos", "src_seg", "tgt_in", "tgt_out", "tgt_pos", "tgt_
 
 def flat(batch: Batch) -> dict[str, np.ndarray]:
     """Return the arrays of a batch by the names that peers and recordings use."""
-    src, tgt, labels = batch.src, batch.tgt, batch.targets["tokens"].labels
-    source = (None, None, None) if src is None else (src.inputs, src.pos, src.seg)
-    arrays = zip(FIELDS, (*source, tgt.inputs, labels, tgt.pos, tgt.seg), strict=True)
-    ranks = {} if tgt.rank is None else {"tgt_rank": tgt.rank}
-    return {name: array for name, array in arrays if array is not None} | ranks
+    nothing = Side(None, None, None)
+    src, tgt = (nothing if side is None else side for side in batch[:2])
+    ((labels, _),) = batch.targets.values()
+    arrays = dict(zip(FIELDS, (*src[:3], tgt.inputs, labels, tgt.pos, tgt.seg), strict=True))
+    arrays |= {"tgt_rank": tgt.rank, "src_kind": src.kind}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def unflat(arrays: Mapping[str, np.ndarray]) -> Batch:

@@ -4,7 +4,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oracle.batches import ONE_PER_ROW, PACKED, make_batch, permuted, prefixed, reordered
+from oracle.batches import (
+    ONE_PER_ROW,
+    PACKED,
+    asked,
+    make_batch,
+    masked,
+    permuted,
+    prefixed,
+    reordered,
+)
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
@@ -62,6 +71,12 @@ T5 = _of(
     TRANSLATION, **T5_BUCKETS, residual="pre_norm", norm="rms_norm", positions="none", biases=(),
     score_scale="none", embedding_scale=False, logits_scale=True,
 )  # fmt: skip
+BERT = ModelConfig(
+    architecture="encoder", d_model=24, d_ff=40, num_heads=4, num_encoder_layers=2,
+    dropout_rate=0.0, norm_epsilon=1e-12, max_positions=16, positions="learned",
+    activation="gelu", token_types=2, input_norm=True, embedding_scale=False,
+)  # fmt: skip
+ENCODER = _of(BERT, positions="sinusoidal", token_types=0, input_norm=False, num_encoder_layers=1)
 PREFIX: dict = {"order": "ranked", "ranks": prefixed}
 
 CASES = {
@@ -185,6 +200,26 @@ CASES = {
             TRANSLATION, layer_sharing="universal", residual="sandwich", embedding_scale=False,
             logits_scale=True, encoder_pattern=("local", "full"), window=3, num_encoder_layers=3,
         ),
+    ),
+    "bert": Case("bert", BERT, ranks=masked),
+    "bert, classes": Case("bert, classes", BERT, ONE_PER_ROW, ranks=asked),
+    "encoder, classes of means": Case(
+        "plain",
+        _of(
+            BERT, pooling="mean", residual="pre_norm", norm="rms_norm", activation="swiglu",
+            positions="none", relative_positions="rope", token_types=3, embedding_scale=True,
+            input_norm=False, encoder_pattern=("full", "local"), window=3,
+        ),
+        ranks=asked,
+    ),
+    "encoder, first positions packed": Case("plain", ENCODER, ranks=asked),
+    "encoder, deep norm, own table": Case(
+        "plain",
+        _of(
+            ENCODER, num_encoder_layers=3, residual="deep_norm", tied_embeddings="none",
+            activation="mish", input_norm=True,
+        ),
+        ranks=masked,
     ),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip

@@ -30,9 +30,9 @@ class Results(NamedTuple):
     gradients: dict[str, dict[str, np.ndarray]]  # by smoothing convention and our path
 
 
-def shapes(config: ModelConfig, src_vocab: int, tgt_vocab: int) -> Any:
+def shapes(config: ModelConfig, src_vocab: int, tgt_vocab: int, predicts: str = "tokens") -> Any:
     """Return our parameters as a tree of shapes."""
-    return nn.unbox(abstract_params(build(config, src_vocab, tgt_vocab)))
+    return nn.unbox(abstract_params(build(config, src_vocab, tgt_vocab, predicts=[predicts])))
 
 
 def ours(
@@ -44,14 +44,11 @@ def ours(
 ) -> Results:
     """Run our model with float64 parameters {path: array}; `sizes` are the vocabularies'."""
     with jax.enable_x64(True):
-        model = build(config, *sizes, dtype="float64", order=order)
+        model = build(config, *sizes, dtype="float64", order=order, predicts=list(batch.targets))
 
         def both(params, batch):
-            logits = apply(model, params, batch)
-            sums = [
-                loss_sums(logits, *batch.targets["tokens"], EPSILON, smoothing)
-                for smoothing in CONVENTIONS
-            ]
+            logits, (target,) = apply(model, params, batch), batch.targets.values()
+            sums = [loss_sums(logits, *target, EPSILON, smoothing) for smoothing in CONVENTIONS]
             losses = jnp.stack([one.loss / one.tokens for one in sums])
             return losses, (losses, logits)
 
@@ -83,12 +80,14 @@ def float32_logits(
 
 def predicted(batch: Batch) -> np.ndarray:
     """Return which logits are compared: of a prefix, no library promises any."""
-    return batch.targets["tokens"].weight > 0
+    ((_, weight),) = batch.targets.values()
+    return weight > 0
 
 
 def apply(model: Model, params: Any, batch: Batch) -> jax.Array:
     """Return logits [B T V]."""
-    return model.outputs(params, batch, None)["tokens"].logits()
+    (output,) = model.outputs(params, batch, None).values()
+    return output.logits()
 
 
 def as_tree(params: Mapping[str, np.ndarray], dtype: str) -> Any:

@@ -172,7 +172,8 @@ def logits(model: torch.nn.Module, batch: Batch) -> np.ndarray:
 def _real(model, batch):
     """Return the logits and targets of tokens that are predicted."""
     fields = {name: torch.from_numpy(array).long() for name, array in flat(batch).items()}
-    real = torch.from_numpy(batch.targets["tokens"].weight > 0)
+    ((_, weight),) = batch.targets.values()
+    real = torch.from_numpy(weight > 0)
     return model(fields)[real], fields["tgt_out"][real]
 
 

@@ -7,6 +7,7 @@ from oracle.cases import CASES, FUSED
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.build import MODELS
+from transformer_jax.models.encoder import POOLINGS
 from transformer_jax.models.sharing import SHARINGS
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
 from transformer_jax.nn.feedforward import ACTIVATIONS
@@ -19,6 +20,7 @@ from transformer_jax.nn.residual import RESIDUALS
 CONFIGS = [case.config for case in (*CASES.values(), *FUSED.values())]
 TABLES: dict[str, Collection[str]] = {
     "architecture": MODELS,
+    "pooling": POOLINGS,
     "residual": RESIDUALS,
     "norm": NORMS,
     "embedding_norm": EMBEDDING_NORMS,
@@ -37,8 +39,8 @@ def names(config: ModelConfig, field: str) -> set[str]:
     """Return the entries of a field's table that a config names."""
     if "pattern" not in field:
         return {getattr(config, field)}
-    encoder = config.encoder_pattern if config.architecture == "encoder_decoder" else ()
-    return {*encoder, *config.decoder_pattern}
+    encoder = config.encoder_pattern if "encoder" in config.architecture else ()
+    return {*encoder, *(config.decoder_pattern if config.architecture != "encoder" else ())}
 
 
 def unchecked() -> list[str]:

@@ -11,15 +11,18 @@ SIZES = VOCAB, VOCAB
 
 def peer_of(case, monkeypatch):
     """Return the peer with random weights, and what makes its tensors ours."""
-    from oracle import decoders, peers, plain, t5, xlnet  # here, for there may be no torch
+    # Here, for there may be no torch.
+    from oracle import decoders, encoders, peers, plain, t5, xlnet
 
     decoders.widen(monkeypatch)
-    tree = shapes(case.config, *SIZES)
+    (predicts,) = case.batch().targets
+    tree = shapes(case.config, *SIZES, predicts)
     if case.peer == "plain":
-        peer = plain.Plain(case.config, tree)
+        encodes = case.config.architecture == "encoder"
+        peer = (encoders.PlainEncoder if encodes else plain.Plain)(case.config, tree)
         translate = dict
     else:
-        peers_of = decoders.PEERS | t5.PEERS | {"xlnet": xlnet.XLNet}
+        peers_of = decoders.PEERS | encoders.PEERS | t5.PEERS | {"xlnet": xlnet.XLNet}
         peer = peers_of[case.peer](case.config, VOCAB)
 
         def translate(tensors):

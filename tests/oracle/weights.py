@@ -115,6 +115,31 @@ XLNET = LLAMA | {
 }
 
 
+BERT = COMMON | {
+    "embedding": "bert.embeddings.word_embeddings",
+    "positions": "bert.embeddings.position_embeddings",
+    "kinds": "bert.embeddings.token_type_embeddings",
+    "input_norm": "bert.embeddings.LayerNorm",
+    "encoder": "bert.encoder",
+    "layers": "layer",
+    "self_attention": "attention",
+    "query": "self.query",
+    "key": "self.key",
+    "value": "self.value",
+    "output": "output.dense",
+    "self_attention_residual": "attention.output",
+    "feed_forward_residual": "output",
+    "norm": "LayerNorm",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "piece_head": "cls.predictions",
+    "piece_head/dense": "transform.dense",
+    "piece_head/norm": "transform.LayerNorm",
+    "pooler": "bert.pooler.dense",
+    "class_head": "classifier",
+}
+
+
 def torch_name(path: str, words: Mapping[str, str]) -> str:
     """Translate the path of one of our leaves."""
     side, *_ = parts = path.replace("layer_", "layers/").split("/")

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from tiny import VARIANTS, alone, for_model, random_state, random_store
+from tiny import VARIANTS, alone, for_model, random_params, random_state, random_store
 
 from transformer_jax.config import (
     DataConfig,
@@ -21,6 +21,7 @@ from transformer_jax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
+from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.sharding import rules
@@ -36,7 +37,12 @@ from transformer_jax.training.adam import AdamState
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import abstract_state, init_state
-from transformer_jax.training.step import jit_train_step, make_train_step, make_validation_step
+from transformer_jax.training.step import (
+    batch_sums,
+    jit_train_step,
+    make_train_step,
+    make_validation_step,
+)
 
 VOCAB = 32
 MODEL = ModelConfig(
@@ -350,3 +356,34 @@ def test_the_rest_is_found():
     """-1 takes the devices that the other axes leave."""
     assert dict(make_mesh(MeshConfig(-1, 2, 2)).shape) == {"data": 2, "fsdp": 2, "tensor": 2}
     assert dict(make_mesh(MeshConfig(1, -1, 1)).shape) == {"data": 1, "fsdp": 8, "tensor": 1}
+
+
+def test_an_encoder_on_a_mesh_is_one_device():
+    """The gradients of pieces and classes together, with d_model and the vocabulary divided; three
+    classes are not.
+    """
+    config = dataclasses.replace(
+        MODEL, architecture="encoder", num_decoder_layers=6, token_types=2, input_norm=True,
+    )  # fmt: skip
+    model = build(config, VOCAB, 3, predicts=("tokens", "class"))
+    params, side = random_params(model), BATCHES[0].src
+    asked = Side(0 * side.inputs[:, :1], 0 * side.pos[:, :1], side.seg[:, :1])
+    targets = {
+        name: Target(place.inputs % 3, (place.seg > 0).astype(np.float32))
+        for name, place in (("tokens", side), ("class", asked))
+    }
+
+    def gradient(mesh):
+        placed = jax.device_put(params, param_shardings(abstract_params(model), mesh))
+        batch = place_whole(Batch(side, asked, targets), mesh)
+
+        def loss(params, batch):
+            return batch_sums(model, TrainingConfig(), params, batch, None).loss
+
+        with jax.set_mesh(mesh):
+            return jax.jit(jax.grad(loss))(placed, batch)
+
+    found, expected = gradient(mesh_of(2, 2, 2)), gradient(mesh_of(1, 1, 1))
+    assert found["piece_head"]["bias"].sharding.shard_shape((VOCAB,)) == (VOCAB // 2,)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)

@@ -41,6 +41,41 @@ def test_sums_are_those_of_optax(smoothing):
     np.testing.assert_allclose(found, [*expected, 15, 15], rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_the_bias_of_a_head_has_its_gradient(dtype, r_drop, monkeypatch):
+    """Fused, in three chunks, as autodiff has it of logits x A + b; twice each row with R-Drop."""
+    monkeypatch.setattr(loss, "_POSITIONS", 2 * LENGTH)
+    bias = jnp.asarray(RNG.normal(size=VOCAB), jnp.float32)
+    x, pairs = X.astype(dtype), jnp.repeat(WEIGHT[::2], 2, axis=0)  # both passes have one weight
+
+    def fused(x, head):
+        return fused_loss_sums(x, head, TARGETS, pairs, EPSILON, "uniform", r_drop)
+
+    def plain(x, head):
+        logits = Head(head.table).logits(x) + head.bias[None, None]
+        sums = loss_sums(logits, TARGETS, pairs, EPSILON, "uniform")
+        if not r_drop:
+            return sums
+        logs = jax.nn.log_softmax(logits).reshape(-1, 2, LENGTH, VOCAB)
+        p, other = jnp.exp(logs), logs[:, ::-1]
+        kl = (p * (logs - other)).sum(-1).mean(1)
+        extra = (r_drop / 2 * kl * pairs[::2]).sum()
+        halves = jax.tree.map(lambda total: total / 2, sums)
+        return halves._replace(loss=halves.loss + extra)
+
+    given = x, Head(TABLE, bias)
+    ours = jax.grad(lambda *a: fused(*a).loss, (0, 1))(*given)
+    theirs = jax.grad(lambda *a: plain(*a).loss, (0, 1))(*given)
+    exact = dtype == "float32"
+    np.testing.assert_allclose(fused(*given), plain(*given), rtol=1e-5 if exact else 2e-2)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if exact else {"rtol": 0.05, "atol": 0.05}
+    assert ours[1].bias.dtype == jnp.float32
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(one.astype("float32"), other.astype("float32"), **tolerance)
+    assert np.abs(theirs[1].bias).max() > 0.1
+
+
 @pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_fused_is_plain(smoothing, positions, monkeypatch):

@@ -9,6 +9,7 @@ from transformer_jax import counting
 from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
+from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.translate import Translator
@@ -42,6 +43,8 @@ class TrainedModel:
         size = f"{counting.parameters(self.params):,} parameters"
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if one_sided else what
+        if self.experiment.objective.name == "classify":
+            what = f"classifier of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
@@ -50,10 +53,15 @@ class TrainedModel:
         Raises:
           UserError: if the model does not translate.
         """
-        if self.experiment.objective.one_sided:
+        if not self.experiment.objective.translates:
             name = self.experiment.objective.name
             raise UserError(
-                f"config.objective.name={name!r}: such a model has no source to translate"
+                f"config.objective.name={name!r}: such a model "
+                + (
+                    "writes no text; see classify"
+                    if name == "classify"
+                    else "has no source to translate"
+                )
                 + ("; to continue a prompt, use generate" if name == "language_model" else "")
             )
         key = decoding or self.experiment.decoding, n_best
@@ -139,6 +147,8 @@ class TrainedModel:
             model has positions.
         """
         objective, pair = self.experiment.objective, self.tokenizers
+        if objective.name == "classify":
+            raise UserError("score: such a model predicts classes; see classify")
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give texts alone")
@@ -151,6 +161,18 @@ class TrainedModel:
         if tgt is None or isinstance(src, str) or isinstance(tgt, str) or len(src) != len(tgt):
             raise UserError("score: give a translation for each line: two texts, or two lists")
         return score_pairs(*given, src, tgt, objective=objective) if len(src) else []
+
+    def classify(self, texts: str | Sequence[str]) -> Any:
+        """Return the classes of a text with their probabilities, the likeliest first, or a list of
+        those of several.
+
+        Raises:
+          UserError: if the model does not predict classes.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        given = self.model, self.params, self.tokenizers, self.experiment.objective
+        found = classify(*given, several)
+        return found[0] if isinstance(texts, str) else found
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
@@ -194,6 +216,10 @@ class TrainedEnsemble(TrainedModel):
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Refuse: attention is of one model."""
         raise UserError("attention is of one model: load one checkpoint of one work directory")
+
+    def classify(self, texts: Any) -> Any:
+        """Refuse: probabilities are of one model."""
+        raise UserError("classify is of one model: load one checkpoint of one work directory")
 
     def score(self, src: Any, tgt: Any = None) -> Any:
         """Refuse: log-probabilities are of one model."""

@@ -19,7 +19,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "Translate a split or a file with a trained model, and score the result. Of a language\n"
         "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
-        "character. The fields of decoding, evaluation and data can be changed."
+        "character. Of a classifier, print its accuracy. The fields of decoding, evaluation and\n"
+        "data can be changed."
     )
     parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
     parser.add_argument("--checkpoint", help=CHECKPOINTS)
@@ -60,7 +61,9 @@ def main(argv: Sequence[str]) -> int:
     check_writable(workdir.eval)
     name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
     stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
-    if one_sided:
+    if experiment.objective.name == "classify":
+        _classify(trained, corpus, split, name, stem)
+    elif one_sided:
         _predict(trained, corpus, split, name, stem)
     else:
         _translate(trained, corpus, split, name, stem)
@@ -89,7 +92,16 @@ def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: 
     result = evaluate(trained, corpus, split, name)
     print(*result["details"], sep="\n")
     write(result, stem)
-    print(f"{result['tokens']:,} pieces, each once; written to {stem}.json")
+    print(f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json")
+
+
+def _classify(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+    from transformer_jax.evaluation.classes import evaluate
+
+    evaluation = evaluate(trained, corpus, split, name)
+    print(*evaluation.result["details"], sep="\n")
+    evaluation.write(stem)
+    print(f"written to {stem}.*")
 
 
 def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Corpus:

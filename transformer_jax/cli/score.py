@@ -49,6 +49,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:
     """Return sources and targets, or the texts alone that a language model is asked about."""
+    if objective.name == "classify":
+        raise UserError(
+            "config.objective.name='classify': such a model predicts classes; see eval.py"
+        )
     if not objective.one_sided:
         if arguments.source is None:
             raise UserError("--source: give the lines that --target holds the translations of")

@@ -12,7 +12,8 @@ import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
-from transformer_jax.data.objectives import Objective
+from transformer_jax.data.objective import Objective
+from transformer_jax.data.packing import first_fit
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
@@ -27,8 +28,17 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, length: int, items: TokenStore) -> "Shape":
-        """Return a shape for items that are at most so long on each side that they have."""
-        return cls(rows, length if items.lengths.src.any() else 0, length)
+        """Return a shape for items that are at most so long on each side that they have.
+
+        Where all are one position long, as classes are, a row of one item needs no more.
+        """
+        src, tgt = (_side(lengths, length) for lengths in items.lengths)
+        return cls(rows, src, tgt)
+
+
+def _side(lengths: np.ndarray, length: int) -> int:
+    most = int(lengths.max(initial=0))
+    return length if most > 1 else most
 
 
 @runtime_checkable
@@ -88,10 +98,11 @@ class PackPlan:
 
     def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
         longest = config.max_length
-        self.shapes = [Shape.of(rows_for(config, longest), longest, store)]
+        sides = (longest if lengths.any() else 0 for lengths in store.lengths)
+        self.shapes = [Shape(rows_for(config, longest), *sides)]
         self.seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
-        self._rows = _first_fit(order, *store.lengths, longest)
+        self._rows = first_fit(order, *store.lengths, longest)
         self._epoch = lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))
         )
@@ -106,31 +117,6 @@ class PackPlan:
         parts = [(number, *item) for number, row in enumerate(rows) for item in self._rows[row]]
         number, pair, src_offset, tgt_offset, segment = np.array(parts, np.int64).T
         return shape, Placement(pair, number, src_offset, tgt_offset, segment)
-
-
-_Item = tuple[int, int, int, int]  # pair, source offset, target offset, segment
-
-
-def _first_fit(
-    order: np.ndarray, src: np.ndarray, tgt: np.ndarray, length: int
-) -> list[list[_Item]]:
-    """Put each pair into the first of the 64 newest open rows that has room on both sides."""
-    rows: list[list[_Item]] = []
-    used: list[tuple[int, int]] = []
-    first_open = 0
-    for pair in order.tolist():
-        s, t = int(src[pair]), int(tgt[pair])
-        for row in range(first_open, len(rows)):
-            if used[row][0] + s <= length and used[row][1] + t <= length:
-                break
-        else:
-            row = len(rows)
-            rows.append([])
-            used.append((0, 0))
-            first_open = max(0, row - 63)
-        rows[row].append((pair, *used[row], len(rows[row]) + 1))
-        used[row] = (used[row][0] + s, used[row][1] + t)
-    return rows
 
 
 PLANS: dict[str, type[BucketPlan] | type[PackPlan]] = {"bucket": BucketPlan, "pack": PackPlan}
@@ -220,13 +206,20 @@ def lines_of(plan: Plan, lines: int, index: int) -> list[int]:
 
 
 def padding_share(store: TokenStore, plan: Plan) -> float:
-    """Return the share of target positions that are padding, over the first epoch."""
-    positions = tokens = 0
+    """Return the share of the longer side's positions that are padding, over the first epoch; of
+    sides of one length, the target's.
+    """
+    side, positions, tokens = longer_side(plan), 0, 0
     for index in range(len(plan)):
         shape, placement = plan.batch(index)
-        positions += shape.rows * shape.tgt_length
-        tokens += int(store.lengths.tgt[placement.pairs].sum())
+        positions += shape.rows * shape[1 + side]
+        tokens += int(store.lengths[side][placement.pairs].sum())
     return 1 - tokens / positions
+
+
+def longer_side(plan: Plan) -> int:
+    """Return 0 if batches are longer on the source side than on the target side, else 1."""
+    return int(plan.shapes[-1].src_length <= plan.shapes[-1].tgt_length)
 
 
 def fixed_batches(

@@ -1,12 +1,13 @@
 """How encoded texts become examples: what is read, what is predicted, and in which order."""
 
-from typing import Literal, Protocol, runtime_checkable
-
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, shifted
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
+from transformer_jax.data.reading import Classify, MaskedLM
 from transformer_jax.data.token_store import (
     Frame,
     Lengths,
@@ -17,54 +18,22 @@ from transformer_jax.data.token_store import (
 )
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
-# Who may see whom on the target side: "causal", ranks are positions; "all", ranks are 0;
-# "ranked", the batch's ranks say it.
-Order = Literal["all", "causal", "ranked"]
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """One way of making examples out of encoded texts.
-
-    An item is what becomes one example: a pair of texts, a window of a text. A plan puts items
-    into batches by their `lengths`, and `examples` makes arrays of those that it chose.
-    """
-
-    order: Order  # of the target side; the source side is read in order "all"
-    strict: bool  # whether what is predicted is from lower ranks alone: a piece's own is not seen
-    noun: str  # what an item is called
-
-    def frame(self, config: ObjectiveConfig) -> Frame:
-        """Return which special pieces stand around each encoded text."""
-
-    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
-        """Return the items of the texts; they share the memory of the store."""
-
-    def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """Return the items that are fit for training."""
-
-    def examples(
-        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
-    ) -> Batch:  # fmt: skip
-        """Return the placed items as a batch of `rows` rows and such lengths.
-
-        What is random about an item is a function of `draw` and of its number.
-        """
-
 
 class Translate:
     """Read the source, write the target: teacher forcing (paper 3)."""
 
     order: Order = "causal"
     strict = False
+    predicts: tuple[str, ...] = ("tokens",)
     noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective."""
         return Frame()
 
-    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
         """See Objective."""
         return store
 
@@ -91,13 +60,16 @@ class LanguageModel:
 
     order: Order = "causal"
     strict = False
+    predicts: tuple[str, ...] = ("tokens",)
     noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective: a file has no end of its own, it is where the text was cut."""
         return Frame(bos=True, eos=config.document == "line")
 
-    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
         """See Objective. Lengths are those of the labels, or of the inputs."""
         windows = _windows(store.tgt, config.window)
         return TokenStore(_empty(windows), windows)
@@ -137,7 +109,9 @@ class PermutationLM(LanguageModel):
     strict = True
     noun = "window"
 
-    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
         """See Objective. Windows are as long as what is read, which is labels and one more."""
         windows = _windows(store.tgt, config.window - 1)
         windows = windows._replace(lengths=windows.lengths + 1)
@@ -186,13 +160,16 @@ class PrefixLM:
 
     order: Order = "ranked"
     strict = False
+    predicts: tuple[str, ...] = ("tokens",)
     noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective."""
         return Frame()
 
-    def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
         """See Objective."""
         return _Joined(*store)
 
@@ -246,4 +223,6 @@ OBJECTIVES: dict[str, Objective] = {
     "language_model": LanguageModel(),
     "prefix_lm": PrefixLM(),
     "permutation_lm": PermutationLM(),
+    "masked_lm": MaskedLM(),
+    "classify": Classify(),
 }

@@ -6,12 +6,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.data.sources import Corpus
-from transformer_jax.decoding.text.score import score_texts
+from transformer_jax.decoding.text.score import masked_log_probs, pseudo_log_probs, score_texts
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import text_units
+
+_POSITIONS = 2**20  # that are computed for a pseudo-perplexity; a small model takes minutes
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> dict[str, Any]:
@@ -21,25 +25,34 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     so the first pieces of one are predicted from fewer before them than its last. Characters and
     bytes are left out where the codec does not keep the text as it is.
 
+    Of a masked language model those pieces count that are hidden where it is validated, always the
+    same; its pseudo-perplexity is of pieces that are hidden one by one, of some windows.
+
     Raises:
       UserError: if the model is an ensemble.
     """
     if isinstance(trained, TrainedEnsemble):
         raise UserError("a language model is scored alone: load one checkpoint of one --workdir")
     experiment, codec = trained.experiment, trained.tokenizers.tgt
-    texts = score_texts(trained.model, trained.params, codec, experiment.objective, corpus.tgt)
-    nll = -math.fsum(text.total for text in texts)
-    tokens = sum(len(text.ids) for text in texts)
+    given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
+    masked = experiment.objective.name == "masked_lm"
+    found = masked_log_probs(*given) if masked else [x.log_probs for x in score_texts(*given)]
+    nll = -math.fsum(map(math.fsum, found))
+    tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    if masked:
+        alone = np.concatenate(pseudo_log_probs(*given, _POSITIONS))
+        values["pseudo_perplexity"] = math.exp(min(-float(alone.mean()), 700.0))
     units = text_units(experiment, codec, corpus)
     values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
     return {
         "split": split,
         "checkpoint": checkpoint,
         "steps": trained.steps,
-        "sentences": len(texts),
+        "sentences": len(corpus),
         "tokens": tokens,
+        "counted": "hidden by the masks of validation" if masked else "each once",
         **{f"{name}s": count for name, count in units.items()},
         "scores": {name: {"value": value, "signature": ""} for name, value in values.items()},
         "details": [f"{name} = {value:.4f}" for name, value in values.items()],

@@ -19,7 +19,7 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.metrics import score
+from transformer_jax.evaluation.metrics import interval, score
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import on_every_device, own_copy, place_whole
 from transformer_jax.training.step import make_validation_step
@@ -39,7 +39,8 @@ def make_validation(
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
 
     The loss is over the items that `selected` leaves; for BLEU, a source that is too long is
-    translated in parts, as `translate` does. A language model also has "bits_per_character" and
+    translated in parts, as `translate` does. A classifier also has "accuracy", the share of texts
+    whose class is the likeliest, and no "bleu". A language model also has "bits_per_character" and
     "bits_per_byte", see `text_units`.
     """
     data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
@@ -54,7 +55,7 @@ def make_validation(
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
     longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())
-    lengths = sorted({min(shape.tgt_length, longest) for shape in plan.shapes} | {longest})
+    lengths = sorted({min(max(shape[1:]), longest) for shape in plan.shapes} | {longest})
     batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
 
     def validate(params: Any) -> Scores:
@@ -64,6 +65,8 @@ def make_validation(
             totals.append(sums(params, batch))
         total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         scores = {"loss": total.nll / total.weight}
+        if "class" in objective.predicts:
+            scores["accuracy"] = total.correct / total.weight
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Whole on every device: a search on divided parameters would gather them each step.
@@ -103,14 +106,21 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
 
 def notes(store: TokenStore, experiment: Experiment) -> list[str]:
     """Return what the log should say about the validation items, if anything is unusual."""
-    noun = OBJECTIVES[experiment.objective.name].noun
-    scored = experiment.evaluation.bleu_sentences > 0
+    objective = OBJECTIVES[experiment.objective.name]
+    noun, scored = objective.noun, experiment.evaluation.bleu_sentences > 0
     parts = "; for BLEU, long sources are translated in parts" * scored
-    return [
+    found = [
         f"validation: the loss leaves out {count:,} of {len(store):,} {noun}s ({reason}){parts}"
         for reason, count in selected(store, experiment.data).dropped.items()
         if count
     ]
+    if "class" in objective.predicts:
+        low, high = interval(len(store) // 2, len(store))
+        found.append(
+            f"validation: of {len(store):,} {noun}s, an accuracy near 50 % is known to "
+            f"{50 * (high - low):.1f} points either way (95 %)"
+        )
+    return found
 
 
 def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Settings that are allowed but do not suit each other or the data, and what to change."""
 
 from transformer_jax.config import Experiment
+from transformer_jax.data.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared
 
 _BATCHES = 20  # that the training text fills, at least; what is proposed has 50 and more
@@ -15,11 +16,12 @@ def misfits(experiment: Experiment, prepared: Prepared, parameters: int) -> list
     """
     lengths = [side.lengths[prepared.selection.pairs] for side in prepared.train[:2]]
     source, target = (int(side.sum()) * prepared.lines // len(prepared.train) for side in lengths)
+    most = (source, target)[longer_side(prepared.plan)]
     return [
         *_of_steps(experiment),
-        *_of_batches(experiment, target),
+        *_of_batches(experiment, most),
         *_of_vocabulary(experiment, source, target),
-        *_of_size(parameters, target),
+        *_of_size(parameters, most),
     ]
 
 
@@ -48,7 +50,7 @@ def _of_batches(experiment: Experiment, tokens: int) -> list[str]:
     if tokens >= _BATCHES * data.tokens_per_batch or fitting >= data.tokens_per_batch:
         return []
     return [
-        f"data.tokens_per_batch={data.tokens_per_batch}: the training text of {tokens:,} target "
+        f"data.tokens_per_batch={data.tokens_per_batch}: the training text of {tokens:,} "
         f"tokens is only {-(-tokens // data.tokens_per_batch)} such batches, and an epoch hardly "
         f"more updates; try --config.data.tokens_per_batch={fitting}"
     ]
@@ -75,6 +77,6 @@ def _of_size(parameters: int, tokens: int) -> list[str]:
     if parameters <= _PARAMETERS * tokens:
         return []
     return [
-        f"model: {parameters:,} parameters for {tokens:,} target tokens of training text, which it "
+        f"model: {parameters:,} parameters for {tokens:,} tokens of training text, which it "
         "can memorise; configs/small.py has sizes for a small corpus"
     ]

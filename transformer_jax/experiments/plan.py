@@ -96,10 +96,10 @@ def report(
     cost = step_cost(experiment, sizes, shape)
     per_step = cost.operations.products
     whole = per_step * experiment.training.steps
-    yield f"parameters: {parameters(experiment.model, sizes):,} with {_pieces(sizes)}"
+    yield f"parameters: {_parameters(experiment, sizes):,} with {_pieces(sizes)}"
     sides = f"{shape.rows} x {shape.src_length} source and {shape.rows} x {shape.tgt_length} target"
-    if not shape.src_length:
-        sides = f"{shape.rows} x {shape.tgt_length}"
+    if not (shape.src_length and shape.tgt_length):
+        sides = f"{shape.rows} x {max(shape.src_length, shape.tgt_length)}"
     yield f"batch: {sides} positions, the longest of its shapes"
     yield (
         f"operations: {per_step:.3g} a step in matrix products, {whole:.3g} in "
@@ -115,6 +115,10 @@ def report(
         yield f"  {_cost(whole, chip, jax.device_count(), 1.0)}"
     yield from _tpu_lines(experiment, libtpu, whole)
     yield from _gpu_lines(cost, whole)
+
+
+def _parameters(experiment: Experiment, sizes: Sizes) -> int:
+    return parameters(experiment.model, sizes, experiment.objective.name)
 
 
 def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iterator[str]:

@@ -9,7 +9,7 @@ import jax
 from transformer_jax.choices import pick
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
-from transformer_jax.data.batching import PLANS, Plan, padding_share
+from transformer_jax.data.batching import PLANS, Plan, longer_side, padding_share
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.data.sources import Corpus
@@ -53,14 +53,15 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     if workdir.checkpoints.exists() or jax.process_index() > 0:
         tokenizers = TokenizerPair.load(workdir.path, tokenizer.joint, codecs)
     else:
-        taken = warm_start.tokenizers_of(experiment)
-        tokenizers = taken or train_pair(tokenizer, train.src, train.tgt, codecs)
+        taken = warm_start.tokenizers_of(experiment, train)
+        symbols = experiment.objective.symbols
+        tokenizers = taken or train_pair(tokenizer, train.src, train.tgt, codecs, symbols)
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
     frame = objective.frame(experiment.objective)
     text = open_store(train, tokenizers, cache_dir(), sampling, frame)
-    store = objective.items(text, experiment.objective)
+    store = objective.items(text, experiment.objective, tokenizers.src)
     selection = objective.select(store, data)
     if not len(selection.pairs):
         raise UserError(
@@ -71,7 +72,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         store, selection.pairs, data, experiment.seed
     )
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
-    held_out_store = objective.items(text, experiment.objective)
+    held_out_store = objective.items(text, experiment.objective, tokenizers.src)
     notes = validation.notes(held_out_store, experiment)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     times = 1 if sampling is None else sampling.times
@@ -88,10 +89,11 @@ def _dropped(selection: Selection) -> str:
 def describe(prepared: Prepared) -> list[str]:
     """Return lines for the log: what data there is and how it becomes batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
-    tokens, noun = int(store.tgt.lengths[selection.pairs].sum()), prepared.objective.noun
+    side, noun = longer_side(plan), prepared.objective.noun
+    read, tokens = ("source", "target")[side], int(store[side].lengths[selection.pairs].sum())
     times = len(store) // prepared.lines
     repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
-    shapes = "  ".join(f"{s.rows}x{s.tgt_length}" for s in plan.shapes)
+    shapes = "  ".join(f"{s.rows}x{s[1 + side]}" for s in plan.shapes)
     return [
         f"data: {len(selection.pairs):,} training {noun}s kept{repeated}; "
         f"dropped {_dropped(selection)}; {len(prepared.validation_store):,} for validation",
@@ -99,6 +101,6 @@ def describe(prepared: Prepared) -> list[str]:
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
            else f" source, {prepared.tokenizers.tgt.size:,} target"),
         f"batches: {len(plan):,} an epoch; shapes {shapes}; {padding_share(store, plan):.1%} of "
-        f"target positions are padding; {tokens / len(plan):,.0f} target tokens a step",
+        f"{read} positions are padding; {tokens / len(plan):,.0f} {read} tokens a step",
         *prepared.notes,
     ]  # fmt: skip

@@ -16,7 +16,8 @@ from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.config import Experiment, InitConfig
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.data.sources import Corpus
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.training.selected import matches
@@ -32,8 +33,9 @@ class WarmStart(NamedTuple):
     lines: list[str]
 
 
-def tokenizers_of(experiment: Experiment) -> TokenizerPair | None:
-    """Return the tokenizer of the source, if an experiment takes it over.
+def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None:
+    """Return the tokenizer of the source, if an experiment takes it over; of one that predicts
+    classes, that of what it reads, beside the classes of its training text.
 
     Raises:
       UserError: if the config asks for another one.
@@ -42,13 +44,23 @@ def tokenizers_of(experiment: Experiment) -> TokenizerPair | None:
     if init.source is None or not init.tokenizer:
         return None
     theirs = _load(init)
-    for name in ("tokenizer", "src", "tgt"):
-        for path, (there, here) in differences(theirs.experiment, experiment).items():
+    different = differences(theirs.experiment, experiment)
+    classifies = experiment.codecs[1] == "classes"
+    if classifies:  # whatever stands on the other side there
+        (there, _), (here, _) = theirs.experiment.codecs, experiment.codecs
+        different = {k: v for k, v in different.items() if k != "tokenizer.joint"}
+        different = {k: v for k, v in different.items() if k.split(".")[0] not in ("src", "tgt")}
+        different |= {"src.codec": (there, here)} if there != here else {}
+    for name in ("src", "tgt", "tokenizer"):
+        for path, (there, here) in different.items():
             if path.split(".")[0] == name:
                 raise UserError(
                     f"config.{path}={here!r}: the tokenizer of {theirs.path} has {there!r}; set "
                     "it to that, or train one here with --config.init.tokenizer=False"
                 )
+    if classifies:
+        classes = CODECS["classes"].train(experiment.tokenizer, train.tgt, ())
+        return TokenizerPair(theirs.tokenizers.src, classes)
     return theirs.tokenizers
 
 
@@ -119,7 +131,7 @@ def _codecs(name: str, tokenizers: TokenizerPair) -> Codec | None:
     stem, _, last = name.rpartition("/")
     if last != "table" or not stem.endswith(("embedding", "output")):
         return None
-    return tokenizers.src if stem.startswith("src") else tokenizers.tgt
+    return tokenizers.tgt if stem.startswith(("tgt", "output")) else tokenizers.src
 
 
 def _fit(

@@ -58,6 +58,9 @@ SUPPORTED: Allowed = {
     "embedding_norm": ("none",),
     "embedding_scale": (True,),
     "logits_scale": (False,),
+    "token_types": (0,),
+    "input_norm": (False,),
+    "pooling": ("first",),  # which means nothing where no class is predicted
     "layer_sharing": ("none",),
     "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own

@@ -1,5 +1,6 @@
 """From a config to a model and its parameters."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.models.decoder import Decoder
+from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.lora import Lora
@@ -21,6 +23,7 @@ MODELS: dict[str, type[Network]] = {
     "encoder_decoder": EncoderDecoder,
     "decoder": Decoder,
     "two_stream": TwoStream,
+    "encoder": Encoder,
 }
 
 
@@ -31,6 +34,7 @@ def build(
     dtype: Any = None,
     order: Order = "causal",
     single: bool = False,
+    predicts: Sequence[str] = ("tokens",),
 ) -> Network | Lora:
     """Return the model.
 
@@ -41,10 +45,11 @@ def build(
       dtype: overrides the config's, for float64 comparisons.
       order: what the objective promises of the target side's ranks.
       single: that every row of every batch holds one segment, from its start on.
+      predicts: the names of what the objective predicts, for models that have a head for each.
     """
     network = pick(MODELS, config.architecture, "config.model.architecture")
     dtype = jnp.dtype(dtype or config.compute_dtype)
-    model = network(config, src_vocab_size, tgt_vocab_size, dtype, order, single)
+    model = network(config, src_vocab_size, tgt_vocab_size, dtype, order, single, tuple(predicts))
     return model if config.lora_rank is None else Lora(model)
 
 
@@ -53,7 +58,9 @@ def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) 
     objective = pick(OBJECTIVES, experiment.objective.name, "config.objective.name")
     single = experiment.data.batching != "pack"
     sizes = src_vocab_size, tgt_vocab_size
-    return build(experiment.model, *sizes, order=objective.order, single=single)
+    return build(
+        experiment.model, *sizes, order=objective.order, single=single, predicts=objective.predicts
+    )
 
 
 def init_params(model: Model, key: jax.Array) -> Any:

@@ -22,6 +22,7 @@ INWARD = ("query", "key", "value", "up", "gate")  # kernels [in, out...]
 OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
 EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding")
 POSITIONS = ("positions", "src_positions", "tgt_positions")
+HEADS = ("dense", "pooler", "class_head")  # of an encoder
 
 
 class Parameter(NamedTuple):
@@ -47,7 +48,7 @@ def t5(config: ModelConfig, parameter: Parameter) -> float | None:
     module, shape = parameter.module, parameter.values.shape
     if module in POSITIONS:
         return None
-    if module in EMBEDDINGS:
+    if module in (*EMBEDDINGS, "kinds"):
         return 1.0
     if not parameter.stack:  # the pre-softmax table
         return config.d_model**-0.5
@@ -114,7 +115,7 @@ def _cross(config: ModelConfig, stack: str) -> bool:
 
 
 def _check_known(config: ModelConfig, names: list[str]) -> None:
-    if names[-2] not in (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS):
+    if names[-2] not in (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds"):
         raise UserError(
             f"config.model.initializer={config.initializer!r}, residual={config.residual!r}: "
             f"neither says where {'/'.join(names)} starts; choose 'xavier' and another residual"

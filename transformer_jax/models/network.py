@@ -25,7 +25,7 @@ class Network(nn.Module):
     """A Model whose `decoder` stack writes the target side: see `models.model.Model`.
 
     `order` is what the objective promises of the target side's ranks; `single` that each row holds
-    one segment, from its start on.
+    one segment, from its start on; `predicts` what it has targets for.
     """
 
     config: ModelConfig
@@ -34,6 +34,7 @@ class Network(nn.Module):
     dtype: jnp.dtype = jnp.float32
     order: Order = "causal"
     single: bool = False
+    predicts: Sequence[str] = ("tokens",)
 
     @nn.nowrap
     def outputs(self, params: Any, batch: Batch, key: Array | None) -> dict[str, Output]:

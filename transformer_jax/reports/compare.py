@@ -73,9 +73,10 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
       UserError: if they are not there or do not belong together.
     """
     experiment = workdir.experiment()
-    if experiment.objective.one_sided:
+    if not experiment.objective.translates:
+        kind = "classifier" if experiment.objective.name == "classify" else "language model"
         raise UserError(
-            f"{workdir.path}: is a language model, which has no translations to compare; "
+            f"{workdir.path}: is a {kind}, which has no translations to compare; "
             "its scores are those of eval.py"
         )
     name = checkpoint or experiment.evaluation.checkpoint

@@ -97,7 +97,8 @@ def facts(run: Run) -> dict[str, Any]:
     return {
         "model": _model(experiment),
         "parameters": started.get("parameters") or table.parameters(run.point),
-        "translates": not experiment.objective.one_sided,
+        "translates": experiment.objective.translates,
+        "objective": experiment.objective.name,
         "source_language": data.source_language,
         "target_language": data.target_language,
         "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
@@ -174,9 +175,11 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
-    encoder = f"{c.num_encoder_layers} encoder and " * (c.architecture == "encoder_decoder")
+    stacks = {"encoder_decoder": ("encoder", "decoder"), "encoder": ("encoder",)}
+    names = stacks.get(c.architecture, ("decoder",))
+    layers = " and ".join(f"{getattr(c, f'num_{name}_layers')} {name}" for name in names)
     return (
-        f"{encoder}{c.num_decoder_layers} decoder layers, d_model {c.d_model}, d_ff {c.d_ff}, "
+        f"{layers} layers, d_model {c.d_model}, d_ff {c.d_ff}, "
         f"{c.num_heads} heads, {c.residual}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
     )
 

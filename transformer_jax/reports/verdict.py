@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from transformer_jax.directions import TRANSLATION, Metric
+from transformer_jax.directions import TRANSLATION, VALIDATION, Metric
 
-_PER_CENT = {metric.title for metric in TRANSLATION.values() if metric.greater_is_better}
+_SCORES = (*VALIDATION.values(), *TRANSLATION.values())
+_PER_CENT = {metric.title for metric in _SCORES if metric.greater_is_better}
 _NEAR_ZERO = 1.0  # of a score out of 100: below, hardly a word is right
 _SEEDS = 0.5  # points of a score out of 100 by which runs that differ in the seed alone may differ
 _SEEDS_RATIO = 0.01  # of any other score, likewise

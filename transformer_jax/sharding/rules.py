@@ -20,6 +20,8 @@ RULES = (
     ("kv_heads", "tensor"),
     ("head_dim", None),
     ("rank", None),
+    ("features", None),
+    ("classes", None),
     ("mlp", "tensor"),
     ("layers", None),
     ("matrices", ("data", "fsdp", "tensor")),

@@ -95,7 +95,8 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
 
 def parameters(point: Point) -> int:
     """Return the number of parameters."""
-    return cost.parameters(point.experiment.model, sizes(point))
+    experiment = point.experiment
+    return cost.parameters(experiment.model, sizes(point), experiment.objective.name)
 
 
 def sizes(point: Point) -> cost.Sizes:

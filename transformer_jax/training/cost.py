@@ -37,9 +37,14 @@ class Cost(NamedTuple):
 
 
 @functools.cache
-def parameters(config: ModelConfig, sizes: Sizes) -> int:
-    """Return the number of parameters of a model."""
-    return counting.parameters(abstract_params(build(config, *sizes)))
+def parameters(config: ModelConfig, sizes: Sizes, objective: str = "translate") -> int:
+    """Return the number of parameters of a model, with what it predicts by an objective."""
+    return counting.parameters(abstract_params(build(config, *sizes, **_promised(objective))))
+
+
+def _promised(objective: str) -> dict[str, Any]:
+    found = OBJECTIVES[objective]
+    return {"order": found.order, "predicts": found.predicts}
 
 
 def step_of(
@@ -51,7 +56,7 @@ def step_of(
     sizes: Sizes,
 ) -> tuple[Any, TrainState]:
     """Return the train step, and the shapes and logical axes of its state."""
-    built = build(model, *sizes, order=OBJECTIVES[objective].order)
+    built = build(model, *sizes, **_promised(objective))
     frozen = frozen_of(optimizer, model)
     tx = make_optimizer(optimizer, make_schedule(optimizer, model.d_model, training.steps), frozen)
     state = abstract_state(built, tx, training.ema_decay is not None)
@@ -61,10 +66,13 @@ def step_of(
 def longest_shape(experiment: Experiment) -> Shape:
     """Return the shape that takes the most memory: rows of the greatest length on each side."""
     objective, length = experiment.objective, experiment.data.max_length
-    if objective.one_sided:
+    if objective.windowed:
         length = objective.window
-    two_sided = blank(OBJECTIVES[objective.name], Shape(1, 1, 1)).src is not None
-    return Shape(rows_for(experiment.data, length), two_sided * length, length)
+    batch = blank(OBJECTIVES[objective.name], Shape(1, 1, 1))
+    src, tgt = (length * (side is not None) for side in batch[:2])
+    if objective.name == "classify" and experiment.data.batching != "pack":
+        tgt = 1
+    return Shape(rows_for(experiment.data, length), src, tgt)
 
 
 def step_cost(experiment: Experiment, sizes: Sizes, shape: Shape) -> Cost:
@@ -85,7 +93,7 @@ def roughly(experiment: Experiment, sizes: Sizes, shape: Shape) -> int:
 
 @functools.cache
 def _forward(config: ModelConfig, objective: str, sizes: Sizes, shape: Shape) -> int:
-    model = build(config, *sizes, order=OBJECTIVES[objective].order)
+    model = build(config, *sizes, **_promised(objective))
     step = make_validation_step(model, TrainingConfig())
     params = nn.unbox(abstract_params(model))
     return counting.operations(counting.program(step, params, _batch(objective, shape))).products

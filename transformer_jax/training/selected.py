@@ -53,7 +53,7 @@ def rate_factors(config: OptimizerConfig, params: Any) -> Any:
         found = 1.0
         for pattern, value in config.factors:
             found *= value if matches((pattern,), name) else 1.0
-        below = name.split("/")[0].endswith(("embedding", "positions"))
+        below = name.split("/")[0].endswith(("embedding", "positions", "kinds", "input_norm"))
         layer = -1 if below else _layer(name)
         return found * config.layer_decay ** (0 if layer is None else top - layer)
 

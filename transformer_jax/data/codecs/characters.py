@@ -1,12 +1,19 @@
 """Characters: one piece for each that the training text has, in the order of their code points."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, framed, hashed
+from transformer_jax.data.codecs.codec import (
+    SPELLED,
+    before_eos,
+    framed,
+    hashed,
+    symbols_of,
+    with_symbols,
+)
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import RESERVED, UNK
 
@@ -15,17 +22,18 @@ class Characters:
     """Each character is a piece; one that the training text lacks is `unk`, written ⁇."""
 
     file = "characters{}.json"
-    special = SPECIAL
 
     def __init__(self, model: bytes) -> None:
         self.model = model
-        self._characters = _read(model)
+        self.special: Mapping[str, int]
+        self._characters, self.special = _read(model)
+        self._symbols = symbols_of(self.special)
         self._points = _code_points(self._characters)
 
     @property
     def size(self) -> int:
         """Number of pieces."""
-        return RESERVED + len(self._characters)
+        return RESERVED + len(self._characters) + len(self._symbols)
 
     @property
     def digest(self) -> str:
@@ -45,10 +53,13 @@ class Characters:
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
-        return "".join("⁇" if i == UNK else self._written(i) for i in before_eos(ids))
+        text = (i for i in before_eos(ids) if i == UNK or self.is_text(i))
+        return "".join("⁇" if i == UNK else self._written(i) for i in text)
 
     def _written(self, piece: int) -> str:
-        return SPELLED[piece] if piece < RESERVED else self._characters[piece - RESERVED]
+        if piece < RESERVED:
+            return SPELLED[piece]
+        return [*self._characters, *self._symbols][piece - RESERVED]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec."""
@@ -58,31 +69,37 @@ class Characters:
         """See Codec."""
         if piece in SPELLED:
             return SPELLED.index(piece)
+        if piece in self._symbols:
+            return self.special[piece[1:-1]]
         if len(piece) != 1 or piece not in self._characters:
             raise UserError(f"{piece!r} is not a piece: pieces are single characters of the text")
         return RESERVED + self._characters.index(piece)
 
     def is_text(self, piece: int) -> bool:
         """See Codec."""
-        return piece >= RESERVED
+        return RESERVED <= piece < RESERVED + len(self._characters)
+
+    def word_starts(self) -> None:
+        """See Codec: where a word begins depends on the character before it."""
 
 
 def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def _read(model: bytes) -> str:
+def _read(model: bytes) -> tuple[str, dict[str, int]]:
     try:
         content = json.loads(model)
-        characters = content["characters"]
-        if content["special"] == SPECIAL and characters == "".join(sorted(set(characters))):
-            return characters
+        characters, special = content["characters"], content["special"]
+        expected = with_symbols(symbols_of(special), RESERVED + len(characters))
+        if special == expected and characters == "".join(sorted(set(characters))):
+            return characters, special
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise ValueError("not a list of characters")
 
 
-def train(config: TokenizerConfig, texts: Sequence[str]) -> Characters:
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Characters:
     """Return the codec of the characters that the texts have; `config` has no say in it.
 
     Raises:
@@ -93,5 +110,6 @@ def train(config: TokenizerConfig, texts: Sequence[str]) -> Characters:
         found.update(text)
     if not found:
         raise UserError("config.data.train: all texts are empty; they have no characters to learn")
-    content = {"special": SPECIAL, "characters": "".join(sorted(found))}
+    special = with_symbols(symbols, RESERVED + len(found))
+    content = {"special": special, "characters": "".join(sorted(found))}
     return Characters(json.dumps(content).encode())

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
 
 # The special pieces, by name, of the codecs that we train; one that is imported has its own ids.
@@ -18,7 +20,7 @@ class Codec(Protocol):
 
     file: str  # in the work directory; "{}" is for the side, where there are two
     model: bytes
-    special: Mapping[str, int]  # at least "pad", "bos", "eos" and "unk"
+    special: Mapping[str, int]  # of text at least "pad", "bos", "eos" and "unk"
 
     def __init__(self, model: bytes) -> None: ...
 
@@ -48,6 +50,19 @@ class Codec(Protocol):
 
     def is_text(self, piece: int) -> bool:
         """Whether a piece stands for its own characters: is neither special nor a byte."""
+
+    def word_starts(self) -> np.ndarray | None:
+        """Return which pieces begin a word, bool [size]; None where a piece does not say."""
+
+
+def with_symbols(symbols: Sequence[str], first: int) -> dict[str, int]:
+    """Return the special pieces of a codec whose further ones, "<mask>", count from `first` on."""
+    return {**SPECIAL, **{name[1:-1]: first + i for i, name in enumerate(symbols)}}
+
+
+def symbols_of(special: Mapping[str, int]) -> list[str]:
+    """Return how the further special pieces are written, in the order of their ids."""
+    return [f"<{name}>" for name in special if name not in SPECIAL]
 
 
 def hashed(model: bytes) -> str:

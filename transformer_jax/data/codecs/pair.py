@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import characters, subwords, utf8
+from transformer_jax.data.codecs import characters, classes, subwords, utf8
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
@@ -16,7 +16,7 @@ class Kind(NamedTuple):
     """A way of turning text into ids."""
 
     codec: type[Codec]
-    train: Callable[[TokenizerConfig, Sequence[str]], Codec]
+    train: Callable[[TokenizerConfig, Sequence[str], Sequence[str]], Codec]
     holds: str  # what its file is
 
 
@@ -24,6 +24,7 @@ CODECS: dict[str, Kind] = {
     "subwords": Kind(subwords.Subwords, subwords.train, "a SentencePiece model"),
     "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
     "characters": Kind(characters.Characters, characters.train, "a list of characters"),
+    "classes": Kind(classes.Classes, classes.train, "a list of classes"),
 }
 
 Names = tuple[str, str]  # of the source side's codec and the target side's
@@ -82,24 +83,29 @@ def _load(path: Path, kind: Kind) -> Codec:
 
 
 def train_pair(
-    config: TokenizerConfig, src: Sequence[str], tgt: Sequence[str], codecs: Names = SUBWORDS
+    config: TokenizerConfig,
+    src: Sequence[str],
+    tgt: Sequence[str],
+    codecs: Names = SUBWORDS,
+    symbols: Sequence[str] = (),
 ) -> TokenizerPair:
-    """Train a joint codec on both sides, or one for each.
+    """Train a joint codec on both sides, or one for each; `symbols` are named pieces of their own.
 
     Raises:
       UserError: if the text allows no such codec.
     """
     one, other = (CODECS[name].train for name in codecs)
     if config.joint:
-        both = one(config, [*src, *tgt])
+        both = one(config, [*src, *tgt], symbols)
         return TokenizerPair(both, both)
-    return TokenizerPair(one(config, src), other(config, tgt))
+    return TokenizerPair(one(config, src, symbols), other(config, tgt, symbols))
 
 
 def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     """Return the sizes of both codecs that follow from the config alone; None where they follow
     from the training text, as the number of its characters does."""
-    known = {"subwords": experiment.tokenizer.vocab_size, "bytes": utf8.SIZE}
+    symbols = experiment.objective.symbols
+    known = {"subwords": experiment.tokenizer.vocab_size, "bytes": utf8.SIZE + len(symbols)}
     src, tgt = (known.get(name) for name in experiment.codecs)
     return src, tgt
 
@@ -114,13 +120,13 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """
     config, codecs = experiment.tokenizer, experiment.codecs
     texts: Sequence[Sequence[str]] = ((), ())
-    if "characters" in codecs:
+    if {"characters", "classes"} & {*codecs}:
         corpus = sources.load(experiment.data, "train", experiment.objective)
         texts = (corpus.src, corpus.tgt)
         if config.joint:
             texts = ([*corpus.src, *corpus.tgt],) * 2
     src, tgt = (
-        size or CODECS[name].train(config, text).size
+        size or CODECS[name].train(config, text, experiment.objective.symbols).size
         for size, name, text in zip(chosen_sizes(experiment), codecs, texts, strict=True)
     )
     return src, tgt

@@ -3,24 +3,25 @@
 import io
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import sentencepiece as spm
 
-from transformer_jax.config import TokenizerConfig
+from transformer_jax.config import SYMBOLS, TokenizerConfig
 from transformer_jax.data.codecs.codec import SPECIAL, before_eos, hashed
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 # Unigram training depends on the number of threads, so it is fixed; BPE does not.
 _THREADS = 4
+NAMED = {name for symbols in SYMBOLS.values() for name in symbols}
 
 
 class Subwords:
     """One SentencePiece model."""
 
     file = "tokenizer{}.model"
-    special = SPECIAL
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -36,6 +37,12 @@ class Subwords:
                 f"tokenizer: PAD, BOS, EOS, UNK are {ids}, must be {(PAD, BOS, EOS, UNK)}: "
                 "train it with this program"
             )
+        pieces = enumerate(self.pieces(range(self.size)))
+        named = {piece: i for i, piece in pieces if piece in NAMED}
+        self.special: Mapping[str, int] = {
+            **SPECIAL,
+            **{piece[1:-1]: i for piece, i in named.items()},
+        }
 
     @property
     def size(self) -> int:
@@ -53,7 +60,8 @@ class Subwords:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text before the first EOS, on one line as every text that it encodes."""
-        text = self._pieces.decode(before_eos(ids))
+        named = set(self.special.values()) - {UNK}
+        text = self._pieces.decode([i for i in before_eos(ids) if i not in named])
         return re.sub(r"[\r\n]", " ", text)  # byte pieces can spell line ends
 
     def piece_id(self, piece: str) -> int:
@@ -65,14 +73,19 @@ class Subwords:
 
     def is_text(self, piece: int) -> bool:
         """See Codec."""
-        return piece >= RESERVED and not self._pieces.is_byte(piece)
+        special = piece < RESERVED or piece in self.special.values()
+        return not special and not self._pieces.is_byte(piece)
+
+    def word_starts(self) -> np.ndarray:
+        """See Codec: SentencePiece writes the space before a word as ▁, into its first piece."""
+        return np.array([piece.startswith("▁") for piece in self.pieces(range(self.size))])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec."""
         return [self._pieces.id_to_piece(int(i)) for i in ids]
 
 
-def train(config: TokenizerConfig, lines: Sequence[str]) -> Subwords:
+def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] = ()) -> Subwords:
     """Train one tokenizer, the same one whenever it gets the same lines.
 
     Raises:
@@ -98,6 +111,7 @@ def train(config: TokenizerConfig, lines: Sequence[str]) -> Subwords:
             bos_id=BOS,
             eos_id=EOS,
             unk_id=UNK,
+            user_defined_symbols=list(symbols),
             num_threads=_THREADS,
             minloglevel=2,
         )

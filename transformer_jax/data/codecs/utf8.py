@@ -1,31 +1,44 @@
 """Bytes of UTF-8: 256 pieces that spell any text, and nothing to learn."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, framed, hashed
+from transformer_jax.data.codecs.codec import (
+    SPELLED,
+    before_eos,
+    framed,
+    hashed,
+    symbols_of,
+    with_symbols,
+)
 from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import RESERVED, UNK
+from transformer_jax.vocabulary import RESERVED
 
 SIZE = RESERVED + 256
-_MODEL = json.dumps({"special": SPECIAL}).encode()
 _PIECES = [*SPELLED, *(f"<0x{byte:02X}>" for byte in range(256))]  # as SentencePiece writes bytes
+
+
+def _written(symbols: Sequence[str] = ()) -> bytes:
+    return json.dumps({"special": with_symbols(symbols, SIZE)}).encode()
 
 
 class Bytes:
     """Each byte of a text is a piece. Bytes that are not UTF-8 are decoded as U+FFFD."""
 
     file = "bytes{}.json"
-    special = SPECIAL
-    size = SIZE
-    model = _MODEL
 
-    def __init__(self, model: bytes = _MODEL) -> None:
-        if model != _MODEL:
-            raise ValueError("not the description of a byte codec")
+    def __init__(self, model: bytes = _written()) -> None:
+        self.model = model
+        self.special: Mapping[str, int] = _read(model)
+        self._pieces = [*_PIECES, *symbols_of(self.special)]
+
+    @property
+    def size(self) -> int:
+        """Number of pieces."""
+        return len(self._pieces)
 
     @property
     def digest(self) -> str:
@@ -42,24 +55,37 @@ class Bytes:
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
-        raw = bytes(i - RESERVED for i in before_eos(ids) if i != UNK)
+        raw = bytes(i - RESERVED for i in before_eos(ids) if RESERVED <= i < SIZE)
         return raw.decode("utf-8", "replace")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec."""
-        return [_PIECES[int(i)] for i in ids]
+        return [self._pieces[int(i)] for i in ids]
 
     def piece_id(self, piece: str) -> int:
         """See Codec."""
-        if piece not in _PIECES:
+        if piece not in self._pieces:
             raise UserError(f"{piece!r} is not a piece: pieces are bytes, written as <0x41>")
-        return _PIECES.index(piece)
+        return self._pieces.index(piece)
 
     def is_text(self, piece: int) -> bool:
         """See Codec."""
         return False
 
+    def word_starts(self) -> None:
+        """See Codec: where a word begins depends on the byte before it."""
 
-def train(config: TokenizerConfig, texts: Sequence[str]) -> Bytes:
+
+def _read(model: bytes) -> dict[str, int]:
+    try:
+        special = json.loads(model)["special"]
+        if model == _written(symbols_of(special)):
+            return special
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise ValueError("not the description of a byte codec")
+
+
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Bytes:
     """Return the codec: it learns nothing, and `config` has no say in it."""
-    return Bytes()
+    return Bytes(_written(symbols))

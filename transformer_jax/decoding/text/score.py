@@ -15,6 +15,7 @@ from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.reading import one_by_one
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.errors import UserError
@@ -100,10 +101,15 @@ def score_texts(
     Raises:
       UserError: if the objective does not predict every piece.
     """
-    if objective.name == "permutation_lm":
+    if objective.name != "language_model":
+        how = {
+            "permutation_lm": "predicts a part of the pieces in a random order",
+            "masked_lm": "predicts pieces from those on both sides",
+        }
         raise UserError(
-            "config.objective.name='permutation_lm': such a model predicts a part of the pieces "
-            "in a random order, and gives no probability of a text; see validation_loss"
+            f"config.objective.name={objective.name!r}: such a model "
+            f"{how.get(objective.name, 'predicts no text')}, and gives no probability of a text; "
+            "see validation_loss"
         )
     frame = OBJECTIVES[objective.name].frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
@@ -121,12 +127,54 @@ def score_texts(
     return scores
 
 
+def masked_log_probs(
+    model: Model,
+    params: Any,
+    codec: Codec,
+    objective: ObjectiveConfig,
+    texts: Sequence[str],
+    tokens_per_batch: int = 4096,
+) -> list[np.ndarray]:
+    """Return the log-probability of each piece that the masks of validation hide, by window."""
+    items = _masked(codec, objective, texts)
+    return _of_items(model, params, objective, items, tokens_per_batch)
+
+
+def pseudo_log_probs(
+    model: Model,
+    params: Any,
+    codec: Codec,
+    objective: ObjectiveConfig,
+    texts: Sequence[str],
+    most: int,
+    tokens_per_batch: int = 4096,
+) -> list[np.ndarray]:
+    """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
+    pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659). See `one_by_one`.
+    """
+    items = one_by_one(_masked(codec, objective, texts), most)
+    return _of_items(model, params, objective, items, tokens_per_batch)
+
+
+def _masked(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+    objective = OBJECTIVES[config.name]
+    frame = objective.frame(config)
+    encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))
+    return objective.items(TokenStore(Ragged.from_lists([]), encoded), config, codec)
+
+
 def _of_each(
     model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
 ) -> list[np.ndarray]:
     """Return the log-probabilities of what is predicted in each item of the objective."""
+    items = OBJECTIVES[config.name].items(store, config)
+    return _of_items(model, params, config, items, tokens_per_batch)
+
+
+def _of_items(
+    model: Model, params: Any, config: ObjectiveConfig, items: TokenStore, tokens_per_batch: int
+) -> list[np.ndarray]:
     objective = OBJECTIVES[config.name]
-    items = objective.items(store, config)
     found = [np.zeros(0)] * len(items)
     given = model, params, objective, items, tokens_per_batch
     for item, row, predicted in each_item(_log_probs, *given):

@@ -60,5 +60,6 @@ def each_item(
     for shape, placement in fixed_batches(items, lengths, tokens_per_batch, 1):
         batch = objective.examples(items, placement, *shape)
         rows = jax.device_get(compute(model, params, batch))
-        predicted = [np.flatnonzero(weight) for weight in batch.targets["tokens"].weight]
+        (target,) = batch.targets.values()
+        predicted = [np.flatnonzero(weight) for weight in target.weight]
         yield from zip(placement.pairs.tolist(), rows, predicted, strict=False)

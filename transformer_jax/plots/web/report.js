@@ -93,9 +93,10 @@ function sentences(run, split) {
   const model = `Transformer with ${million(f.parameters)} parameters`;
   const lines = [f.translates
     ? `A ${model} that translates ${language(f.source_language)} into ${language(f.target_language)}.`
-    : `A language model: a ${model}.`];
+    : f.objective === "classify" ? `A classifier of texts: a ${model}.`
+    : `A ${f.objective === "masked_lm" ? "masked " : ""}language model: a ${model}.`];
   if (f.steps) {
-    const items = f.pairs ? `${f.pairs.toLocaleString("en")} ${f.translates ? "pairs of sentences" : `windows of ${f.window} pieces`} of ${f.corpus}` : `${f.corpus}`;
+    const items = f.pairs ? `${f.pairs.toLocaleString("en")} ${f.translates ? "pairs of sentences" : f.objective === "classify" ? `texts, of each at most ${f.window} pieces,` : `windows of ${f.window} pieces`} of ${f.corpus}` : `${f.corpus}`;
     const total = spent(run);
     const time = total ? `${duration(total / 60)}, of which its steps, once compiled, took ${duration(f.minutes)}` : `${duration(f.minutes)} of steps`;
     lines.push(`It was trained on ${items} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${time}.`);
@@ -184,17 +185,18 @@ const ABOUT = {
   BLEU: "BLEU counts the word sequences that a translation shares with its reference; 100 is the reference itself.",
   chrF: "chrF counts the character sequences that it shares with its reference, up to 100.",
   TER: "TER counts the edits that make a translation its reference, for each 100 words of it; less is better.",
-  loss: "The loss is the mean negative log-probability of a piece, in nats; less is better.",
+  accuracy: "The accuracy is how many of 100 texts are given their own class; the smaller figures are its 95 % interval, by Wilson's score.",
+  loss: "The loss is the mean negative log-probability of a piece, or of a class, in nats; less is better.",
   perplexity: "The perplexity is e to the power of the loss.",
   bits_per_character: "Bits per character and per byte: the negative log-probability of the text in bits, divided by its characters or bytes.",
 };
 
 // A score of translations needs no more digits than its interval, others do.
-const rounded = (name, value) => (value >= 1 && ["BLEU", "chrF", "TER"].includes(name) ? value.toFixed(1) : number(value, value >= 1 ? 4 : 2));
+const rounded = (name, value) => (value >= 1 && ["BLEU", "chrF", "TER", "accuracy"].includes(name) ? value.toFixed(1) : number(value, value >= 1 ? 4 : 2));
 
 function aboutScores(names, columns, rows) {
   const has = (name) => columns.some(([column]) => column === name);
-  const intervals = rows.some((e) => Object.values(e.scores).some((s) => s.interval));
+  const intervals = rows.some((e) => Object.values(e.scores).some((s) => s.interval && s.signature));
   const signatures = [...new Set(rows.flatMap((e) => Object.entries(e.scores).filter(([, s]) => s.signature).map(([name, s]) => `${name} ${s.signature}`)))];
   return [
     ...names.map((name) => ABOUT[name]), intervals && "The smaller figures: where 95 % of bootstrap resamples of the sentences lie.",

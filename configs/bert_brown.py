@@ -1,0 +1,62 @@
+"""A small BERT on the Brown corpus, from scratch: pieces that are masked, in windows of 128.
+
+    python train.py --config=configs/bert_brown.py --config.data.directory=DIR
+    python eval.py --workdir=runs/bert_brown --split=validation
+
+The directory holds train.txt and validation.txt, a sentence a line: NLTK's Brown corpus, tokenised,
+of which the last 2,000 sentences are for validation (53,340 sentences, a million words, are not).
+
+BERT (Devlin et al. 2019, arXiv:1810.04805) in its shape: post-norm, a norm of embeddings, GELU,
+learned positions, two token types of which one occurs here, and its head of masked pieces; 15 % of
+pieces are predicted, in whole words. 4 layers, width 256, 4 heads, 8,000 pieces: 5.4 M parameters.
+Windows are of running text, with EOS between sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019,
+arXiv:1907.11692). configs/movie_reviews.py fine-tunes it.
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
+
+
+def get_config():
+    """Return the experiment."""
+    c = door(Experiment())
+    c.model.architecture = "encoder"
+    c.model.num_encoder_layers = 4
+    c.model.num_heads = 4
+    c.model.d_model = 256
+    c.model.d_ff = 1024
+    c.model.activation = "gelu"
+    c.model.norm_epsilon = 1e-12
+    c.model.positions = "learned"
+    c.model.max_positions = 512
+    c.model.token_types = 2
+    c.model.input_norm = True
+    c.model.embedding_scale = False
+    c.model.initializer = "gpt2"
+
+    c.objective.name = "masked_lm"
+    c.objective.document = "joined"
+    c.objective.window = 128
+    c.objective.whole_words = True
+    c.tokenizer.vocab_size = 8000
+    c.data.directory = "data/brown"
+    c.data.target_language = "txt"
+    c.data.how_to_get = "python -m nltk.downloader brown; write a sentence a line"
+    c.data.test = ("validation",)
+    c.data.max_length = 128
+    c.data.tokens_per_batch = 32 * 128
+    c.data.num_buckets = 1
+
+    c.optimizer.schedule = "linear"
+    c.optimizer.learning_rate = 5e-4
+    c.optimizer.warmup_steps = 500
+    c.optimizer.weight_decay = 0.01
+    c.optimizer.clip_norm = 1.0
+    c.training.label_smoothing = 0.0
+    c.training.steps = 10_000
+    c.checkpoint.every_steps = 500
+    c.checkpoint.keep_last = 1
+    c.checkpoint.best_by = "loss"
+    c.evaluation.every_steps = 500
+    c.evaluation.bleu_sentences = 0
+    return c

@@ -1,0 +1,48 @@
+"""Movie reviews, positive or negative: the small BERT of configs/bert_brown.py, fine-tuned.
+
+    python train.py --config=configs/movie_reviews.py --config.data.directory=DIR
+    python train.py --config=configs/movie_reviews.py:scratch --config.data.directory=DIR
+    python eval.py --workdir=runs/movie_reviews --split=validation
+
+The directory holds train.text and train.label, validation.text and validation.label: a review of
+about 760 words a line, and its class, pos or neg (polarity v2.0, Pang and Lee 2004,
+https://www.cs.cornell.edu/people/pabo/movie-review-data/).
+
+tuned    begins as runs/bert_brown (`--config.init.source`), with its tokenizer; the pooler and the
+         map to classes are new. Positions beyond those of the windows there are new to it as well.
+scratch  the same model and tokenizer settings, with nothing to begin from.
+Of each review the first 512 pieces are read.
+"""
+
+import runpy
+from pathlib import Path
+
+
+def get_config(start: str = "tuned"):
+    """Return the experiment for "tuned" or "scratch"."""
+    if start not in ("tuned", "scratch"):
+        raise ValueError(f"no variant {start!r}; there are 'tuned' and 'scratch'")
+    c = runpy.run_path(str(Path(__file__).with_name("bert_brown.py")))["get_config"]()
+    if start == "tuned":
+        c.init.source = "runs/bert_brown"
+
+    c.objective.name = "classify"
+    c.objective.document = "line"
+    c.objective.whole_words = False
+    c.objective.window = 512
+    c.tgt.codec = "classes"
+    c.tokenizer.joint = False
+    c.data.directory = "data/movie_reviews"
+    c.data.source_language = "text"
+    c.data.target_language = "label"
+    c.data.how_to_get = "write a review a line, and its class a line, from polarity v2.0"
+    c.data.max_length = 512
+    c.data.tokens_per_batch = 16 * 512
+
+    c.optimizer.learning_rate = 2e-4
+    c.optimizer.warmup_steps = 50
+    c.training.steps = 500
+    c.checkpoint.every_steps = 50
+    c.checkpoint.best_by = "accuracy"
+    c.evaluation.every_steps = 50
+    return c

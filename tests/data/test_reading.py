@@ -1,0 +1,178 @@
+"""What is hidden of texts and what is read in its place, by counting; and classes of texts."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
+from transformer_jax.data.batch import Batch, Ragged, one_per_row
+from transformer_jax.data.batching import BucketPlan, PackPlan
+from transformer_jax.data.codecs.codec import SPECIAL
+from transformer_jax.data.codecs.utf8 import train
+from transformer_jax.data.random import Draw
+from transformer_jax.data.reading import Classify, MaskedLM, one_by_one
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS, EOS, UNK
+
+MASK, SIZE = 4, 200
+STARTS = np.arange(SIZE) % 3 == 0  # a word is one piece in three and those behind it
+CODEC: Any = SimpleNamespace(
+    size=SIZE, special={**SPECIAL, "mask": MASK}, word_starts=lambda: STARTS
+)  # fmt: skip
+DATA = DataConfig(max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4)
+NOTHING = Ragged.from_lists([])
+
+
+def texts(count: int, length: int) -> list[list[int]]:
+    """Return random texts, one piece in ten of which is UNK, each with EOS."""
+    generator = np.random.default_rng(0)
+    pieces = generator.integers(5, SIZE, (count, length))
+    pieces[generator.random(pieces.shape) < 0.1] = UNK
+    return [[*row.tolist(), EOS] for row in pieces]
+
+
+def masked(lists: list[list[int]], draw: Draw = Draw(), **fields: Any) -> tuple[Batch, np.ndarray]:  # noqa: B008
+    """Return texts a row, and what was to be read before pieces were hidden."""
+    config = ObjectiveConfig("masked_lm", **fields)
+    items = MaskedLM().items(TokenStore(NOTHING, Ragged.from_lists(lists)), config, CODEC)
+    longest = int(items.lengths.src.max())
+    place = one_per_row(np.arange(len(items)))
+    batch = MaskedLM().examples(items, place, len(items), longest, 0, draw)
+    original = np.zeros_like(batch.src.inputs)
+    for row, text in enumerate(items.src.sequence(i) for i in range(len(items))):
+        original[row, : len(text) + 1] = [BOS, *text]
+    return batch, original
+
+
+def test_of_ten_hidden_pieces_eight_are_masks():
+    """The share is 15 %; of 9,000 draws, to four standard errors."""
+    batch, original = masked(texts(600, 100))
+    hidden = batch.targets["tokens"].weight > 0
+    labels, inputs = batch.targets["tokens"].labels, batch.src.inputs
+    special = np.isin(original, [*SPECIAL.values(), MASK])
+    assert not (hidden & special).any()
+    np.testing.assert_array_equal(labels, np.where(hidden, original, 0))
+    np.testing.assert_array_equal(inputs[~hidden], original[~hidden])
+    count, may = hidden.sum(1), (~special).sum(1)
+    np.testing.assert_array_equal(count, np.rint(0.15 * may))
+    read, wanted = inputs[hidden], labels[hidden]
+    total = len(read)
+    shares = (read == MASK).mean(), (read == wanted).mean()
+    # One drawn from 195 pieces is by chance the piece itself.
+    for share, expected in zip(shares, (0.8, 0.1 + 0.1 / 195), strict=True):
+        assert abs(share - expected) < 4 * (expected * (1 - expected) / total) ** 0.5
+    others = read[(read != MASK) & (read != wanted)]
+    assert len(set(others.tolist())) > 180  # from all ordinary pieces
+    assert others.min() >= 5
+
+
+def test_every_place_is_hidden_alike():
+    """Over epochs, which draw anew; the same epoch draws the same."""
+    lists = [[*range(5, 25), EOS]]
+    same = [masked(lists, Draw(3, 1))[0].src.inputs for _ in range(2)]
+    np.testing.assert_array_equal(*same)
+    counts = sum(masked(lists, Draw(3, e))[0].targets["tokens"].weight[0] for e in range(1000))
+    assert counts[0] == counts[21] == 0  # BOS and EOS
+    assert (np.abs(counts[1:21] - 150) < 4 * (1000 * 0.15 * 0.85) ** 0.5).all()
+
+
+def test_short_texts_have_one_hidden_piece():
+    batch, _ = masked([[5, EOS], [6, 7, EOS], [UNK, EOS], [EOS]], mask_rate=0.01)
+    assert batch.targets["tokens"].weight.sum(1).tolist() == [1, 1, 0, 0]
+
+
+def test_words_are_hidden_whole():
+    """All of their pieces or none; the share is of words."""
+    batch, original = masked(texts(200, 100), whole_words=True)
+    hidden = batch.targets["tokens"].weight > 0
+    for row, pieces in zip(hidden, original, strict=True):
+        word = np.cumsum(STARTS[pieces] | (np.arange(len(pieces)) == 1))
+        ordinary = ~np.isin(pieces, [*SPECIAL.values(), MASK])
+        found = {w: set(row[(word == w) & ordinary].tolist()) for w in set(word[ordinary].tolist())}
+        assert all(len(states) == 1 for states in found.values())
+        assert sum(map(max, found.values())) == np.rint(0.15 * len(found))
+
+
+@pytest.mark.parametrize("document", ["line", "joined"])
+def test_windows_are_the_text(document):
+    """Each is BOS and pieces; no piece is lost, none is there twice."""
+    lists = texts(5, 9)
+    batch, original = masked(lists, window=8, document=document)
+    assert (original[:, 0] == BOS).all()
+    joined = [i for row in original for i in row.tolist() if i not in (0, BOS)]
+    assert joined == [i for text in lists for i in text]
+    lengths = (batch.src.seg > 0).sum(1).tolist()
+    assert lengths == ([8, 4] * 5 if document == "line" else [8] * 7 + [2])
+
+
+def test_pieces_one_by_one():
+    """Each ordinary piece of every window is hidden once, behind MASK, and all others are read."""
+    lists = [*texts(4, 6), [EOS]]
+    config = ObjectiveConfig("masked_lm", window=5)
+    items = MaskedLM().items(TokenStore(NOTHING, Ragged.from_lists(lists)), config, CODEC)
+    found = one_by_one(items, 10**6)
+    batch = MaskedLM().examples(found, one_per_row(np.arange(len(found))), len(found), 5, 0)
+    labels, weight = batch.targets["tokens"]
+    assert (weight.sum(1) == 1).all()
+    assert (batch.src.inputs[weight > 0] == MASK).all()
+    ordinary = [i for text in lists for i in text if i not in SPECIAL.values()]
+    assert sorted(labels[weight > 0].tolist()) == sorted(ordinary)
+    whole = np.where(weight > 0, labels, batch.src.inputs)
+    windows = {tuple(items.src.sequence(i).tolist()) for i in range(len(items))}
+    assert {tuple(i for i in row[1:].tolist() if i) for row in whole} <= windows
+    few = one_by_one(items, 1)  # a window, whatever it takes
+    assert 1 <= len(few) <= 4
+
+
+def test_empty_lines_are_left_out():
+    store = TokenStore(NOTHING, Ragged.from_lists([[5, EOS], [EOS], [7, EOS]]))
+    items = MaskedLM().items(store, ObjectiveConfig("masked_lm"), CODEC)
+    selection = MaskedLM().select(items, DATA)
+    assert (selection.pairs.tolist(), selection.dropped) == ([0, 2], {"empty": 1})
+
+
+def test_a_codec_without_a_mask_is_refused():
+    codec = train(TokenizerConfig(), [])
+    with pytest.raises(UserError, match=r"'masked_lm': the tokenizer has no piece <mask>.*False$"):
+        MaskedLM().items(TokenStore(NOTHING, NOTHING), ObjectiveConfig("masked_lm"), codec)
+
+
+def classified(plan_of: Any) -> list[Batch]:
+    lengths = [3, 9, 2, 5, 12, 7, 4, 30]
+    src = Ragged.from_lists([[100 + i] * (n - 1) + [EOS] for i, n in enumerate(lengths)])
+    tgt = Ragged.from_lists([[i % 3] for i in range(len(lengths))])
+    items = Classify().items(TokenStore(src, tgt), ObjectiveConfig("classify", window=12))
+    plan = plan_of(items, Classify().select(items, DATA).pairs, DATA, 0)
+    batches = []
+    for index in range(len(plan)):
+        shape, placement = plan.batch(index)
+        batch = Classify().examples(items, placement, *shape)
+        assert (batch.src.seg.shape[1], batch.tgt.seg.shape[1]) == shape[1:]
+        batches.append(batch)
+    return batches
+
+
+@pytest.mark.parametrize("plan_of", [BucketPlan, PackPlan])
+def test_a_class_of_each_text(plan_of):
+    """Read behind BOS and cut to the window; the class is asked for where nothing is read."""
+    seen = {}
+    for batch in classified(plan_of):
+        labels, weight = batch.targets["class"]
+        assert not batch.tgt.inputs.any()
+        np.testing.assert_array_equal(weight > 0, batch.tgt.seg > 0)
+        for row, column in np.argwhere(weight > 0):
+            at = batch.src.seg[row] == batch.tgt.seg[row, column]
+            read, pos = batch.src.inputs[row, at], batch.src.pos[row, at]
+            assert read[0] == BOS
+            assert pos.tolist() == list(range(len(pos)))
+            assert set(read[1:].tolist()) <= {read[1], EOS}
+            seen[read[1] - 100] = labels[row, column], len(read)
+    read = [4, 10, 3, 6, 12, 8, 5, 12]
+    assert seen == {i: (i % 3, length) for i, length in enumerate(read)}
+
+
+def test_a_row_of_one_text_has_one_place_for_its_class():
+    assert {batch.tgt.seg.shape[1] for batch in classified(BucketPlan)} == {1}

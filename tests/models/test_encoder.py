@@ -1,0 +1,150 @@
+"""An encoder: what each place sees, alone, packed and padded; and what its class is of."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import MODEL, VOCAB, random_params
+
+from transformer_jax.config import DecodingConfig, ObjectiveConfig, TrainingConfig
+from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.data.codecs.utf8 import Bytes
+from transformer_jax.decoding.stepper import stepper_of
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.score import score_texts
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+from transformer_jax.training.step import batch_sums
+from transformer_jax.vocabulary import UNK
+
+CONFIG = dataclasses.replace(
+    MODEL, architecture="encoder", num_decoder_layers=6, token_types=2, input_norm=True,
+    positions="learned", embedding_scale=False,
+)  # fmt: skip
+OTHER = dataclasses.replace(
+    CONFIG, pooling="mean", positions="none", relative_positions="rope", residual="pre_norm",
+    num_encoder_layers=2, encoder_pattern=("full", "local"), window=3, activation="swiglu",
+    tied_embeddings="none",
+)  # fmt: skip
+BOTH = pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["bert", "other"])
+PREDICTS = ("tokens", "class")
+IDS = np.random.default_rng(0).integers(UNK, VOCAB, (3, 5)).astype(np.int32)
+
+
+def batch_of(ids, pos=None, seg=None) -> Batch:
+    """Return texts, in rows or packed, whose pieces are predicted and whose classes are."""
+    pos = np.broadcast_to(np.arange(ids.shape[1]), ids.shape) if pos is None else np.asarray(pos)
+    seg = np.ones_like(ids) if seg is None else np.asarray(seg)
+    side = Side(ids, pos, seg, kind=np.where(seg > 0, pos % 2, 0))
+    asked = np.arange(1, seg.max() + 1) * np.ones_like(seg[:, :1])
+    tgt = Side(0 * asked, 0 * asked, np.where(asked <= seg.max(1, keepdims=True), asked, 0))
+    targets = {"tokens": Target(ids, np.float32(seg > 0)),
+               "class": Target(tgt.seg % 3, np.float32(tgt.seg > 0))}  # fmt: skip
+    as_ints = jax.tree.map(lambda x: jnp.asarray(x, "int32"), (side, tgt))
+    return Batch(*as_ints, jax.tree.map(jnp.asarray, targets))
+
+
+def model_of(config):
+    model = build(config, VOCAB, 3, predicts=PREDICTS)
+    return model, random_params(model)
+
+
+def logits(config, batch: Batch) -> dict[str, np.ndarray]:
+    model, params = model_of(config)
+    outputs = model.outputs(params, batch, None)
+    return {name: np.asarray(output.logits()) for name, output in outputs.items()}
+
+
+PACKED = batch_of(
+    np.concatenate([IDS[:2].reshape(1, -1), np.full((1, 2), 7, np.int32)], 1),
+    [[*range(5), *range(5), 1, 1]], [[1] * 5 + [2] * 5 + [0] * 2],
+)  # fmt: skip
+
+
+@BOTH
+def test_packed_is_alone(config):
+    """Two texts in a row, with padding that holds anything: the same pieces and classes."""
+    alone, packed = logits(config, batch_of(IDS)), logits(config, PACKED)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    tokens = packed["tokens"][0, :10].reshape(2, 5, -1)
+    np.testing.assert_allclose(tokens, alone["tokens"][:2], **close)
+    np.testing.assert_allclose(packed["class"][0], alone["class"][:2, 0], **close)
+
+
+@BOTH
+def test_every_place_sees_both_ways(config):
+    """A piece changes all places of its text, its class, and nothing of other texts."""
+    expected = logits(config, batch_of(IDS))
+    for place in (0, 4):
+        ids = IDS.copy()
+        ids[1, place] = (ids[1, place] - UNK + 1) % (VOCAB - UNK) + UNK
+        found = logits(config, batch_of(ids))
+        for name in PREDICTS:
+            changed = np.abs(found[name] - expected[name]).max(-1)
+            assert (changed[1] > 1e-5).all()
+            assert not changed[[0, 2]].any()
+
+
+def test_kinds_count():
+    """And where none are given all are 0."""
+    batch = batch_of(IDS)
+    expected = logits(CONFIG, batch)["class"]
+    zeros = batch._replace(src=batch.src._replace(kind=jnp.zeros_like(batch.src.kind)))
+    none = batch._replace(src=batch.src._replace(kind=None))
+    assert np.abs(logits(CONFIG, zeros)["class"] - expected).max() > 1e-3
+    np.testing.assert_array_equal(logits(CONFIG, zeros)["class"], logits(CONFIG, none)["class"])
+
+
+@BOTH
+def test_the_loop_and_padding_change_no_gradient(config):
+    """Scanned and computed again, or with other padding; and every parameter has a gradient, of
+    pieces and classes together, which step sums.
+    """
+    plain_config = dataclasses.replace(config, dropout_rate=0.0)
+
+    def gradient(batch, **changes):
+        model, params = model_of(dataclasses.replace(plain_config, **changes))
+
+        def loss(params):
+            return batch_sums(model, TrainingConfig(), params, batch, None).loss
+
+        return jax.jit(jax.grad(loss))(params)
+
+    plain = gradient(PACKED)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
+    noisy = PACKED._replace(src=PACKED.src._replace(inputs=PACKED.src.inputs.at[:, 10:].set(9)))
+    for found in (gradient(PACKED, layer_loop="scan", remat="full"), gradient(noisy)):
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_fused_attention_is_dense():
+    batch, fused = PACKED, dataclasses.replace(OTHER, attention="fused")
+    for name, expected in logits(OTHER, batch).items():
+        at = np.asarray(batch.targets[name].weight) > 0
+        np.testing.assert_allclose(logits(fused, batch)[name][at], expected[at], atol=1e-4)
+
+
+def test_in_bfloat16():
+    """As near as eight bits allow."""
+    for name, expected in logits(CONFIG, batch_of(IDS)).items():
+        found = logits(dataclasses.replace(CONFIG, compute_dtype="bfloat16"), batch_of(IDS))[name]
+        assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
+
+
+def test_it_has_heads_for_what_is_predicted_alone():
+    for predicts, heads in (("tokens", {"piece_head"}), ("class", {"pooler", "class_head"})):
+        params = random_params(build(CONFIG, VOCAB, 3, predicts=[predicts]))
+        assert params.keys() == {"embedding", "positions", "kinds", "input_norm", "encoder", *heads}
+
+
+def test_it_writes_nothing():
+    with pytest.raises(UserError, match=r"architecture='encoder': such a model writes no text"):
+        stepper_of(*model_of(CONFIG))
+    objective = ObjectiveConfig("masked_lm")
+    with pytest.raises(UserError, match=r"'masked_lm': such a model does not continue a prompt"):
+        Generator(model_of(CONFIG)[0], Bytes(), objective, DecodingConfig())
+    with pytest.raises(UserError, match=r"'masked_lm': .* both sides, and gives no probability"):
+        score_texts(*model_of(CONFIG), Bytes(), objective, ["a text"])

@@ -1,0 +1,91 @@
+"""Encoder-only models: BERT of `transformers`, and one written out. Nothing here calls ours."""
+
+import math
+
+import numpy as np
+import torch
+import transformers
+from oracle.plain import ACTIVATIONS, Plain, alike
+from oracle.weights import BERT
+
+from transformer_jax.config import ModelConfig
+
+
+class Bert(torch.nn.Module):
+    """BERT with its head of masked pieces, as it is."""
+
+    words = BERT
+    kind: type = transformers.BertForMaskedLM
+
+    def __init__(self, c: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.model = self.kind(transformers.BertConfig(
+            vocab_size=vocab_size, hidden_size=c.d_model, num_hidden_layers=c.num_encoder_layers,
+            num_attention_heads=c.num_heads, intermediate_size=c.d_ff, hidden_act=c.activation,
+            max_position_embeddings=c.max_positions, type_vocab_size=c.token_types,
+            layer_norm_eps=c.norm_epsilon, num_labels=vocab_size, attn_implementation="sdpa",
+        )).eval()  # fmt: skip
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.model(**self.read(batch)).logits
+
+    def read(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return what the model reads; padding looks everywhere."""
+        seg = batch["src_seg"]
+        seen = (seg[:, :, None] == seg[:, None, :]) | (seg == 0)[:, :, None]
+        return {
+            "input_ids": batch["src_ids"], "position_ids": batch["src_pos"],
+            "token_type_ids": batch["src_kind"], "attention_mask": seen[:, None],
+        }  # fmt: skip
+
+    def tensors(self) -> dict[str, torch.nn.Parameter]:
+        """Return what is trained, by name; tied tables once."""
+        return dict(self.model.named_parameters())
+
+    def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return matrices [out in], as they are."""
+        return tensors
+
+
+class BertOfClasses(Bert):
+    """BERT with a pooler and classes, which reads a text a row."""
+
+    kind = transformers.BertForSequenceClassification
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return super().forward(batch)[:, None]
+
+
+class PlainEncoder(Plain):
+    """Any of our encoders."""
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        self.ranked = False
+        c, seg, pos = self.config, batch["src_seg"], batch["src_pos"]
+        x = self._embedded("src", batch["src_ids"], pos)
+        if c.token_types:
+            scale = math.sqrt(c.d_model) if c.embedding_scale else 1
+            x = x + self._table("kinds/table")[batch["src_kind"]] * scale
+        if c.input_norm:
+            x = self._norm("input_norm", x)
+        x = self._stack("encoder", x, pos, alike(seg, seg))
+        if "class_head/table" in self.p:
+            return self._of_classes(x, batch)
+        x = self._norm(
+            "piece_head/norm", ACTIVATIONS[c.activation](self._map("piece_head/dense", x))
+        )
+        x = x / math.sqrt(c.d_model) if c.logits_scale else x
+        name = "output" if "output/table" in self.p else "embedding"
+        return x @ self._table(f"{name}/table").T + self.p["piece_head/bias"]
+
+    def _of_classes(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        asked = batch["tgt_seg"]
+        found = torch.zeros(*asked.shape, x.shape[-1], dtype=x.dtype)
+        for row, column in np.argwhere(asked.numpy() > 0):
+            places = x[row][batch["src_seg"][row] == asked[row, column]]
+            pooled = places[0] if self.config.pooling == "first" else places.mean(0)
+            found[row, column] = torch.tanh(self._map("pooler", pooled))
+        return found @ self.p["class_head/table"].T + self.p["class_head/bias"]
+
+
+PEERS = {"bert": Bert, "bert, classes": BertOfClasses}

@@ -1,0 +1,243 @@
+"""From masked pieces to classes: pre-trained, fine-tuned, scored, and what is refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from tiny import RUN, random_params, random_store
+
+import transformer_jax
+from transformer_jax.api.trained import TrainedModel
+from transformer_jax.cli import compare, evaluate, generate, score, translate
+from transformer_jax.config import Experiment, InitConfig, ObjectiveConfig, SideConfig
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import interval
+from transformer_jax.evaluation.validation import notes
+from transformer_jax.experiments import train as runs
+from transformer_jax.experiments import warm_start
+from transformer_jax.experiments.warm_start import tokenizers_of
+from transformer_jax.models.build import build_for
+from transformer_jax.reports import runs as reports
+from transformer_jax.sweeps.points import Point
+from transformer_jax.sweeps.table import measure
+from transformer_jax.training.state import TrainState
+from transformer_jax.workdir import WorkDir
+
+WORDS = {"pos": ["good", "fine", "a joy", "moving"], "neg": ["bad", "dull", "a bore", "flat"]}
+STEPS = {"steps": 40, "label_smoothing": 0.0, "log_every": 20}
+
+
+def texts(count: int, seed: int) -> tuple[list[str], list[str]]:
+    """Return reviews and their classes."""
+    generator = np.random.default_rng(seed)
+    labels = [("pos", "neg")[i % 2] for i in range(count)]
+    chosen = [generator.permutation(WORDS[label])[:3] for label in labels]
+    return ["a film , " + " and ".join(words) for words in chosen], labels
+
+
+def experiments(directory: Path) -> tuple[Experiment, Experiment]:
+    """Return one of masked pieces, and one of classes that begins as it."""
+    for part, count in (("train", 96), ("validation", 24)):
+        reviews, labels = texts(count, count)
+        for ending, lines in (("text", reviews), ("label", labels)):
+            (directory / f"{part}.{ending}").write_text("".join(f"{line}\n" for line in lines))
+    model = dataclasses.replace(
+        RUN.model, architecture="encoder", num_encoder_layers=1, num_decoder_layers=6,
+        token_types=2, input_norm=True, embedding_scale=False, positions="learned",
+        dropout_rate=0.0,
+    )  # fmt: skip
+    data = dataclasses.replace(
+        RUN.data, source="text", directory=str(directory), source_language="text",
+        target_language="text", test=("validation",), tokens_per_batch=48 * 16,
+        num_examples=(50_000, 500, 500), max_number=10**9,
+    )  # fmt: skip
+    masked = dataclasses.replace(
+        RUN, model=model, data=data, training=dataclasses.replace(RUN.training, **STEPS),
+        checkpoint=dataclasses.replace(RUN.checkpoint, every_steps=20),
+        evaluation=dataclasses.replace(RUN.evaluation, every_steps=20),
+        optimizer=dataclasses.replace(RUN.optimizer, learning_rate=0.02),
+        objective=ObjectiveConfig("masked_lm", window=48, document="joined", whole_words=True),
+        tokenizer=dataclasses.replace(RUN.tokenizer, vocab_size=60),
+    )  # fmt: skip
+    classes = dataclasses.replace(
+        masked, data=dataclasses.replace(data, target_language="label"),
+        objective=ObjectiveConfig("classify", window=48), tgt=SideConfig("classes"),
+        tokenizer=dataclasses.replace(masked.tokenizer, joint=False),
+        init=InitConfig(source=str(directory / "masked")),
+        checkpoint=dataclasses.replace(masked.checkpoint, best_by="accuracy"),
+    )  # fmt: skip
+    return masked, classes
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Return a folder in which masked/ and classes/ were trained."""
+    directory = tmp_path_factory.mktemp("reviews")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSFORMER_JAX_CACHE", str(directory / "cache"))
+        patch.setattr(runs.process, "use_compilation_cache", lambda: None)
+        for name, experiment in zip(("masked", "classes"), experiments(directory), strict=True):
+            assert runs.run_experiment(experiment, WorkDir(directory / name)) == 0
+        yield directory
+
+
+def rows(workdir: Path) -> list[dict]:
+    found = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return [row for row in found if "validation_loss" in row]
+
+
+def test_masked_pieces_are_learned_and_scored(home, capsys):
+    """eval.py hides the pieces that validation hides: its loss is that of the best checkpoint."""
+    first, last = rows(home / "masked")
+    assert first["validation_loss"] < 3  # of 60 pieces, ln 60 is 4.1
+    assert evaluate.main([f"--workdir={home}/masked", "--split=validation"]) == 0
+    printed = capsys.readouterr().out
+    assert "pieces, hidden by the masks of validation; written to" in printed
+    assert "pseudo_perplexity = " in printed
+    written = json.loads((home / "masked/eval/validation.best.json").read_text())
+    best = min(first["validation_loss"], last["validation_loss"])
+    assert written["scores"]["loss"]["value"] == pytest.approx(best, rel=1e-4)
+    # Words are hidden whole there, and here a piece of one is seen beside the others.
+    pseudo, perplexity = (
+        written["scores"][name]["value"] for name in ("pseudo_perplexity", "perplexity")
+    )
+    assert 1 < pseudo < 2 * perplexity
+
+
+def test_it_begins_as_the_source(home):
+    """What reads is taken over, with its tokenizer; what is said of the text is new."""
+    log = (home / "classes/train.log").read_text()
+    for line in ("taken: encoder/layer_0 (16)", "taken: embedding (1)", "new: pooler (2)",
+                 "not taken: piece_head/dense (2)"):  # fmt: skip
+        assert line in log
+    one, other = (transformer_jax.load(home / name).tokenizers for name in ("masked", "classes"))
+    assert one.src.digest == other.src.digest
+    assert other.tgt.pieces(range(2)) == ["neg", "pos"]
+
+
+def test_classes_are_learned_and_scored(home, capsys):
+    """Of easy texts all; the file of what was said is that of the best checkpoint."""
+    last = rows(home / "classes")[-1]
+    assert last["validation_accuracy"] > 0.9
+    assert evaluate.main([f"--workdir={home}/classes", "--split=validation"]) == 0
+    best = max(row["validation_accuracy"] for row in rows(home / "classes"))
+    right = round(24 * best)
+    assert f"({right} of 24), 95 % interval" in capsys.readouterr().out
+    stem = home / "classes/eval/validation.best"
+    written = json.loads(Path(f"{stem}.json").read_text())
+    accuracy = written["scores"]["accuracy"]
+    assert accuracy["value"] == pytest.approx(100 * best)
+    assert accuracy["interval"] == [100 * end for end in interval(right, 24)]
+    said = [json.loads(line) for line in Path(f"{stem}.jsonl").read_text().splitlines()]
+    assert [row["hypothesis"] for row in said] == Path(f"{stem}.hyp").read_text().split()
+    assert sum(row["hypothesis"] == row["reference"] for row in said) == right
+
+
+def test_from_python(home):
+    model = transformer_jax.load(home / "classes")
+    found = model.classify("a film , good and fine and moving")
+    assert next(iter(found)) == "pos"
+    assert sum(found.values()) == pytest.approx(1)
+    assert model.classify(["a film , bad and dull and flat"])[0]["neg"] > 0.5
+    assert "classifier of text" in repr(model)
+    long = model.classify("good " * 500)  # as much as it reads
+    assert long == model.classify("good " * 400)
+    with pytest.raises(UserError, match="'masked_lm': such a model predicts no class"):
+        transformer_jax.load(home / "masked").classify("text")
+
+
+def test_reports_and_tables_speak_of_accuracy(home):
+    workdir = WorkDir(home / "classes")
+    facts = reports.facts(reports.read(workdir))
+    assert facts["translates"] is False
+    assert facts["model"].startswith("1 encoder layers, ")
+    assert facts["validation"]["accuracy"] > 90
+    assert facts["parameters"] == sum(
+        np.size(x) for x in flatten_dict(transformer_jax.load(workdir.path).params).values()
+    )
+    point = Point("", {}, workdir.experiment(), workdir, ())
+    measured = measure(point, None)
+    assert measured["validation accuracy"] == facts["validation"]["accuracy"]
+    assert measured["parameters"] == facts["parameters"]
+
+
+def test_notes_say_what_so_few_texts_can_tell(home):
+    trained = transformer_jax.load(home / "classes")
+    store = random_store([(3, 1)] * 200)
+    (said,) = notes(store, trained.experiment)
+    assert "of 200 texts, an accuracy near 50 % is known to 6.9 points either way" in said
+    assert "texts, an accuracy near" in (home / "classes/train.log").read_text()
+
+
+def test_intervals():
+    """Wilson's, by the roots of (p - share)^2 = z^2 p (1 - p) / n."""
+    for right, total in ((0, 10), (7, 10), (10, 10), (172, 200)):
+        low, high = interval(right, total)
+        for p in (low, high):
+            z = abs(p - right / total) / max((p * (1 - p) / total) ** 0.5, 1e-12)
+            assert p in (0.0, 1.0) or z == pytest.approx(1.959964, rel=1e-6)
+        assert 0 <= low <= right / total <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (lambda a: translate.main([*a]), "'classify': such a model writes no text; see classify"),
+        (lambda a: generate.main([*a, "--prompt=x"]), "such a model does not continue"),
+        (lambda a: compare.main([a[0].partition("=")[2]] * 2), "is a classifier, which has no"),
+        (lambda a: score.main([*a, "--source=x", "--target=x"]), "predicts classes; see eval.py"),
+        (lambda a: evaluate.main([*a, "--checkpoint=best,last"]), "classify is of one model"),
+    ],
+)
+def test_what_does_not_fit_is_refused(home, command, message):
+    with pytest.raises(UserError, match=message):
+        command([f"--workdir={home}/classes"])
+
+
+def test_tokenizers_that_differ_are_refused(home):
+    """In what reads; the other side's codec and whether both are one do not matter."""
+    _, classes = experiments(home)
+    other = dataclasses.replace(classes.tokenizer, vocab_size=61)
+    with pytest.raises(UserError, match=r"^config\.tokenizer\.vocab_size=61: .* has 60; set it"):
+        tokenizers_of(dataclasses.replace(classes, tokenizer=other), None)
+    plain = dataclasses.replace(RUN.tokenizer, vocab_size=32000, joint=False)
+    src = dataclasses.replace(classes, src=SideConfig("bytes"), tokenizer=plain)
+    with pytest.raises(UserError, match=r"^config\.src\.codec='bytes': .* has 'subwords'"):
+        tokenizers_of(src, None)
+
+
+def test_it_begins_as_the_encoder_of_a_translation_model(home, monkeypatch):
+    """All that reads is taken: embeddings, by a rename where each side has its own, and layers."""
+    _, classes = experiments(home)
+    plain = dataclasses.replace(
+        classes.model, token_types=0, input_norm=False, positions="sinusoidal", embedding_scale=True
+    )  # fmt: skip
+    classes = dataclasses.replace(classes, model=plain)
+    masked = transformer_jax.load(home / "masked").tokenizers
+    model = build_for(classes, masked.src.size, 2)
+    params = random_params(model, 1)
+    for tied, rename in (("all", ()), ("decoder", ("src_embedding/=embedding/",))):
+        theirs = dataclasses.replace(
+            RUN, model=dataclasses.replace(RUN.model, tied_embeddings=tied)
+        )
+        other = build_for(theirs, masked.src.size, masked.src.size)
+        source = TrainedModel(theirs, other, random_params(other, 2), masked, [6])
+        monkeypatch.setattr(warm_start, "_load", lambda _, source=source: source)
+        init = dataclasses.replace(classes.init, take=("embedding/.*", "encoder/.*"), rename=rename)
+        state = TrainState(0, 0, params, None)
+        tokenizers = TokenizerPair(
+            masked.src, transformer_jax.load(home / "classes").tokenizers.tgt
+        )
+        experiment = dataclasses.replace(classes, init=init)
+        found, _ = warm_start.begin(experiment, state, tokenizers)
+        given, fresh, ours = (
+            flatten_dict(x, sep="/") for x in (source.params, params, found.params)
+        )
+        for name, array in ours.items():
+            there = f"src_{name}" if rename and name.startswith("embedding") else name
+            reads = name.startswith(("embedding", "encoder"))
+            np.testing.assert_array_equal(array, given[there] if reads else fresh[name])

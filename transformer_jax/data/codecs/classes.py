@@ -1,0 +1,82 @@
+"""Classes: a text is one of the different lines that the training text has, in their order."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import hashed
+from transformer_jax.errors import UserError
+
+
+class Classes:
+    """Each class is a piece, from 0 on, and a text is one piece: there is no BOS and no EOS."""
+
+    file = "classes{}.json"
+    special: Mapping[str, int] = {}
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._names = _read(model)
+        self._ids = {name: i for i, name in enumerate(self._names)}
+
+    @property
+    def size(self) -> int:
+        """Number of classes."""
+        return len(self._names)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model's bytes."""
+        return hashed(self.model)
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """See Codec.
+
+        Raises:
+          UserError: if a text is no class.
+        """
+        return [[self.piece_id(text)] for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the name of the first class."""
+        return next(iter(self.pieces(ids)), "")
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec."""
+        return [self._names[int(i)] for i in ids]
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec."""
+        if piece not in self._ids:
+            known = ", ".join(map(repr, self._names[:20]))
+            raise UserError(f"{piece!r} is no class of the training text, which has {known}")
+        return self._ids[piece]
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec."""
+        return False
+
+    def word_starts(self) -> None:
+        """See Codec."""
+
+
+def _read(model: bytes) -> list[str]:
+    try:
+        names = json.loads(model)["classes"]
+        if names and names == sorted(set(names)) and all(isinstance(x, str) for x in names):
+            return names
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise ValueError("not a list of classes")
+
+
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Classes:
+    """Return the codec of the different lines; `config` and `symbols` have no say in it.
+
+    Raises:
+      UserError: if there is one line alone.
+    """
+    names = sorted(set(texts))
+    if len(names) < 2:
+        raise UserError(f"config.data.train: all {len(texts)} texts are of one class, {names}")
+    return Classes(json.dumps({"classes": names}).encode())

@@ -1,0 +1,239 @@
+"""Objectives that read a text in both directions: what is masked in it, or its class."""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.random import Draw, random
+from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS, EOS, PAD
+
+_WORD, _FATE, _PIECE = range(3)  # what a random number is for
+
+
+class _Begun(TokenStore):
+    """Texts that are read behind BOS, whose place is the first: BERT's CLS."""
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore."""
+        return Lengths(self.src.lengths + 1, self.tgt.lengths)
+
+
+class Masks(NamedTuple):
+    """What is hidden of a text, and what is read in its place."""
+
+    rate: float  # share that is predicted
+    mask: int  # the piece that stands for hidden ones
+    special: np.ndarray  # bool [V]: pieces that are never hidden
+    begins: np.ndarray  # bool [V]: pieces that begin what is hidden whole, a piece or a word
+
+    @classmethod
+    def of(cls, config: ObjectiveConfig, codec: Codec) -> "Masks":
+        """Return the masks of pieces, or of words.
+
+        Raises:
+          UserError: if the codec has no MASK, or does not know words.
+        """
+        if "mask" not in codec.special:
+            raise UserError(
+                f"config.objective.name={config.name!r}: the tokenizer has no piece <mask>, as "
+                "one that is trained for it has; set --config.init.tokenizer=False"
+            )
+        special = np.zeros(codec.size, bool)
+        special[list(codec.special.values())] = True
+        begins = codec.word_starts() if config.whole_words else np.ones(codec.size, bool)
+        if begins is None:
+            raise UserError("config.objective.whole_words=True: the codec does not know words")
+        return cls(config.mask_rate, codec.special["mask"], special, begins)
+
+
+class _Masked(_Begun):
+    """Windows of a text of which some pieces are predicted."""
+
+    masks: Masks
+    alone: np.ndarray | None = None  # the place in each item that alone is hidden
+
+
+class MaskedLM:
+    """Hide some pieces of a text and predict them from all others (BERT: Devlin et al. 2019,
+    arXiv:1810.04805, section 3.1). Of ten, eight are read as MASK, one as a piece drawn from all,
+    and one as it is.
+
+    How many are predicted is the nearest number to their share, as in the authors' code, and not
+    drawn. With whole words, words are chosen, and all pieces of one share neither draw.
+    """
+
+    order: Literal["all", "causal", "ranked"] = "all"
+    strict = False
+    predicts: tuple[str, ...] = ("tokens",)
+    noun = "window"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective."""
+        return Frame(bos=False, eos=config.document != "file")
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective. BOS is read before each window, and is one of its pieces."""
+        assert codec is not None
+        ids, starts, lengths = store.tgt
+        if config.document == "joined":
+            total = lengths.sum(keepdims=True)
+            starts, lengths = starts[:1], total
+        windows = _windows(Ragged(ids, starts, lengths), config.window - 1)
+        items = _Masked(windows, _empty(windows))
+        items.masks = Masks.of(config, codec)
+        return items
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all windows but those of empty lines."""
+        return without({"empty": _is_empty(items.src)})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        side = _begun(items.src, placement, (rows, src_length))
+        labels = np.zeros_like(side.inputs)
+        if isinstance(items, _Masked):
+            item, within = _places(items.src, placement)
+            at = placement.rows[item], placement.src_offset[item] + 1 + within
+            pieces, number = side.inputs[at], placement.pairs[item]
+            if items.alone is None:
+                keys = *draw, number, within
+                hidden = chosen(items.masks, pieces, item, keys)
+                read = replaced(items.masks, pieces, keys)
+            else:
+                hidden = within == items.alone[number]
+                read = np.full_like(pieces, items.masks.mask)
+            labels[at] = np.where(hidden, pieces, PAD)
+            inputs = side.inputs.copy()
+            inputs[at] = np.where(hidden, read, pieces)
+            side = side._replace(inputs=inputs)
+        return Batch(side, None, {"tokens": Target(labels, (labels != PAD).astype(np.float32))})
+
+
+def one_by_one(items: TokenStore, most: int) -> TokenStore:
+    """Return items in which one piece is hidden, behind MASK: each of those that may be, in turn.
+
+    They are those of as many windows, drawn at random but always the same, as have at most `most`
+    positions together, and of one at least.
+    """
+    assert isinstance(items, _Masked)
+    windows = np.argsort(random(np.arange(len(items))), kind="stable")
+    lengths = items.src.lengths[windows]
+    windows = windows[: max(int((np.cumsum(lengths * (lengths + 1)) <= most).sum()), 1)]
+    lengths = items.src.lengths[windows]
+    window = np.repeat(windows, lengths)
+    place = np.arange(len(window)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
+    window, place = window[may], place[may]
+    repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
+    found = _Masked(repeated, _empty(repeated))
+    found.masks, found.alone = items.masks, place
+    return found
+
+
+class Classify:
+    """Read a text, say its class. The target side has a place for each text, and nothing to read:
+    a class is asked for there.
+    """
+
+    order: Literal["all", "causal", "ranked"] = "all"
+    strict = False
+    predicts: tuple[str, ...] = ("class",)
+    noun = "text"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective."""
+        return Frame()
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective. BOS is read before each text, what is beyond the window is not."""
+        ids, starts, lengths = store.src
+        return _Begun(Ragged(ids, starts, np.minimum(lengths, config.window - 1)), store.tgt)
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all texts but empty ones."""
+        return without({"empty": _is_empty(items.src)})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        src = _begun(items.src, placement, (rows, src_length))
+        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
+        target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
+        return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
+
+
+def chosen(masks: Masks, pieces: np.ndarray, item: np.ndarray, keys: tuple) -> np.ndarray:
+    """Return which pieces are hidden, those of items one after the other: bool [n].
+
+    `keys` are what the draws depend on, each a number or as long as the pieces.
+    """
+    first = np.diff(item, prepend=-1) > 0  # of its item
+    begins = first | masks.begins[pieces]
+    unit = np.cumsum(begins) - 1  # a piece or a word
+    may = np.zeros(begins.sum(), bool)
+    np.logical_or.at(may, unit, ~masks.special[pieces])
+    owner = item[begins]
+    many = np.bincount(owner, may, minlength=item.max(initial=-1) + 1)
+    count = np.minimum(np.maximum(np.rint(masks.rate * many), 1), many)
+    value = random(*keys, _WORD)[begins]
+    order = np.lexsort((value, ~may, owner))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order)) - np.searchsorted(owner, owner[order])
+    return (place < count[owner])[unit] & ~masks.special[pieces]
+
+
+def replaced(masks: Masks, pieces: np.ndarray, keys: tuple) -> np.ndarray:
+    """Return what is read where each piece is hidden."""
+    ordinary = np.flatnonzero(~masks.special)
+    fate = random(*keys, _FATE) % np.uint64(10)
+    other = ordinary[(random(*keys, _PIECE) % np.uint64(len(ordinary))).astype(np.int64)]
+    return np.select([fate < 8, fate == 8], [np.full_like(pieces, masks.mask), other], pieces)
+
+
+def _begun(texts: Ragged, placement: Placement, shape: tuple[int, int]) -> Side:
+    """Copy the placed texts into an array [B L], each behind BOS."""
+    at = placement.rows, placement.src_offset
+    side = lay_out(texts, placement, placement.src_offset + 1, shape)
+    side = side._replace(pos=np.where(side.seg > 0, side.pos + 1, 0).astype(np.int32))
+    side.inputs[at], side.seg[at] = BOS, placement.segment
+    return side
+
+
+def _places(texts: Ragged, placement: Placement) -> tuple[np.ndarray, np.ndarray]:
+    """Return of each piece of the placed texts, whose it is and its place in it."""
+    lengths = texts.lengths[placement.pairs]
+    item = np.repeat(np.arange(len(lengths)), lengths)
+    return item, np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
+
+
+def _windows(documents: Ragged, most: int) -> Ragged:
+    """Return windows of at most `most` pieces, which together are the documents."""
+    count = -(-documents.lengths // most)
+    first = np.repeat(np.cumsum(count) - count, count)
+    begin = (np.arange(int(count.sum())) - first) * most
+    lengths = np.minimum(most, np.repeat(documents.lengths, count) - begin)
+    return Ragged(documents.ids, np.repeat(documents.starts, count) + begin, lengths)
+
+
+def _is_empty(texts: Ragged) -> np.ndarray:
+    """Return which texts are EOS alone."""
+    return (texts.lengths == 1) & (texts.ids[texts.starts] == EOS)
+
+
+def _empty(like: Ragged) -> Ragged:
+    return Ragged(like.ids[:0], 0 * like.starts, 0 * like.lengths)

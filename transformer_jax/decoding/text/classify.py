@@ -1,0 +1,52 @@
+"""The class of a text: what a model says of each."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.text.teacher_forced import each_item
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+
+
+def classify(
+    model: Model,
+    params: Any,
+    tokenizers: TokenizerPair,
+    config: ObjectiveConfig,
+    texts: Sequence[str],
+    tokens_per_batch: int = 4096,
+) -> list[dict[str, float]]:
+    """Return the probability of each class, the likeliest first, of each text.
+
+    Raises:
+      UserError: if the model does not predict classes.
+    """
+    objective, names = OBJECTIVES[config.name], tokenizers.tgt.pieces(range(tokenizers.tgt.size))
+    if "class" not in objective.predicts:
+        raise UserError(
+            f"config.objective.name={config.name!r}: such a model predicts no class of a text"
+        )
+    nothing = Ragged.from_lists([[0]] * len(texts))  # whatever class: it is not read
+    store = TokenStore(Ragged.from_lists(tokenizers.src.encode(texts)), nothing)
+    items = objective.items(store, config, tokenizers.src)
+    found: list[dict[str, float]] = [{}] * len(texts)
+    given = model, params, objective, items, tokens_per_batch
+    for item, row, _ in each_item(_probabilities, *given):
+        order = np.argsort(-row[0], kind="stable")
+        found[item] = {names[i]: float(row[0, i]) for i in order}
+    return found
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _probabilities(model: Model, params: Any, batch: Batch) -> Float[Array, "B T C"]:
+    return jax.nn.softmax(model.outputs(params, batch, None)["class"].logits())

@@ -1,0 +1,51 @@
+"""How often a model says the right class of a text."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from transformer_jax.api import TrainedModel
+from transformer_jax.data.sources import Corpus
+from transformer_jax.evaluation.metrics import interval
+from transformer_jax.evaluation.run import Evaluation, digest
+
+
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
+    """Return the accuracy (%) and the loss (nats a text) on a split; a row for each text has its
+    class, the likeliest one, and the probability of either.
+
+    Raises:
+      UserError: if the model is an ensemble, or a text of the split is of no class of training.
+    """
+    trained.tokenizers.tgt.encode(corpus.tgt)  # before the work
+    found = trained.classify(corpus.src)
+    rows = [
+        {"line": number, "reference": label, "hypothesis": (best := next(iter(shares))),
+         "probability": shares[best], "probability_of_reference": shares[label]}
+        for number, (label, shares) in enumerate(zip(corpus.tgt, found, strict=True), 1)
+    ]  # fmt: skip
+    right = sum(row["hypothesis"] == row["reference"] for row in rows)
+    low, high = (100 * end for end in interval(right, len(rows)))
+    accuracy = 100 * right / len(rows)
+    chances = [max(row["probability_of_reference"], 1e-45) for row in rows]
+    loss = -math.fsum(map(math.log, chances)) / len(rows)
+    scores: dict[str, dict[str, Any]] = {
+        "accuracy": {"value": accuracy, "signature": "", "interval": [low, high]},
+        "loss": {"value": loss, "signature": ""},
+    }
+    result = {
+        "split": split,
+        "checkpoint": checkpoint,
+        "steps": trained.steps,
+        "sentences": len(rows),
+        "scores": scores,
+        "details": [
+            f"accuracy = {accuracy:.2f} % ({right} of {len(rows)}), 95 % interval {low:.1f} to "
+            f"{high:.1f} %",
+            f"loss = {loss:.4f}",
+        ],
+        "decoding": None,
+        "evaluation": asdict(trained.experiment.evaluation),
+        "references": digest(corpus.tgt),
+    }
+    return Evaluation(result, [row["hypothesis"] for row in rows], rows)

@@ -1,0 +1,135 @@
+"""One stack that reads a text in both directions (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.model import Output
+from transformer_jax.models.network import Network
+from transformer_jax.nn.embedding import Embed, Head
+from transformer_jax.nn.feedforward import ACTIVATIONS
+from transformer_jax.nn.initializers import named
+from transformer_jax.nn.linear import Project
+from transformer_jax.nn.norm import make_norm
+from transformer_jax.nn.view import cross_view, self_view
+
+
+class Encoder(Network):
+    """Embedding, encoder, and a head for each thing that the objective predicts.
+
+    "tokens" [B S]: the piece at each place of the source. "class" [B T]: a class of the segment of
+    the source that each place of the target side belongs to.
+    """
+
+    def setup(self) -> None:
+        c = self.config
+        self.embedding = self.new_embedding(self.src_vocab_size)
+        self.positions = self.new_positions()
+        self.kinds = Embed(c.token_types, c, self.dtype) if c.token_types else None
+        self.input_norm = make_norm(c) if c.input_norm else None
+        self.dropout = self.new_dropout()
+        self.encoder = self.new_stack(c.num_encoder_layers, c.encoder_pattern, cross=False)
+        if "tokens" in self.predicts:
+            self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
+            own = c.tied_embeddings == "none"
+            self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
+        if "class" in self.predicts:
+            self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
+            self.class_head = ClassHead(c, self.tgt_vocab_size)
+
+    def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
+        src = batch.src
+        assert src is not None
+        x, found = self.encode(src, train), {}
+        if "tokens" in self.predicts:
+            found["tokens"] = self.predicted(x)
+        if "class" in self.predicts:
+            assert batch.tgt is not None
+            pooled = jnp.tanh(self.pooler(pool(x, src, batch.tgt, self.config.pooling)))
+            found["class"] = Output(self.dropout(pooled, train), self.class_head())
+        return found
+
+    def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"]:
+        """Return what becomes of each place of the source."""
+        assert side is not None
+        x, vectors = self.embedding(side.inputs), self.positions.embed(side.pos, side.pos.shape[1])
+        x = x if vectors is None else x + vectors.astype(x.dtype)
+        if self.kinds is not None:
+            kind = jnp.zeros_like(side.inputs) if side.kind is None else side.kind
+            x = x + self.kinds(kind)
+        x = x if self.input_norm is None else self.input_norm(x)
+        view = self_view(side.pos, side.seg, "all", single=self.single)
+        return self.encoder(self.dropout(x, train), view, train)
+
+    def predicted(self, x: Float[Array, "B S D"]) -> Output:
+        """Return what hidden states say of the piece where they stand."""
+        output = super().predicted(self.piece_head(x))
+        return output._replace(head=Head(output.head.table, self.piece_head.bias))
+
+    @nn.nowrap
+    def stepper(self, params: object) -> None:
+        """See Model: it writes nothing."""
+
+    @nn.nowrap
+    def example(self) -> Batch:
+        """See Model."""
+        ones = np.ones((1, 2), np.int32)
+        side = Side(ones, ones, ones)
+        return Batch(side, side if "class" in self.predicts else None, {})
+
+
+# Which places of its segment [B T S] a vector of it is the mean of.
+POOLINGS: dict[str, Callable[[Array, Array], Array]] = {
+    "first": lambda seen, pos: seen & (pos == 0)[:, None, :],
+    "mean": lambda seen, pos: seen,
+}
+
+
+def pool(x: Float[Array, "B S D"], src: Side, tgt: Side, pooling: str) -> Float[Array, "B T D"]:
+    """Return a vector of the source for each place of the target side, from their segment."""
+    seen = cross_view(tgt.pos, tgt.seg, src.pos, src.seg).mask()[:, 0]
+    seen = pick(POOLINGS, pooling, "config.model.pooling")(seen, src.pos)
+    weights = at_least_float32(seen.astype(x.dtype))
+    weights = weights / jnp.maximum(weights.sum(-1, keepdims=True), 1)
+    return jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), x)
+
+
+class PieceHead(nn.Module):
+    """What stands before the table in BERT's head of masked pieces: a linear map, the activation, a
+    norm. It keeps the bias of each piece.
+    """
+
+    config: ModelConfig
+    vocab_size: int
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        self.dense = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
+        self.norm = make_norm(c)
+        self.bias = self.param("bias", named(nn.initializers.zeros, "vocab"), (self.vocab_size,))
+
+    def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+        activation = pick(ACTIVATIONS, self.config.activation, "config.model.activation")
+        return self.norm(activation.function(self.dense(x)))
+
+
+class ClassHead(nn.Module):
+    """The linear map to classes: a table [C D] from N(0, 1/D), and a bias."""
+
+    config: ModelConfig
+    count: int
+
+    @nn.compact
+    def __call__(self) -> Head:
+        width = self.config.d_model
+        init = named(nn.initializers.normal(width**-0.5), "classes", "embed")
+        zeros = named(nn.initializers.zeros, "classes")
+        table = self.param("table", init, (self.count, width))
+        return Head(table, self.param("bias", zeros, (self.count,)))
