@@ -384,8 +384,8 @@ class SideConfig:
     """How the text of one side becomes ids."""
 
     # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
-    # training text has.
-    codec: Literal["subwords", "bytes", "characters"] = "subwords"
+    # training text has; "huggingface": the tokenizer.json of a model that was imported.
+    codec: Literal["subwords", "bytes", "characters", "huggingface"] = "subwords"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from transformer_jax.data.token_store import (
     select,
     without,
 )
-from transformer_jax.vocabulary import BOS, EOS, PAD
+from transformer_jax.vocabulary import PAD
 
 # Who may see whom on the target side: "causal", ranks are positions; "all", ranks are 0;
 # "ranked", the batch's ranks say it.
@@ -79,7 +79,7 @@ class Translate:
         """See Objective."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        return Batch(src, shifted(tgt, BOS), {"tokens": _predicted(tgt)})
+        return Batch(src, shifted(tgt, items.special.bos), {"tokens": _predicted(tgt)})
 
 
 class LanguageModel:
@@ -100,12 +100,13 @@ class LanguageModel:
     def items(self, store: TokenStore, config: ObjectiveConfig) -> TokenStore:
         """See Objective. Lengths are those of the labels, or of the inputs."""
         windows = _windows(store.tgt, config.window)
-        return TokenStore(_empty(windows), windows)
+        return TokenStore(_empty(windows), windows, store.special)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
         ids, starts, _ = items.tgt
-        return without({"empty": (ids[starts] == BOS) & (ids[starts + 1] == EOS)})
+        _, bos, eos = items.special
+        return without({"empty": (ids[starts] == bos) & (ids[starts + 1] == eos)})
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
@@ -141,7 +142,7 @@ class PermutationLM(LanguageModel):
         """See Objective. Windows are as long as what is read, which is labels and one more."""
         windows = _windows(store.tgt, config.window - 1)
         windows = windows._replace(lengths=windows.lengths + 1)
-        items = _Partly(_empty(windows), windows)
+        items = _Partly(_empty(windows), windows, store.special)
         items.one_in = config.partial_prediction
         return items
 
@@ -210,7 +211,7 @@ class PrefixLM:
         behind = begin + items.src.lengths[placement.pairs]
         labels = lay_out(items.tgt, placement, behind, shape)
         seg = prefix.seg + labels.seg
-        inputs = prefix.inputs + shifted(labels, BOS).inputs
+        inputs = prefix.inputs + shifted(labels, items.special.bos).inputs
         first = np.zeros(shape, np.int32)  # column where the segment of each position begins
         first[placement.rows, begin] = begin
         first = np.maximum.accumulate(first, axis=1)

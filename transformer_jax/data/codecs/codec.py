@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Protocol, runtime_checkable
 
-from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.vocabulary import BOS, EOS, PAD, UNK, Special
 
 # The special pieces, by name, of the codecs that we train; one that is imported has its own ids.
 SPECIAL: Mapping[str, int] = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
@@ -48,6 +48,11 @@ class Codec(Protocol):
 
     def is_text(self, piece: int) -> bool:
         """Whether a piece stands for its own characters: is neither special nor a byte."""
+
+
+def special_of(codec: Codec) -> Special:
+    """Return where texts begin and end."""
+    return Special(*(codec.special[name] for name in Special._fields))
 
 
 def hashed(model: bytes) -> str:

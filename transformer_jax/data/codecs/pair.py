@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import characters, subwords, utf8
+from transformer_jax.data.codecs import characters, imported, subwords, utf8
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
@@ -24,6 +24,7 @@ CODECS: dict[str, Kind] = {
     "subwords": Kind(subwords.Subwords, subwords.train, "a SentencePiece model"),
     "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
     "characters": Kind(characters.Characters, characters.train, "a list of characters"),
+    "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
 }
 
 Names = tuple[str, str]  # of the source side's codec and the target side's
