@@ -1,6 +1,7 @@
 """Directories of `transformers`: theirs as ours, ours as theirs, there and back bit for bit."""
 
 import copy
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,28 @@ import transformers
 from flax.traverse_util import flatten_dict
 from oracle.decoders import Wide, widen
 from oracle.peers import paper_positions
-from tokenizers import Tokenizer, models
+from tiny import random_params
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers.models.mistral import modeling_mistral
 
 import transformer_jax.export.huggingface.directory as hf
-from transformer_jax.config import Experiment
+from transformer_jax.api import load
+from transformer_jax.api.trained import TrainedModel
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    DecodingConfig,
+    EvaluationConfig,
+    Experiment,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+    TokenizerConfig,
+)
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.models.build import build
+from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.export.huggingface.workdir import import_into
+from transformer_jax.models.build import build, build_for
 
 pytestmark = pytest.mark.oracle
 VOCAB, IDS = 41, {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -62,10 +78,10 @@ PEERS = {
 }  # fmt: skip
 
 
-def peer(name: str) -> transformers.PreTrainedModel:
+def peer(name: str, more: dict | None = None) -> transformers.PreTrainedModel:
     """Return a model with random weights, biases and scales too."""
     kind, settings = PEERS[name]
-    config = kind(**settings)
+    config = kind(**settings | (more or {}))
     auto = T.AutoModelForSeq2SeqLM if config.is_encoder_decoder else T.AutoModelForCausalLM
     torch.manual_seed(0)
     model = auto.from_config(config).eval()
@@ -160,3 +176,149 @@ def identical(one, other) -> bool:
     return one.keys() == other.keys() and all(
         np.array_equal(np.asarray(one[key]), np.asarray(other[key])) for key in one
     )
+
+
+def trained(experiment: Experiment, params, codec) -> TrainedModel:
+    model = build_for(experiment, codec.size, codec.size)
+    if params is None:
+        params = random_params(model)
+    params = jax.tree.map(jnp.asarray, params)
+    return TrainedModel(experiment, model, params, TokenizerPair(codec, codec), [0])
+
+
+LINES = [
+    "ein Hund sitzt da",
+    "zwei Hunde laufen über das Feld",
+    "a dog sits",
+    "two dogs run",
+    "ab cd",
+] * 5
+TRANSLATION = Experiment(
+    model=ModelConfig(
+        d_model=24, d_ff=40, num_heads=4, num_encoder_layers=1, num_decoder_layers=2,
+        norm_epsilon=1e-5,
+    ),
+    tokenizer=TokenizerConfig(vocab_size=33),
+    decoding=DecodingConfig(
+        beam_size=3, length_penalty="power", alpha=0.8, stop="width", max_length_ratio=0.0,
+        max_extra_length=12,
+    ),
+)  # fmt: skip
+WRITER = dataclasses.replace(
+    TRANSLATION,
+    model=ModelConfig(
+        architecture="decoder", d_model=24, d_ff=40, num_heads=4, num_decoder_layers=2,
+        residual="pre_norm", positions="learned", max_positions=64, activation="gelu_tanh",
+        embedding_scale=False, norm_epsilon=1e-5,
+    ),
+    tgt=SideConfig("characters"), src=SideConfig(), tokenizer=TokenizerConfig(),
+    objective=ObjectiveConfig(name="language_model", window=32),
+    data=DataConfig(max_length=32), checkpoint=CheckpointConfig(best_by="loss"),
+    evaluation=EvaluationConfig(bleu_sentences=0),
+)  # fmt: skip
+OURS = {
+    "marian": TRANSLATION,
+    "pegasus": dataclasses.replace(
+        TRANSLATION, model=dataclasses.replace(TRANSLATION.model, residual="pre_norm")
+    ),
+    "gpt2": WRITER,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_is_theirs_and_ours_again(name, tmp_path):
+    """Parameters bit for bit, ids, logits, and the text of a greedy search and of a beam."""
+    experiment = OURS[name]
+    settings = TokenizerConfig(algorithm="bpe" if name == "marian" else "unigram", vocab_size=33)
+    codec = CODECS[experiment.tgt.codec].train(settings, LINES)
+    mine = trained(experiment, None, codec)
+    theirs, info = exported(experiment, mine.params, mine.tokenizers, tmp_path / "out")
+    assert not any(info.values()), info
+    assert theirs.config.model_type == name
+    back, params, (imported, _) = hf.read(tmp_path / "out")
+    assert identical(mine.params, params)
+    fields = dataclasses.asdict(back.model) | {"dropout_rate": 0.1}
+    same = {k: v for k, v in dataclasses.asdict(experiment.model).items() if fields[k] != v}
+    assert not same
+    ids = codec.encode(LINES)
+    assert imported.encode(LINES) == ids
+    tokenizer = T.AutoTokenizer.from_pretrained(tmp_path / "out")
+    again = trained(back, params, imported)
+    for beam in (1, 3):
+        for line in LINES[:5]:
+            given = tokenizer(line, return_tensors="pt")
+            with torch.no_grad():
+                (found,) = theirs.generate(given["input_ids"], num_beams=beam, max_new_tokens=12)
+            text = tokenizer.decode(found, skip_special_tokens=True)
+            for model in (mine, again):
+                if experiment.objective.one_sided:
+                    wanted = model.generate(line, 12, experiment.decoding, beam_size=beam)
+                else:
+                    wanted = model.translate(line, experiment.decoding, beam_size=beam)
+                assert wanted == text, (beam, line)
+
+
+def byte_level() -> Tokenizer:
+    """Return a tokenizer as GPT-2's, with one special piece."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=290, special_tokens=[], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(LINES, trainer)
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    return tokenizer
+
+
+ENDS = {  # their config: special pieces are others than ours, and some are missing or one
+    "gpt2": lambda end: {"bos_token_id": end, "eos_token_id": end},
+    "llama": lambda end: {"bos_token_id": end, "eos_token_id": 5, "pad_token_id": None},
+    "t5": lambda end: {"pad_token_id": end, "decoder_start_token_id": end, "eos_token_id": 4},
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_work_directory_of_theirs_writes_what_they_write(name, tmp_path):
+    """Greedy and beam, and log-probabilities, with ids that are not ours."""
+    tokenizer = byte_level()
+    end = tokenizer.token_to_id("<|endoftext|>")
+    rows = {"vocab_size": tokenizer.get_vocab_size() + 3}  # more than there are pieces
+    model = peer(name, rows | ENDS[name](end))
+    model.save_pretrained(tmp_path / "theirs")
+    tokenizer.save(str(tmp_path / "theirs" / "tokenizer.json"))
+    import_into(tmp_path / "theirs", tmp_path / "ours")
+    ours = load(tmp_path / "ours")
+    options = {"length_penalty": 0.7, "early_stopping": True, "max_new_tokens": 10}
+    alike = {"length_penalty": "power", "alpha": 0.7, "stop": "width", "max_length_ratio": 0.0,
+             "max_extra_length": 10}  # fmt: skip
+    encodes = model.config.is_encoder_decoder
+    special = ours.tokenizers.tgt.special
+    never = sorted({special["pad"], special["bos"]} - {special["eos"], -1})
+    for beam in (1, 3):
+        for line in LINES[:5]:
+            ids = tokenizer.encode(line).ids
+            read = [*ids, special["eos"]] if encodes else [special["bos"], *ids]
+            given = torch.tensor([read])
+            mask = torch.ones_like(given)
+            (found,) = model.generate(
+                given, attention_mask=mask, num_beams=beam, suppress_tokens=never or None,
+                pad_token_id=special["eos"], **options,
+            ).tolist()  # fmt: skip
+            found = found[1:] if encodes else found[len(read) :]
+            if special["eos"] in found:
+                found = found[: found.index(special["eos"]) + 1]
+            if encodes:
+                (mine,) = ours.translate(line, n_best=1, beam_size=beam, **alike)
+            else:
+                (mine,) = ours.generate(line, 10, n_best=1, beam_size=beam, **alike)
+            assert mine.ids == found, (beam, line)
+            text = tokenizer.decode(found, skip_special_tokens=True)
+            assert mine.text == (text if encodes else tokenizer.decode(ids + found))
+    if not encodes:
+        ids = [special["bos"], *tokenizer.encode(LINES[0]).ids, special["eos"]]
+        with torch.no_grad():
+            logits = model(torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
+        theirs = logits[torch.arange(len(ids) - 1), ids[1:]].numpy()
+        np.testing.assert_allclose(ours.score(LINES[0]).log_probs, theirs, rtol=1e-4, atol=1e-4)

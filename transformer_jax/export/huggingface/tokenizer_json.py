@@ -80,7 +80,8 @@ def _subwords(codec: Subwords) -> Any:
     charsmap = proto.normalizer_spec.precompiled_charsmap
     tokenizer.normalizer = normalizers.Sequence(
         ([normalizers.Precompiled(charsmap)] if charsmap else [])
-        + [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
+        # Spaces alone: Strip would take tabs and others, too.
+        + [normalizers.Replace(Regex(p), by) for p, by in ((" {2,}", " "), ("^ | $", ""))]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
     tokenizer.decoder = decoders.Sequence([
