@@ -201,7 +201,7 @@ TRANSLATION = Experiment(
     tokenizer=TokenizerConfig(vocab_size=33),
     decoding=DecodingConfig(
         beam_size=3, length_penalty="power", alpha=0.8, stop="width", max_length_ratio=0.0,
-        max_extra_length=12,
+        max_extra_length=12, forbidden=("<unk>",),  # which theirs leaves out of the text
     ),
 )  # fmt: skip
 WRITER = dataclasses.replace(

@@ -87,7 +87,7 @@ def open_store(
                     _write(corpus, tokenizers, directory, sampling, frame)
                     store = _read(directory)
         assert store is not None, f"{directory} is unreadable just after it was written"
-    return store._replace(special=special_of(tokenizers.tgt))
+    return TokenStore(store.src, store.tgt, special_of(tokenizers.tgt))
 
 
 def _need(corpus: Corpus) -> int:
