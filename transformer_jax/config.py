@@ -406,8 +406,9 @@ class SideConfig:
     """How the text of one side becomes ids."""
 
     # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
-    # training text has; "classes": a line is one of the different lines of the training text.
-    codec: Literal["subwords", "bytes", "characters", "classes"] = "subwords"
+    # training text has; "classes": a line is one of the different lines of the training text;
+    # "huggingface": the tokenizer.json of a model that was imported.
+    codec: Literal["subwords", "bytes", "characters", "classes", "huggingface"] = "subwords"
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from transformer_jax.config import DataConfig, Experiment, SideConfig, TokenizerConfig
-from transformer_jax.data.codecs import characters, classes, utf8
-from transformer_jax.data.codecs.codec import SPECIAL
+from transformer_jax.data.codecs import characters, classes, imported, utf8
+from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
 from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.data.token_store import open_store
@@ -29,7 +30,21 @@ def name(request) -> str:
 
 @pytest.fixture(scope="module")
 def pair(name, numbers) -> TokenizerPair:
+    if name == "huggingface":  # which is never trained here
+        return TokenizerPair(imported_of(numbers.src), imported_of(numbers.tgt))
     return train_pair(CONFIG, numbers.src, numbers.tgt, (name, name))
+
+
+def imported_of(lines) -> imported.Imported:
+    """Return a byte-level BPE as GPT-2's, with our special pieces."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(
+        vocab_size=300, special_tokens=list(SPELLED), show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    ))  # fmt: skip
+    return imported.Imported.of(tokenizer.to_str(), SPECIAL, tokenizer.get_vocab_size())
 
 
 # --- every codec --------------------------------------------------------------------------------

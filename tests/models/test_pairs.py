@@ -11,8 +11,8 @@ UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # which have nothing t
 
 def test_pairs_that_mean_nothing_are_refused_and_no_others():
     """Streams without any places, or with a window; initial values that are DeepNorm's already;
-    what a kernel lacks; sizes of logits set twice; tables that are shared and are not there; a pool of
-    what is not an encoder's."""
+    what a kernel lacks; sizes of logits set twice; tables that are shared and are not there; a
+    pool of what is not an encoder's."""
     expected = [
         {"architecture": "two_stream", "positions": "none"},
         {"architecture": "two_stream", "decoder_pattern": ("local", "full")},

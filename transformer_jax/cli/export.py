@@ -1,10 +1,12 @@
-"""transformer-jax export --format=ctranslate2 --workdir=DIR --output=OUT"""
+"""transformer-jax export [--to=ctranslate2 | --to=huggingface] --workdir=DIR --output=OUT"""
 
+import argparse
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
+from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
@@ -13,16 +15,53 @@ log = logging.getLogger("transformer_jax")
 def main(argv: Sequence[str]) -> int:
     """Write a trained model for another engine, and return the exit code."""
     parser = Parser("Write a trained model for another engine.")
-    parser.add_argument("--format", default="ctranslate2", choices=("ctranslate2",))
+    parser.add_argument(
+        "--to",
+        "--format",
+        default="ctranslate2",
+        choices=tuple(ENGINES),
+        help="ctranslate2 (default) or huggingface",
+    )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument(
         "--checkpoint", help="best, last, a step or average:N; default: the config's"
     )
     parser.add_argument("--output", required=True, type=Path, help="the new directory")
     parser.add_argument(
-        "--quantization", default="float32", help="float32 (default), int8, float16 ..."
+        "--quantization",
+        default="float32",
+        help="of ctranslate2: float32 (default), int8, float16 ...",
     )
     arguments = parser.parse_args(list(argv))
+    ENGINES[arguments.to](arguments)
+    return 0
+
+
+def _huggingface(arguments: argparse.Namespace) -> None:
+    experiment = WorkDir(arguments.workdir).experiment()
+
+    from transformer_jax.api import load
+    from transformer_jax.export.huggingface import directory, settings
+    from transformer_jax.models import lora
+
+    if arguments.quantization != "float32":
+        raise UserError(
+            f"--quantization={arguments.quantization}: is for --to=ctranslate2; a directory of "
+            "Hugging Face holds float32, which from_pretrained(..., dtype=...) converts"
+        )
+    settings.refuse(experiment)
+    directory.family_of(lora.without(experiment.model))
+    trained = load(arguments.workdir, arguments.checkpoint)
+    directory.export(trained.experiment, trained.params, trained.tokenizers, arguments.output)
+    encodes = experiment.model.architecture == "encoder_decoder"
+    place = str(arguments.output.absolute())
+    print(f"written to {place}; in Python:")
+    print(f"    tokenizer = transformers.AutoTokenizer.from_pretrained({place!r})")
+    print(f"    transformers.AutoModelFor{'Seq2SeqLM' if encodes else 'CausalLM'}"
+          f".from_pretrained({place!r})")  # fmt: skip
+
+
+def _ctranslate2(arguments: argparse.Namespace) -> None:
     experiment = WorkDir(arguments.workdir).experiment()
 
     from transformer_jax.api import load
@@ -43,4 +82,6 @@ def main(argv: Sequence[str]) -> int:
           f"{place + '/source.spm'!r}).encode(lines, out_type=str)")  # fmt: skip
     print(f"    ctranslate2.Translator({place!r}).translate_batch([[*line, '</s>'] for line in "
           f"pieces], {', '.join(f'{k}={v!r}' for k, v in given.items())})")  # fmt: skip
-    return 0
+
+
+ENGINES = {"ctranslate2": _ctranslate2, "huggingface": _huggingface}

@@ -10,6 +10,7 @@ COMMANDS = {
     "compare": "test whether one run translates better than another",
     "export": "write a trained model for another engine",
     "generate": "continue prompts with a language model",
+    "import": "make a work directory of a model of Hugging Face",
     "inspect": "show what a work directory holds",
     "plan": "estimate what a run would take, without training",
     "plot": "draw pictures",

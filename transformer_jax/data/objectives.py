@@ -16,7 +16,7 @@ from transformer_jax.data.token_store import (
     select,
     without,
 )
-from transformer_jax.vocabulary import BOS, EOS, PAD
+from transformer_jax.vocabulary import PAD
 
 
 class Translate:
@@ -48,7 +48,7 @@ class Translate:
         """See Objective."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        return Batch(src, shifted(tgt, BOS), {"tokens": _predicted(tgt)})
+        return Batch(src, shifted(tgt, items.special.bos), {"tokens": _predicted(tgt)})
 
 
 class LanguageModel:
@@ -72,12 +72,13 @@ class LanguageModel:
     ) -> TokenStore:
         """See Objective. Lengths are those of the labels, or of the inputs."""
         windows = _windows(store.tgt, config.window)
-        return TokenStore(_empty(windows), windows)
+        return TokenStore(_empty(windows), windows, store.special)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
         ids, starts, _ = items.tgt
-        return without({"empty": (ids[starts] == BOS) & (ids[starts + 1] == EOS)})
+        _, bos, eos = items.special
+        return without({"empty": (ids[starts] == bos) & (ids[starts + 1] == eos)})
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
@@ -115,7 +116,7 @@ class PermutationLM(LanguageModel):
         """See Objective. Windows are as long as what is read, which is labels and one more."""
         windows = _windows(store.tgt, config.window - 1)
         windows = windows._replace(lengths=windows.lengths + 1)
-        items = _Partly(_empty(windows), windows)
+        items = _Partly(_empty(windows), windows, store.special)
         items.one_in = config.partial_prediction
         return items
 
@@ -187,7 +188,7 @@ class PrefixLM:
         behind = begin + items.src.lengths[placement.pairs]
         labels = lay_out(items.tgt, placement, behind, shape)
         seg = prefix.seg + labels.seg
-        inputs = prefix.inputs + shifted(labels, BOS).inputs
+        inputs = prefix.inputs + shifted(labels, items.special.bos).inputs
         first = np.zeros(shape, np.int32)  # column where the segment of each position begins
         first[placement.rows, begin] = begin
         first = np.maximum.accumulate(first, axis=1)

@@ -13,11 +13,12 @@ import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Ragged
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
 from transformer_jax.disk import write_text, writing
+from transformer_jax.vocabulary import OURS, Special
 
 _CHUNK = 100_000  # lines tokenised at a time: bounds memory
 _FORMAT = 2  # part of the key: raise it when the layout below changes
@@ -35,6 +36,7 @@ class TokenStore(NamedTuple):
 
     src: Ragged
     tgt: Ragged
+    special: Special = OURS  # of the target side
 
     def __len__(self) -> int:
         return len(self.tgt.lengths)
@@ -85,7 +87,7 @@ def open_store(
                     _write(corpus, tokenizers, directory, sampling, frame)
                     store = _read(directory)
         assert store is not None, f"{directory} is unreadable just after it was written"
-    return store
+    return TokenStore(store.src, store.tgt, special_of(tokenizers.tgt))
 
 
 def _need(corpus: Corpus) -> int:
@@ -162,7 +164,7 @@ def _read(directory: Path) -> TokenStore | None:
             # An empty file cannot be mapped; there are no ids without sources, or if all are empty.
             ids = np.memmap(files[0], np.int32, "r") if offsets[-1] else np.zeros(0, np.int32)
             sides.append(Ragged.from_offsets(ids, offsets))
-        return TokenStore(*sides)
+        return TokenStore(sides[0], sides[1])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 

@@ -90,7 +90,10 @@ def describe(prepared: Prepared) -> list[str]:
     """Return lines for the log: what data there is and how it becomes batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     side, noun = longer_side(plan), prepared.objective.noun
-    read, tokens = ("source", "target")[side], int(store[side].lengths[selection.pairs].sum())
+    read, tokens = (
+        ("source", "target")[side],
+        int((store.src, store.tgt)[side].lengths[selection.pairs].sum()),
+    )
     times = len(store) // prepared.lines
     repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s[1 + side]}" for s in plan.shapes)

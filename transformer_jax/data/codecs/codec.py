@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.vocabulary import BOS, EOS, PAD, UNK, Special
 
 # The special pieces, by name, of the codecs that we train; one that is imported has its own ids.
 SPECIAL: Mapping[str, int] = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
@@ -63,6 +63,11 @@ def with_symbols(symbols: Sequence[str], first: int) -> dict[str, int]:
 def symbols_of(special: Mapping[str, int]) -> list[str]:
     """Return how the further special pieces are written, in the order of their ids."""
     return [f"<{name}>" for name in special if name not in SPECIAL]
+
+
+def special_of(codec: Codec) -> Special:
+    """Return where texts begin and end."""
+    return Special(*(codec.special[name] for name in Special._fields))
 
 
 def hashed(model: bytes) -> str:

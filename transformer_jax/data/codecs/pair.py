@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import characters, classes, subwords, utf8
+from transformer_jax.data.codecs import characters, classes, imported, subwords, utf8
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
@@ -25,6 +25,7 @@ CODECS: dict[str, Kind] = {
     "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
     "characters": Kind(characters.Characters, characters.train, "a list of characters"),
     "classes": Kind(classes.Classes, classes.train, "a list of classes"),
+    "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
 }
 
 Names = tuple[str, str]  # of the source side's codec and the target side's

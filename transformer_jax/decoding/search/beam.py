@@ -43,7 +43,7 @@ from transformer_jax.decoding.search.state import (
 )
 from transformer_jax.decoding.search.top_k import top_k
 from transformer_jax.models.model import Stepper
-from transformer_jax.vocabulary import EOS
+from transformer_jax.vocabulary import OURS, Special
 
 
 @struct.dataclass
@@ -58,11 +58,13 @@ class BeamSearch:
     covers: bool = static()  # whether coverage counts at all
     no_repeat_ngram: int = static()
     forbidden: tuple[int, ...] = static()
+    special: Special = static(default=OURS)
 
     @classmethod
     def of(
-        cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = ()
-    ) -> "BeamSearch":
+        cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = (),
+        special: Special = OURS,
+    ) -> "BeamSearch":  # fmt: skip
         """Return the search with these settings."""
         return cls(
             penalty=LengthPenalty.of(config),
@@ -73,11 +75,12 @@ class BeamSearch:
             covers=config.coverage_penalty > 0,
             no_repeat_ngram=config.no_repeat_ngram,
             forbidden=forbidden,
+            special=special,
         )
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning: all W hypotheses are alike, so only the first one counts."""
-        state = blank(request, self.width, room, model_state)
+        state = blank(request, self.width, room, model_state, self.special)
         if self.covers:
             places = jnp.arange(request.src_ids.shape[1])[None]
             covered = jnp.where(places < jnp.asarray(request.src_lengths)[:, None], 0.0, 1.0)
@@ -101,7 +104,7 @@ class BeamSearch:
         length = old.position + 1
         history = jnp.take_along_axis(old.tokens, parents[:, :, None], axis=1)
         history = write(history, length, tokens)
-        ended = tokens == EOS
+        ended = tokens == self.special.eos
         at_limit = length >= old.request.limits
         scores = self._scores(values, length, coverage)
         new = self._collect(old, values, scores, history, ended, at_limit)

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
-from transformer_jax.decoding.search.state import SearchState
+from transformer_jax.decoding.search.state import SearchState, too_early
+from transformer_jax.vocabulary import OURS
 
 
 def constrain(
@@ -22,7 +23,16 @@ def constrain(
         )
         repeats = _repeats(state, no_repeat_ngram, logits.shape[2])
         logits = logits.at[rows, lanes, repeats].set(-jnp.inf, mode="drop")
-    return logits
+    return logits if state.special == OURS else _without_special(logits, state)
+
+
+def _without_special(logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
+    """Return minus infinity for what `banned_tokens` marks where special pieces stand first."""
+    pad, bos, eos = state.special
+    for token in {pad, bos} - {eos, -1}:
+        logits = logits.at[:, :, token].set(-jnp.inf)
+    end = jnp.where(too_early(state)[:, None], -jnp.inf, logits[:, :, eos])
+    return logits.at[:, :, eos].set(end)
 
 
 def _repeats(state: SearchState, size: int, nothing: int) -> Int[Array, "B W G"]:

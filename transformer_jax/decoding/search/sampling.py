@@ -32,7 +32,7 @@ from transformer_jax.decoding.search.state import (
 )
 from transformer_jax.decoding.search.top_k import argmax
 from transformer_jax.models.model import Stepper
-from transformer_jax.vocabulary import EOS, PAD
+from transformer_jax.vocabulary import OURS, Special
 
 
 @struct.dataclass
@@ -49,9 +49,12 @@ class Sampling:
     truncated: bool = static()  # whether top_k or top_p is on
     no_repeat_ngram: int = static()
     forbidden: tuple[int, ...] = static()
+    special: Special = static(default=OURS)
 
     @classmethod
-    def of(cls, config: DecodingConfig, forbidden: tuple[int, ...] = ()) -> "Sampling":
+    def of(
+        cls, config: DecodingConfig, forbidden: tuple[int, ...] = (), special: Special = OURS
+    ) -> "Sampling":
         """Return the search with these settings: greedy unless they ask for samples."""
         random = config.search == "sample"
         return cls(
@@ -65,11 +68,12 @@ class Sampling:
             truncated=config.top_k > 0 or config.top_p < 1,
             no_repeat_ngram=config.no_repeat_ngram,
             forbidden=forbidden,
+            special=special,
         )
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning."""
-        return blank(request, self.width, room, model_state)
+        return blank(request, self.width, room, model_state, self.special)
 
     def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
@@ -78,18 +82,20 @@ class Sampling:
             old.model_state, last, old.position[:, None], old.active
         )
         logits = at_least_float32(logits[:, :, 0])
-        ended = (last[:, :, 0] == EOS) | (last[:, :, 0] == PAD)
+        pad, _, eos = self.special
+        ended = (last[:, :, 0] == eos) | (last[:, :, 0] == pad)
+        ended &= old.position[:, None] > 0  # what is first may be the same piece
         forced = forced_tokens(old)[:, None]
         tokens = jnp.where(forced > 0, forced, self._choose(self._allowed(logits, old), old))
         chosen = jnp.take_along_axis(logits, tokens[:, :, None], axis=2)[:, :, 0]
         gain = chosen - jax.nn.logsumexp(logits, axis=-1)
         log_probs = jnp.where(ended, old.log_probs, old.log_probs + gain)
-        tokens = jnp.where(ended, PAD, tokens)
+        tokens = jnp.where(ended, pad, tokens)
         length = old.position + 1
         at_limit = length >= old.request.limits
         scores = log_probs / self.penalty(length)[:, None]
         # PAD is chosen where nothing may be written: that is no end.
-        ends = ~ended & ((tokens == EOS) | (at_limit[:, None] & (tokens != PAD)))
+        ends = ~ended & ((tokens == eos) | (at_limit[:, None] & (tokens != pad)))
         written = write(old.tokens, length, tokens)
         new = replace(
             old,
@@ -108,7 +114,8 @@ class Sampling:
         logits = constrain(logits, state, self.forbidden, self.no_repeat_ngram)
         banned = banned_tokens(state)
         index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
-        for token in range(banned.shape[2]):
+        for token in range(0 if banned is None else banned.shape[2]):
+            assert banned is not None
             logits = jnp.where((index == token) & banned[:, :, token, None], -jnp.inf, logits)
         return logits
 

@@ -18,7 +18,7 @@ from flax import struct
 from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.data.batch import Side
 from transformer_jax.models.model import Stepper
-from transformer_jax.vocabulary import BOS, EOS, PAD
+from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, Special
 
 Number = Float[Array, ""] | Int[Array, ""] | float | int
 static = functools.partial(struct.field, pytree_node=False)
@@ -68,6 +68,7 @@ class SearchState:
     done: Bool[Array, "B"]
     coverage: Float[Array, "B W S"] | None  # attention each source position has had; padding 1
     model_state: Any  # the Stepper's
+    special: Special = static(default=OURS)
 
     @property
     def room(self) -> int:
@@ -108,10 +109,12 @@ def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -
     return search.start(request, room, stepper.start(batch, search.width, room))
 
 
-def blank(request: SearchRequest, width: int, room: int, model_state: Any) -> SearchState:
+def blank(
+    request: SearchRequest, width: int, room: int, model_state: Any, special: Special = OURS
+) -> SearchState:
     """Return hypotheses that hold their first token alone."""
     batch = request.limits.shape[0]
-    tokens = jnp.full((batch, width, room + 1), PAD)
+    tokens = jnp.full((batch, width, room + 1), special.pad)
     tokens = tokens.at[:, :, 0].set(jnp.asarray(request.first)[:, None])
     return SearchState(
         position=jnp.zeros(batch, jnp.int32),
@@ -124,6 +127,7 @@ def blank(request: SearchRequest, width: int, room: int, model_state: Any) -> Se
         done=jnp.asarray(request.limits) <= 0,
         coverage=None,
         model_state=model_state,
+        special=special,
     )
 
 
@@ -157,8 +161,8 @@ def grow(stepper: Stepper, state: SearchState, src_length: int, room: int) -> Se
     return replace(
         state,
         request=replace(state.request, src_ids=jnp.pad(src_ids, ((0, 0), (0, longer)))),
-        tokens=jnp.pad(state.tokens, new, constant_values=PAD),
-        finished=jnp.pad(state.finished, new, constant_values=PAD),
+        tokens=jnp.pad(state.tokens, new, constant_values=state.special.pad),
+        finished=jnp.pad(state.finished, new, constant_values=state.special.pad),
         coverage=coverage,
         model_state=stepper.grow(state.model_state, src_length, room),
     )
@@ -193,11 +197,20 @@ def keep_idle(old: SearchState, new: SearchState) -> SearchState:
     return replace(kept, model_state=new.model_state)
 
 
-def banned_tokens(state: SearchState) -> Bool[Array, "B W b"]:
-    """Mark, of the columns up to EOS, the tokens that may not be written next."""
+def too_early(state: SearchState) -> Bool[Array, "B"]:
+    """Whether a sentence may not end yet."""
+    return state.position + 1 < jnp.minimum(state.request.least, state.request.limits)
+
+
+def banned_tokens(state: SearchState) -> Bool[Array, "B W b"] | None:
+    """Mark, of the columns up to EOS, the tokens that may not be written next.
+
+    None where these are not the first of all columns: then `constrain` has seen to them.
+    """
+    if state.special != OURS:
+        return None
     never = jnp.array([token in NEVER for token in range(EOS + 1)])
-    early = state.position + 1 < jnp.minimum(state.request.least, state.request.limits)
-    banned = never[None] | (early[:, None] & (jnp.arange(EOS + 1) == EOS)[None])
+    banned = never[None] | (too_early(state)[:, None] & (jnp.arange(EOS + 1) == EOS)[None])
     shape = (*state.log_probs.shape, EOS + 1)
     return jnp.broadcast_to(banned[:, None], shape)
 

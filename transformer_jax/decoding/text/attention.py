@@ -11,13 +11,12 @@ import numpy as np
 
 from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.stepper import has_attention, stepper_of
 from transformer_jax.decoding.text.teacher_forced import each_pair
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import EOS
 
 Alignments = list[tuple[int, int]]  # (source word, target word), both counted from 0
 
@@ -40,7 +39,8 @@ def cross_attention(
 ) -> CrossAttention:
     """Return the cross-attention of a pair given as ids; the source ends in EOS."""
     check_attention(model, params, "a picture of attention")
-    ((_, weights),) = each_pair(_by_layer, model, params, [source], [target], tokens_per_batch=1)
+    special = special_of(tokenizers.tgt)
+    ((_, weights),) = each_pair(_by_layer, model, params, [source], [target], 1, special)
     weights = weights[:, :, : len(target), : len(source)]
     return CrossAttention(
         weights,
@@ -60,7 +60,8 @@ def alignments(
 ) -> list[Alignments]:
     """Return the word alignments of pairs given as ids; the sources end in EOS."""
     found: list[Alignments] = [[] for _ in sources]
-    rows = each_pair(_mean_of_last_layer, model, params, sources, targets, tokens_per_batch)
+    given = model, params, sources, targets, tokens_per_batch, special_of(tokenizers.tgt)
+    rows = each_pair(_mean_of_last_layer, *given)
     for pair, weights in rows:
         found[pair] = align(weights, tokenizers, sources[pair], targets[pair])
     return found
@@ -95,7 +96,7 @@ def align(
 
 def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
     """Return the number of the word that each piece belongs to, from 0; EOS belongs to none."""
-    pieces = tokenizer.pieces(token for token in ids if token != EOS)
+    pieces = tokenizer.pieces(token for token in ids if token != tokenizer.special["eos"])
     begins = [piece.startswith("▁") for piece in pieces]
     return list(itertools.accumulate(begins[1:], initial=0)) if pieces else []
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
@@ -21,7 +21,6 @@ from transformer_jax.decoding.text.searching import (
 )
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import BOS, EOS
 
 MAX_TOKENS = 256  # unless another number is asked for
 
@@ -42,12 +41,12 @@ def _continued(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[in
     does a prompt: with BOS, which training hardly ever sees there, it is predicted worse.
     """
     (ids,) = codec.encode([prompt], eos=False)
-    return ids if ids and objective.document == "file" else [BOS, *ids]
+    return ids if ids and objective.document == "file" else [codec.special["bos"], *ids]
 
 
 def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
     """Return what a prefix language model reads: the source whole, and where a target begins."""
-    return [*codec.encode([prompt])[0], BOS]
+    return [*codec.encode([prompt])[0], codec.special["bos"]]
 
 
 # What a model reads before it writes, by its objective. The last token is not yet in the cache.
@@ -84,8 +83,9 @@ class Generator:
         self._n_best = n_best
         forbidden = [codec.piece_id(piece) for piece in config.forbidden]
         if objective.document == "file":  # whose training has no EOS
-            forbidden.append(EOS)
-        self._search = make_search(config, n_best, forbidden)
+            forbidden.append(codec.special["eos"])
+        self._special = special_of(codec)
+        self._search = make_search(config, n_best, forbidden, self._special)
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._positions = fewest_positions(self._models)
         self._engine = make_engine(tuple(self._models), config.ensemble, self._mesh)
@@ -168,7 +168,7 @@ class Generator:
         texts = []
         for row, score in zip(tokens.tolist(), scores.tolist(), strict=True):
             if score > NOTHING / 2:
-                ids = until_eos(row)
+                ids = until_eos(row, self._special)
                 whole = [*read, *ids] if self._objective.one_sided else ids
                 log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
                 texts.append(Generated(self._codec.decode(whole), ids, score, log_prob))

@@ -12,7 +12,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.reading import one_by_one
@@ -78,7 +78,9 @@ def score_pairs(
 ) -> list[PairScore]:
     """Return the log-probability of each piece of each target, given its source."""
     sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
-    store = TokenStore(Ragged.from_lists(sources), Ragged.from_lists(targets))
+    store = TokenStore(
+        Ragged.from_lists(sources), Ragged.from_lists(targets), special_of(tokenizers.tgt)
+    )
     found = _of_each(model, params, objective, store, tokens_per_batch)
     return [
         PairScore(ids, log_probs.tolist(), tokenizers.tgt.pieces(ids))
@@ -113,7 +115,7 @@ def score_texts(
         )
     frame = OBJECTIVES[objective.name].frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
-    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded))
+    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded), special_of(codec))
     parts = _of_each(model, params, objective, store, tokens_per_batch)
     joined = np.concatenate([*parts, np.zeros(0)])  # windows are in the order of the texts
     labels = [ids[1:] for ids in encoded]  # all but BOS

@@ -17,7 +17,7 @@ from transformer_jax.decoding.search.state import Search
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
-from transformer_jax.vocabulary import EOS
+from transformer_jax.vocabulary import OURS, Special
 
 NO_LIMIT = 1 << 30  # positions of models that know any number
 
@@ -35,11 +35,13 @@ def check_n_best(config: DecodingConfig, n_best: int) -> None:
         )
 
 
-def make_search(config: DecodingConfig, wanted: int, forbidden: Sequence[int]) -> Search:
+def make_search(
+    config: DecodingConfig, wanted: int, forbidden: Sequence[int], special: Special = OURS
+) -> Search:
     """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces."""
     if config.search == "sample" or config.beam_size == 1:
-        return Sampling.of(config, tuple(forbidden))
-    return BeamSearch.of(config, wanted, tuple(forbidden))
+        return Sampling.of(config, tuple(forbidden), special)
+    return BeamSearch.of(config, wanted, tuple(forbidden), special)
 
 
 @functools.lru_cache(maxsize=8)
@@ -69,8 +71,8 @@ def room_behind(models: Sequence[Model], length: int) -> int:
     return fewest_positions(models) - (0 if prompt is None else length)
 
 
-def until_eos(tokens: list[int]) -> list[int]:
+def until_eos(tokens: list[int], special: Special = OURS) -> list[int]:
     """Cut after the first EOS, or before the padding."""
-    if EOS in tokens:
-        return tokens[: tokens.index(EOS) + 1]
-    return [token for token in tokens if token]
+    if special.eos in tokens:
+        return tokens[: tokens.index(special.eos) + 1]
+    return [token for token in tokens if token != special.pad]

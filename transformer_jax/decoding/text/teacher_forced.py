@@ -12,6 +12,7 @@ from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
+from transformer_jax.vocabulary import OURS, Special
 
 
 def each_pair(
@@ -21,9 +22,10 @@ def each_pair(
     src: Sequence[Sequence[int]],
     tgt: Sequence[Sequence[int]],
     tokens_per_batch: int,
+    special: Special = OURS,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (pair, its row of the array that `compute` returns for a batch); see `each_item`."""
-    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt))
+    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
     translate = OBJECTIVES["translate"]
     for pair, row, _ in each_item(compute, model, params, translate, store, tokens_per_batch):
         yield pair, row

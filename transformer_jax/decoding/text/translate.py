@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
+from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
@@ -31,7 +32,6 @@ from transformer_jax.decoding.text.searching import (
 from transformer_jax.decoding.text.translation import Translation, join, on_one_line
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import EOS
 
 log = logging.getLogger("transformer_jax")
 
@@ -66,9 +66,10 @@ class Translator:
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn = longest, warn
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
+        self._special = special_of(tokenizers.tgt)
         forbidden = [tokenizers.tgt.piece_id(piece) for piece in config.forbidden]
         wanted = n_best if config.rerank == "none" else config.beam_size
-        self._search = make_search(config, wanted, forbidden)
+        self._search = make_search(config, wanted, forbidden, self._special)
         self._position_limit = fewest_positions(self._models)
         self._engine = make_engine(tuple(self._models), config.ensemble, self._mesh)
 
@@ -194,7 +195,12 @@ class Translator:
         src, tgt = self._tokenizers
         source_words = [count_words(src, part.ids) for part in parts]
         return [
-            join(items, source_words, [count_words(tgt, item.ids) for item in items])
+            join(
+                items,
+                source_words,
+                [count_words(tgt, item.ids) for item in items],
+                self._special.eos,
+            )
             for items in alike(found)
         ]
 
@@ -209,14 +215,14 @@ class Translator:
         return [items[i] for i in order[: self._n_best]] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
-        ids = until_eos(tokens)
+        ids = until_eos(tokens, self._special)
         c, text = self._config, on_one_line(self._tokenizers.tgt.decode(ids))
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 
     def _cut(self, ids: list[int]) -> list[int]:
         """Cut what no splitting makes short enough: a character of more pieces than positions."""
-        return ids if len(ids) <= self.longest else [*ids[: self.longest - 1], EOS]
+        return ids if len(ids) <= self.longest else [*ids[: self.longest - 1], ids[-1]]
 
     def _sentence(self, ids: list[int], prefix: list[int], seed: int, line: int) -> Sentence:
         """Return what the search needs to know of a line."""
@@ -224,4 +230,4 @@ class Translator:
         limit = int(length * c.max_length_ratio) + c.max_extra_length
         limit = min(max(limit, len(prefix) + 1), room_behind(self._models, length))
         least = min(int(length * c.min_length_ratio), limit)
-        return Sentence(ids, limit, least, prefix[: limit - 1], seed, line)
+        return Sentence(ids, limit, least, prefix[: limit - 1], seed, line, self._special.bos)

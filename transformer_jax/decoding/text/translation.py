@@ -24,13 +24,16 @@ def on_one_line(text: str) -> str:
 
 
 def join(
-    parts: Sequence[Translation], source_words: Sequence[int], target_words: Sequence[int]
+    parts: Sequence[Translation],
+    source_words: Sequence[int],
+    target_words: Sequence[int],
+    eos: int = EOS,
 ) -> Translation:
     """Return the translations of a line's parts as one; the last EOS alone stays.
 
     The others are how many words each part has. Scores and log-probabilities add up.
     """
-    ids = [token for part in parts for token in part.ids if token != EOS]
+    ids = [token for part in parts for token in part.ids if token != eos]
     last = parts[-1].ids[-1:]
     pairs: Alignments = []
     log_probs = [part.log_prob for part in parts if part.log_prob is not None]
@@ -40,7 +43,7 @@ def join(
         source, target = source + sources, target + targets
     return Translation(
         " ".join(part.text for part in parts if part.text),
-        ids + (last if last == [EOS] else []),
+        ids + (last if last == [eos] else []),
         sum(part.score for part in parts),
         None if parts[0].alignments is None else pairs,
         sum(log_probs) if len(log_probs) == len(parts) else None,

@@ -1,0 +1,183 @@
+"""Tables of Hugging Face's families: complete, the same both ways, and refusals that name a field.
+
+What the models compute is compared in tests/oracle/test_huggingface.py.
+"""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from declared import choices, undeclared, with_value
+from flax.traverse_util import flatten_dict
+from safetensors.numpy import save_file
+from tiny import MODEL, VOCAB, random_params
+
+from transformer_jax.allowed import ANY
+from transformer_jax.config import Experiment, ModelConfig, ObjectiveConfig, TokenizerConfig
+from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface import settings, tensors
+from transformer_jax.export.huggingface.directory import family_of, read
+from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA, T5
+from transformer_jax.export.huggingface.family import Fixed, from_words, refuse, to_words
+from transformer_jax.models.build import build
+
+
+def of(family, **fields) -> ModelConfig:
+    """Return a model that the family can express: the first value of everything that is fixed."""
+    layers = {} if family.encodes else {"num_encoder_layers": 6}
+    first = {
+        field: values[0] for field, values in family.supported.items()
+        if values is not ANY and isinstance(values[0], str | bool | tuple)
+        and field not in ("encoder_pattern", "decoder_pattern", "lora_maps")
+    }  # fmt: skip
+    sizes = {"d_model": 24, "num_heads": 4, "head_dim": None, "max_positions": 16}
+    return dataclasses.replace(MODEL, **layers, **sizes, **family.fixed | first | fields)
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return FAMILIES[request.param]
+
+
+def test_every_field_is_declared(family):
+    assert undeclared(family.supported, ModelConfig) == []
+
+
+def test_what_is_not_on_the_list_is_refused(family):
+    """Each word of each field, and words that are not there yet."""
+    plain = of(family)
+    refuse(family, plain)
+    for field, words in choices(ModelConfig).items():
+        allowed = family.supported[field]
+        for value in (*words, "not there yet", ("not", "there")):
+            config = with_value(plain, field, value)
+            given = getattr(config, field)
+            within = allowed is ANY or given in allowed
+            if within or (isinstance(given, tuple) and all(word in allowed for word in given)):
+                continue
+            with pytest.raises(UserError, match=rf"^config\.model\.{field}=.*it writes {field}="):
+                refuse(family, config)
+
+
+def test_names_and_words_go_both_ways(family):
+    """Parameters bit for bit, and all fields that are written; every tensor is found again."""
+    for activation in family.supported["activation"]:
+        config = of(family, activation=activation, dropout_rate=0.0)
+        params = random_params(build(config, VOCAB, VOCAB))
+        if "src_embedding" in params:  # one table there
+            params["src_embedding"] = params["tgt_embedding"]
+        written = tensors.to_tensors(family, params)
+        back = tensors.from_tensors(family, written, params)
+        one, other = flatten_dict(jax.device_get(params)), flatten_dict(back)
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+        words = json.loads(json.dumps(to_words(family, config)))
+        again = from_words(family, words | {"lm_head": "lm_head.weight" in written})
+        assert to_words(family, again) == to_words(family, config)
+        written["else.weight"] = np.ones(3, np.float32)
+        with pytest.raises(UserError, match=r"^else.weight: there is no place"):
+            tensors.from_tensors(family, written, params)
+
+
+def test_a_word_that_means_another_model_is_refused(family):
+    words = to_words(family, of(family)) | {"lm_head": False}
+    for name, word in family.words:
+        if isinstance(word, Fixed) and "." not in name:
+            with pytest.raises(UserError, match=f"^{name}='other': only {word.value!r} can be"):
+                from_words(family, words | {name: "other"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"norm": "scale_norm"}, r"^config.model.norm='scale_norm': .* it writes norm="),
+        ({"embedding_norm": "fix_norm"}, r"^config.model.embedding_norm='fix_norm': "),
+        ({"head_dim": 5}, r"^config.model.head_dim=5: .* wants num_heads x head_dim"),
+        ({"tied_embeddings": "decoder"}, r"^config.model.tied_embeddings='decoder'"),
+        ({"norm_epsilon": 0.1}, r"^config.model.norm_epsilon=0.1: "),
+    ],
+)
+def test_a_model_that_no_family_has_is_refused_by_the_nearest(fields, message):
+    with pytest.raises(UserError, match=message):
+        family_of(dataclasses.replace(of(FAMILIES["marian"]), **fields))
+
+
+def test_a_model_finds_its_family(family):
+    found = family_of(of(family))
+    assert (found.model_type, found.architecture) == (family.model_type, family.architecture) or (
+        {found.model_type, family.model_type} == {"llama", "mistral"}  # which are one, mostly
+    )
+
+
+def test_other_objectives_and_two_vocabularies_are_refused():
+    two = dataclasses.replace(
+        Experiment(model=ModelConfig(tied_embeddings="none")),
+        tokenizer=TokenizerConfig(joint=False),
+    )
+    with pytest.raises(UserError, match=r"^config.tokenizer.joint=False: "):
+        settings.refuse(two)
+    prefix = Experiment(
+        model=ModelConfig(architecture="decoder"), objective=ObjectiveConfig(name="prefix_lm"),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^config.objective.name='prefix_lm': "):
+        settings.refuse(prefix)
+
+
+def test_tables_that_are_one_there_must_be_equal():
+    config = of(T5, tied_embeddings="none", logits_scale=False)
+    with pytest.raises(UserError, match=r"^src_embedding/table and tgt_embedding/table: differ"):
+        tensors.to_tensors(T5, random_params(build(config, VOCAB, VOCAB)))
+
+
+def test_shards_half_precision_and_a_tied_table_written_twice_are_read(tmp_path):
+    """As save_pretrained of older versions wrote them; names may lack the prefix."""
+    config = of(LLAMA, tied_embeddings="all")
+    params = random_params(build(config, VOCAB, VOCAB))
+    whole = tensors.to_tensors(LLAMA, params)
+    whole["lm_head.weight"] = whole["model.embed_tokens.weight"]
+    import ml_dtypes
+
+    half = {
+        name.removeprefix("model."): np.ascontiguousarray(array.astype(ml_dtypes.bfloat16))
+        for name, array in whole.items()
+    }
+    names = sorted(half)
+    files = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, part in files.items():
+        save_file({name: half[name] for name in part}, tmp_path / file)
+    index = {"weight_map": {name: file for file, part in files.items() for name in part}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    back = tensors.from_tensors(LLAMA, tensors.load(tmp_path), params)
+    for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(back), strict=True):
+        rounded = np.asarray(one).astype(ml_dtypes.bfloat16).astype(np.float32)
+        assert np.array_equal(rounded, other)
+    half["lm_head.weight"] = half["lm_head.weight"] + 1
+    with pytest.raises(UserError, match=r"^lm_head.weight: differs from embed_tokens.weight"):
+        tensors.from_tensors(LLAMA, half, params)
+    missing = {name: array for name, array in whole.items() if "norm" not in name}
+    with pytest.raises(UserError, match=r"^model\.layers\.0\.input_layernorm\.weight: missing"):
+        tensors.from_tensors(LLAMA, missing, params)
+    other = build(dataclasses.replace(config, d_ff=16), VOCAB, VOCAB)
+    with pytest.raises(UserError, match=r"has the shape \(24, 24\), must have \(16, 24\)"):
+        tensors.from_tensors(LLAMA, whole, random_params(other))
+
+
+def test_directories_that_cannot_be_imported_say_why(tmp_path):
+    with pytest.raises(UserError, match=r"config.json: cannot be read; name a directory"):
+        read(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "gpt2"}')
+    with pytest.raises(UserError, match=r"no model.safetensors here; save the model with"):
+        read(tmp_path)
+    params = random_params(build(of(GPT2), VOCAB, VOCAB))
+    tensors.save(tmp_path, tensors.to_tensors(GPT2, params))
+    with pytest.raises(UserError, match=r"config.json: n_embd: missing"):
+        read(tmp_path)
+    config.write_text('{"model_type": "bloom"}')
+    with pytest.raises(UserError, match=r"model_type='bloom': can import gpt2, llama, "):
+        read(tmp_path)
+    config.write_text(json.dumps(to_words(GPT2, of(GPT2)) | {"model_type": "gpt2"}))
+    with pytest.raises(UserError, match=r"tokenizer.json: cannot be read; write one with"):
+        read(tmp_path)

@@ -1,0 +1,26 @@
+"""transformer-jax import DIRECTORY --workdir=DIR"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.cli.arguments import Parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Make a work directory of a model of Hugging Face, and return the exit code."""
+    parser = Parser(
+        "Make a work directory of what save_pretrained of a model and of its tokenizer wrote: of\n"
+        "GPT-2, Llama, Mistral, Qwen 2 and 3, Marian, Pegasus, T5. Score it, generate with it, or\n"
+        "train on from it with --config.init.source=WORKDIR."
+    )
+    parser.add_argument("directory", type=Path, help="with config.json, *.safetensors and "
+                        "tokenizer.json")  # fmt: skip
+    parser.add_argument("--workdir", required=True, help="the new work directory")
+    arguments = parser.parse_args(list(argv))
+
+    from transformer_jax.export.huggingface.workdir import import_into
+
+    import_into(arguments.directory, arguments.workdir)
+    place = Path(arguments.workdir).absolute()
+    print(f"imported into {place}; to see what it is: transformer-jax inspect --workdir={place}")
+    return 0

@@ -1,0 +1,113 @@
+"""A tokenizer of Hugging Face: a tokenizer.json, with the special ids of the model it came with."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import hashed
+from transformer_jax.errors import UserError
+
+NONE = -1  # of special pieces that a model has not
+
+
+class Imported:
+    """What `tokenizers` makes of a tokenizer.json. It is imported and never trained.
+
+    Where the model has no id for a special piece, its id here is -1.
+    """
+
+    file = "tokenizer{}.json"
+
+    def __init__(self, model: bytes) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise UserError(
+                "codec='huggingface' needs tokenizers: pip install 'transformer-jax[huggingface]'"
+            ) from None
+        content = json.loads(model)
+        if not isinstance(content, dict) or content.keys() != {"special", "size", "tokenizer"}:
+            raise ValueError("not written by an import")
+        self.model = model
+        self.special: Mapping[str, int] = content["special"]
+        self._size: int = content["size"]
+        try:
+            self._tokenizer: Any = Tokenizer.from_str(json.dumps(content["tokenizer"]))
+        except Exception as error:  # of tokenizers, which has no kind of its own
+            raise ValueError(str(error)) from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    @classmethod
+    def of(cls, tokenizer: str, special: Mapping[str, int], size: int) -> "Imported":
+        """Return the codec of the content of a tokenizer.json, for an embedding of `size` rows."""
+        content = {"special": dict(special), "size": size, "tokenizer": json.loads(tokenizer)}
+        return cls(json.dumps(content, ensure_ascii=False).encode())
+
+    @property
+    def size(self) -> int:
+        """Number of rows of the embedding; some may stand for no piece."""
+        return self._size
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model's bytes."""
+        return hashed(self.model)
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """See Codec. What the tokenizer itself would put around a text is left out."""
+        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        before = [self._known("bos")] if bos else []
+        after = [self._known("eos")] if eos else []
+        return [before + item.ids + after for item in found]
+
+    def _known(self, name: str) -> int:
+        if self.special[name] == NONE:
+            raise UserError(f"the tokenizer has no {name} piece, which this model needs")
+        return self.special[name]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See Codec. A BOS at the beginning may be the same piece as EOS."""
+        ids = [int(i) for i in ids]
+        if ids[:1] == [self.special["bos"]]:
+            ids = ids[1:]
+        text = takewhile(lambda i: i != self.special["eos"], ids)
+        return self._tokenizer.decode(list(text), skip_special_tokens=True)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec. Rows of the embedding that stand for no piece are written as <unused 5>."""
+        found = ((int(i), self._tokenizer.id_to_token(int(i))) for i in ids)
+        return [f"<unused {i}>" if piece is None else piece for i, piece in found]
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec."""
+        found = self._tokenizer.token_to_id(piece)
+        if found is None:
+            raise UserError(f"{piece!r} is no piece of the tokenizer")
+        return found
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec: which of them are bytes, only the tokenizer knows."""
+        return False
+
+    def word_starts(self) -> None:
+        """See Codec: how a word begins, only the tokenizer knows."""
+
+    @property
+    def tokenizer(self) -> dict[str, Any]:
+        """The content of its tokenizer.json."""
+        return json.loads(self.model)["tokenizer"]
+
+
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Imported:
+    """Refuse: it is imported.
+
+    Raises:
+      UserError: always.
+    """
+    raise UserError(
+        "codec='huggingface': such a tokenizer is not trained; begin with a model that was "
+        "imported, with --config.init.source=WORKDIR, or choose another codec"
+    )

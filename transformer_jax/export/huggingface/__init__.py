@@ -1,0 +1,1 @@
+"""Directories of Hugging Face's `transformers`, written and read."""

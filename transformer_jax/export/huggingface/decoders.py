@@ -1,0 +1,153 @@
+"""Families of decoders: a table of names each, and what their config.json says."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformer_jax.export.huggingface.family import Family, Fixed, Part, Word
+
+ATTENTION = ("query", "key", "value", "output")
+ACTIVATIONS = (
+    ("relu", "relu"), ("gelu", "gelu"), ("gelu_new", "gelu_tanh"),
+    ("gelu_pytorch_tanh", "gelu_tanh"), ("relu2", "relu_squared"), ("silu", "silu"),
+    ("swish", "silu"), ("mish", "mish"),
+)  # fmt: skip
+_TIED = ((True, "all"), (True, "decoder"), (False, "none"))
+_DECODER = {
+    "architecture": "decoder", "residual": "pre_norm", "embedding_scale": False,
+    "logits_scale": False,
+}  # fmt: skip
+
+
+def _theta(words: Mapping[str, Any]) -> float:
+    rope = words.get("rope_parameters") or {}
+    return rope.get("rope_theta", words.get("rope_theta", 10_000.0))
+
+
+# Radford et al. 2019; q, k and v are one map.
+GPT2 = Family(
+    model_type="gpt2",
+    architecture="GPT2LMHeadModel",
+    prefix="transformer.",
+    modules={
+        "embedding": "transformer.wte",
+        "positions": "transformer.wpe",
+        "decoder/layer_{}/self_attention_residual/norm": "transformer.h.{}.ln_1",
+        "decoder/layer_{}/self_attention/query": "transformer.h.{}.attn.c_attn",
+        "decoder/layer_{}/self_attention/key": "transformer.h.{}.attn.c_attn",
+        "decoder/layer_{}/self_attention/value": "transformer.h.{}.attn.c_attn",
+        "decoder/layer_{}/self_attention/output": "transformer.h.{}.attn.c_proj",
+        "decoder/layer_{}/feed_forward_residual/norm": "transformer.h.{}.ln_2",
+        "decoder/layer_{}/feed_forward/up": "transformer.h.{}.mlp.c_fc",
+        "decoder/layer_{}/feed_forward/down": "transformer.h.{}.mlp.c_proj",
+        "decoder/final_norm": "transformer.ln_f",
+        "output": "lm_head",
+    },
+    words=(
+        ("n_embd", Word("d_model")),
+        ("n_inner", Word("d_ff", default=lambda words: 4 * words["n_embd"])),
+        ("n_head", Word("num_heads")),
+        ("n_layer", Word("num_decoder_layers")),
+        ("n_positions", Word("max_positions")),
+        ("layer_norm_epsilon", Word("norm_epsilon", default=1e-5)),
+        ("activation_function", Word("activation", ACTIVATIONS, default="gelu_new")),
+        ("resid_pdrop", Word("dropout_rate", default=0.1)),
+        ("embd_pdrop", Word("dropout_rate", default=0.1)),
+        ("attn_pdrop", Word("attention_dropout_rate", default=0.1)),
+        ("tie_word_embeddings", Word("tied_embeddings", _TIED, default=True)),
+        ("scale_attn_weights", Fixed(True)),
+        ("scale_attn_by_inverse_layer_idx", Fixed(False)),
+        ("add_cross_attention", Fixed(False)),
+    ),
+    fixed={
+        **_DECODER, "norm": "layer_norm", "positions": "learned", "relative_positions": "none",
+        "biases": (*ATTENTION, "feed_forward"),
+    },
+    in_out=True,
+    tables=("lm_head.weight",),
+    drops=("attn.bias", "attn.masked_bias"),
+)  # fmt: skip
+
+# Touvron et al. 2023, arXiv:2302.13971.
+LLAMA = Family(
+    model_type="llama",
+    architecture="LlamaForCausalLM",
+    prefix="model.",
+    modules={
+        "embedding": "model.embed_tokens",
+        "decoder/layer_{}/self_attention_residual/norm": "model.layers.{}.input_layernorm",
+        "decoder/layer_{}/self_attention/query": "model.layers.{}.self_attn.q_proj",
+        "decoder/layer_{}/self_attention/key": "model.layers.{}.self_attn.k_proj",
+        "decoder/layer_{}/self_attention/value": "model.layers.{}.self_attn.v_proj",
+        "decoder/layer_{}/self_attention/output": "model.layers.{}.self_attn.o_proj",
+        "decoder/layer_{}/self_attention/query_norm": "model.layers.{}.self_attn.q_norm",
+        "decoder/layer_{}/self_attention/key_norm": "model.layers.{}.self_attn.k_norm",
+        "decoder/layer_{}/feed_forward_residual/norm": "model.layers.{}.post_attention_layernorm",
+        "decoder/layer_{}/feed_forward/gate": "model.layers.{}.mlp.gate_proj",
+        "decoder/layer_{}/feed_forward/up": "model.layers.{}.mlp.up_proj",
+        "decoder/layer_{}/feed_forward/down": "model.layers.{}.mlp.down_proj",
+        "decoder/final_norm": "model.norm",
+        "output": "lm_head",
+    },
+    words=(
+        ("hidden_size", Word("d_model")),
+        ("intermediate_size", Word("d_ff")),
+        ("num_attention_heads", Word("num_heads")),
+        ("num_key_value_heads", Word("num_kv_heads", default=None, written="kv_heads")),
+        ("head_dim", Word("head_dim", default=None, written="key_size")),
+        ("num_hidden_layers", Word("num_decoder_layers")),
+        ("max_position_embeddings", Word("max_positions", default=2048)),
+        ("rms_norm_eps", Word("norm_epsilon", default=1e-6)),
+        (
+            "hidden_act",
+            Word(
+                "activation",
+                (
+                    ("silu", "swiglu"), ("relu", "reglu"), ("gelu", "geglu"),
+                    ("gelu_pytorch_tanh", "geglu_tanh"), ("gelu_new", "geglu_tanh"),
+                ),
+                default="silu",
+            ),
+        ),
+        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
+        ("attention_bias", Part("biases", ATTENTION)),
+        ("mlp_bias", Part("biases", ("feed_forward",))),
+        ("rope_parameters.rope_theta", Word("rope_theta", default=_theta)),
+        ("rope_theta", Word("rope_theta", default=_theta)),  # where older versions look for it
+        ("rope_parameters.rope_type", Fixed("default")),
+        ("rope_scaling", Fixed(None, written=False)),
+        ("tie_word_embeddings", Word("tied_embeddings", _TIED, default=False)),
+    ),
+    fixed={
+        **_DECODER, "norm": "rms_norm", "positions": "none", "relative_positions": "rope",
+        "query_key_norm": "none",
+    },
+    whole_heads=True,
+    tables=("lm_head.weight",),
+    drops=("rotary_emb.inv_freq",),
+)  # fmt: skip
+
+_NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part))
+_NO_WINDOW = (*_NO_BIASES, ("sliding_window", Fixed(None)))
+_OFF = (*_NO_BIASES, ("use_sliding_window", Fixed(False)))
+
+# Llama whose heads may be of any size.
+MISTRAL = LLAMA._replace(
+    model_type="mistral",
+    architecture="MistralForCausalLM",
+    words=_NO_WINDOW,
+    whole_heads=False,
+    fixed={**LLAMA.fixed, "biases": ()},
+)
+QWEN2 = LLAMA._replace(
+    model_type="qwen2",
+    architecture="Qwen2ForCausalLM",
+    words=tuple(item for item in _OFF if item[0] != "head_dim"),
+    fixed={**LLAMA.fixed, "biases": ("query", "key", "value")},
+)
+QWEN3 = LLAMA._replace(
+    model_type="qwen3",
+    architecture="Qwen3ForCausalLM",
+    words=(*_OFF, ("attention_bias", Part("biases", ATTENTION))),
+    whole_heads=False,
+    fixed={**LLAMA.fixed, "query_key_norm": "per_head"},
+)

@@ -1,0 +1,151 @@
+"""Directories that `AutoModel.from_pretrained` and `AutoTokenizer.from_pretrained` load."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from transformer_jax.allowed import refused
+from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.disk import write_text, writing
+from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface import settings, tensors, tokenizer_json
+from transformer_jax.export.huggingface.families import FAMILIES
+from transformer_jax.export.huggingface.family import Family, from_words, to_words
+from transformer_jax.models.build import abstract_params, build
+
+log = logging.getLogger("transformer_jax")
+
+
+def family_of(config: ModelConfig) -> Family:
+    """Return the family that can express a model.
+
+    Raises:
+      UserError: if there is none; names a field that the nearest one has not.
+    """
+    by_distance = sorted(FAMILIES.values(), key=lambda f: len(refused(config, f.supported)))
+    for family in by_distance:
+        try:
+            to_words(family, config)
+        except UserError:
+            continue
+        return family
+    to_words(by_distance[0], config)
+    raise AssertionError("refused once and not twice")
+
+
+def export(experiment: Experiment, params: Any, tokenizers: TokenizerPair, output: Path) -> None:
+    """Write a directory with weights, configs and the tokenizer.
+
+    Raises:
+      UserError: if no family can express the model, or output exists.
+    """
+    if output.exists():
+        raise UserError(f"--output={output}: exists already; name a new directory")
+    family = family_of(experiment.model)
+    settings.refuse(experiment)
+    for warning in settings.lacks(family, experiment):
+        log.warning("%s", warning)
+    codec = tokenizers.tgt
+    files = tokenizer_json.files(codec, experiment)
+    files["config.json"] = _json(config_words(family, experiment.model, codec))
+    files["generation_config.json"] = _json(settings.to_generation(experiment, codec))
+    found = tensors.to_tensors(family, jax.device_get(params))
+    found |= {name: np.zeros((1, codec.size), np.float32) for name in family.zeros}
+    if family.saves_sinusoids:
+        table = tensors.sinusoids(experiment.model.max_positions, experiment.model.d_model)
+        found |= {name: table.copy() for name in family.sinusoids}
+    with writing(str(output), output.absolute().parent):
+        output.mkdir(parents=True)
+        for name, text in files.items():
+            write_text(output / name, text)
+        tensors.save(output, found)
+
+
+def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str, Any]:
+    """Return what config.json says."""
+    special = settings.special_words(codec)
+    if family.encodes:  # what is written begins with our BOS
+        special |= {"is_encoder_decoder": True, "decoder_start_token_id": codec.special["bos"],
+                    "forced_eos_token_id": None}  # fmt: skip
+    return {
+        "model_type": family.model_type,
+        "architectures": [family.architecture],
+        "vocab_size": codec.size,
+        "dtype": "float32",
+        **special,
+        **to_words(family, config),
+    }
+
+
+def read(directory: Path) -> tuple[Experiment, Any, TokenizerPair]:
+    """Return the experiment, the parameters and the codecs of a directory.
+
+    Raises:
+      UserError: if it is not of a family that can be imported; names the word of its config.json.
+    """
+    words = _words(directory / "config.json")
+    given = tensors.load(directory)
+    try:
+        family, config = _recognised(words | {"lm_head": tensors.has_own_head(given)})
+    except UserError as error:
+        raise UserError(f"{directory / 'config.json'}: {error}") from None
+    rows = _rows(family, given)
+    shapes = nn.unbox(abstract_params(build(config, rows, rows)))
+    try:
+        params = tensors.from_tensors(family, given, shapes)
+    except UserError as error:
+        raise UserError(f"{directory}: {error}") from None
+    generation = directory / "generation_config.json"
+    said = _words(generation) if generation.exists() else {}
+    codec = tokenizer_json.read(directory, words | said, rows)
+    experiment = settings.to_experiment(config, {**words, **said})
+    return experiment, params, TokenizerPair(codec, codec)
+
+
+def _recognised(words: Mapping[str, Any]) -> tuple[Family, ModelConfig]:
+    kind = words.get("model_type")
+    families = [family for family in FAMILIES.values() if family.model_type == kind]
+    known = ", ".join(dict.fromkeys(family.model_type for family in FAMILIES.values()))
+    problem = UserError(f"model_type={kind!r}: can import {known}")
+    for family in families:
+        try:
+            return family, from_words(family, words)
+        except UserError as error:
+            problem = error
+    raise problem
+
+
+def _rows(family: Family, given: tensors.Tensors) -> int:
+    """Return the number of rows of the embedding."""
+    table = next(theirs for ours, theirs in family.modules.items() if ours == "embedding")
+    for name in (f"{table}.weight", *family.tables):
+        for full in (name, name.removeprefix(family.prefix)):
+            if full in given:
+                return len(given[full])
+    raise UserError(f"{table}.weight: missing")
+
+
+def _words(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError:
+        raise UserError(
+            f"{path}: cannot be read; name a directory that save_pretrained wrote"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: holds no words")
+    return found
+
+
+def _json(words: Mapping[str, Any]) -> str:
+    return json.dumps(words, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,236 @@
+"""What is known of a family of models: names of tensors, words of config.json, both read both ways.
+
+A model is exported if all its fields are on the list `Family.supported`, which follows from the
+words, and imported if each word has a value that the table lists.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from transformer_jax.allowed import ANY, Allowed, among, refused
+from transformer_jax.config import ModelConfig
+from transformer_jax.errors import UserError
+
+# Fields that are no part of an exported model, or mean nothing without a word that is: how it was
+# trained and runs, and what `refuse` asks of sizes.
+NEUTRAL: Allowed = {
+    "d_model": ANY,
+    "d_ff": ANY,
+    "num_heads": ANY,
+    "head_dim": ANY,
+    "v_head_dim": ANY,
+    "num_kv_heads": (None,),
+    "num_encoder_layers": ANY,
+    "num_decoder_layers": ANY,
+    "encoder_pattern": ("full",),
+    "decoder_pattern": ("full",),
+    "window": (None,),
+    "dropout_rate": ANY,
+    "attention_dropout_rate": ANY,
+    "activation_dropout_rate": ANY,
+    "layer_drop_rate": ANY,
+    "norm_epsilon": ANY,
+    "score_scale": ("inverse_sqrt",),
+    "attention_temperature": (1.0,),
+    "query_key_norm": ("none",),
+    "attention": ("dense", "fused"),
+    "max_positions": ANY,
+    "rope_theta": ANY,
+    "rope_fraction": (1.0,),
+    "relative_buckets": ANY,
+    "relative_max_distance": ANY,
+    "relative_clip": ANY,
+    "share_relative_positions": (None,),
+    "embedding_norm": ("none",),
+    "layer_sharing": ("none",),
+    "initializer": ("xavier", "t5", "gpt2"),
+    "compute_dtype": ("float32", "bfloat16"),
+    "lora_rank": (None,),
+    "lora_alpha": (8.0,),
+    "lora_maps": (("query", "value"),),
+    "layer_loop": ("unrolled", "scan"),
+    "remat": ("none", "dots", "full"),
+}
+
+_REQUIRED = object()
+
+
+class Word(NamedTuple):
+    """A word of config.json that is one of our fields."""
+
+    field: str
+    pairs: tuple[tuple[Any, Any], ...] = ()  # (theirs, ours), the first that fits; (): as it is
+    default: Any = _REQUIRED  # theirs where config.json lacks it, or a function of all words
+    written: str | None = ""  # the property that is written; "": the field; None: nothing
+    read: bool = True  # False: it is written alone
+
+
+class Part(NamedTuple):
+    """A flag of config.json: whether a field of ours has these words."""
+
+    field: str
+    words: tuple[str, ...]
+    written: bool = True
+
+
+class Fixed(NamedTuple):
+    """A word of config.json that means something else with any other value."""
+
+    value: Any
+    written: bool = True
+
+
+class Family(NamedTuple):
+    """One class of `transformers`. `modules` has "{}" for the number of a layer."""
+
+    model_type: str
+    architecture: str  # the class
+    prefix: str  # of names of tensors; files of the model without its head lack it
+    modules: Mapping[str, str]  # our module -> theirs; several of ours are joined to one
+    words: tuple[tuple[str, Word | Part | Fixed], ...]  # "a.b": b in the group a
+    fixed: Mapping[str, Any]  # fields that have one value in this family
+    nearly: Mapping[str, tuple[Any, ...]] = {}  # other values of those, for which it is near enough
+    whole_heads: bool = False  # d_model must be a multiple of num_heads, though heads have any size
+    in_out: bool = False  # matrices are [in out]; elsewhere [out in]
+    tables: tuple[str, ...] = ()  # other names under which a tied embedding may be saved
+    zeros: tuple[str, ...] = ()  # [1 V], which ours has not
+    halves: bool = False  # sinusoids are all sines, then all cosines; ours alternate
+    sinusoids: tuple[str, ...] = ()  # names under which their table may be saved
+    saves_sinusoids: bool = False
+    drops: tuple[str, ...] = ()  # endings of names of tensors that hold no parameters
+
+    @property
+    def supported(self) -> Allowed:
+        """The models that are written correctly."""
+        allowed: dict[str, Any] = dict(NEUTRAL)
+        allowed |= {field: (value,) for field, value in self.fixed.items()}
+        allowed |= self.nearly
+        parts: dict[str, list[tuple[str, ...]]] = {}
+        for _, word in self.words:
+            if isinstance(word, Word):
+                ours = tuple(ours for _, ours in word.pairs)
+                allowed[word.field] = ours or ANY
+            elif isinstance(word, Part):
+                parts.setdefault(word.field, []).append(word.words)
+        for field, words in parts.items():
+            chosen = itertools.product(*[((), part) for part in words])
+            allowed[field] = tuple(sum(choice, ()) for choice in chosen)
+        return allowed
+
+    @property
+    def encodes(self) -> bool:
+        """Whether there is an encoder."""
+        return self.fixed["architecture"] == "encoder_decoder"
+
+
+def refuse(family: Family, config: ModelConfig) -> None:
+    """Raise a UserError that names the choice the family cannot express, if there is one."""
+    supported = family.supported
+    name = f"the export to Hugging Face as {family.model_type!r}"
+    for field, value in refused(config, supported).items():
+        raise UserError(
+            f"config.model.{field}={value!r}: {name} does not write such a model; it writes "
+            f"{field}={among(config, supported, field)}"
+        )
+    if config.key_size != config.value_size:
+        raise UserError(
+            f"config.model.v_head_dim={config.value_size}: {name} knows no value heads of another "
+            f"size than key heads ({config.key_size})"
+        )
+    if family.whole_heads and config.d_model % config.num_heads:
+        raise UserError(
+            f"config.model.num_heads={config.num_heads}: {name} wants it to divide "
+            f"d_model={config.d_model}"
+        )
+    free = any(isinstance(word, Word) and word.field == "head_dim" for _, word in family.words)
+    if not free and config.key_size * config.num_heads != config.d_model:
+        raise UserError(
+            f"config.model.head_dim={config.key_size}: {name} wants num_heads x head_dim = "
+            f"d_model, here {config.num_heads} x {config.key_size} and {config.d_model}"
+        )
+
+
+def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
+    """Return what config.json says of the model.
+
+    Raises:
+      UserError: if the family cannot express it; names the field.
+    """
+    refuse(family, config)
+    found: dict[str, Any] = {}
+    for name, word in family.words:
+        if word.written in (None, False):
+            continue
+        if isinstance(word, Fixed):
+            value: Any = word.value
+        elif isinstance(word, Part):
+            value = set(word.words) <= set(getattr(config, word.field))
+        else:
+            ours = getattr(config, word.written or word.field)
+            value = next((theirs for theirs, own in word.pairs if own == ours), ours)
+        group, _, last = name.rpartition(".")
+        place = found.setdefault(group, {}) if group else found
+        if place.setdefault(last, value) != value:
+            raise UserError(
+                f"config.model.{word.field}={getattr(config, word.field)!r}: "  # type: ignore[union-attr]
+                f"{family.model_type!r} of Hugging Face has it with another value of what its "
+                f"config.json calls {name}={place[last]!r}"
+            )
+    return found
+
+
+def from_words(family: Family, words: Mapping[str, Any]) -> ModelConfig:
+    """Return the model of a config.json.
+
+    Raises:
+      UserError: if it is another one than ours can be; names the word.
+    """
+    fields: dict[str, Any] = dict(family.fixed)
+    seen: dict[str, tuple[str, Any]] = {}
+    for name, word in family.words:
+        if isinstance(word, Word) and not word.read:
+            continue
+        theirs = _look_up(words, name, word)
+        if isinstance(word, Fixed):
+            if theirs != word.value:
+                raise UserError(f"{name}={theirs!r}: only {word.value!r} can be imported")
+        elif isinstance(word, Part):
+            fields[word.field] = fields.get(word.field, ()) + (word.words if theirs else ())
+        else:
+            ours = _ours(name, word, theirs)
+            if seen.setdefault(word.field, (name, ours))[1] != ours:
+                raise UserError(
+                    f"{name}={theirs!r}: can only be imported if {seen[word.field][0]} is the same"
+                )
+            fields[word.field] = ours
+    return replace(ModelConfig(dropout_rate=0.0), **fields)
+
+
+def _look_up(words: Mapping[str, Any], name: str, word: Word | Part | Fixed) -> Any:
+    found: Any = words
+    for part in name.split("."):
+        found = found.get(part, _REQUIRED) if isinstance(found, Mapping) else _REQUIRED
+    if found is not _REQUIRED and not (found is None and isinstance(word, Word)):
+        return found  # null stands for a default, too
+    default: Any = False
+    if isinstance(word, Fixed):
+        default = word.value
+    elif isinstance(word, Word):
+        default = word.default
+        if isinstance(default, Callable):  # type: ignore[arg-type]
+            default = default(words)
+    if default is _REQUIRED:
+        raise UserError(f"{name}: missing")
+    return default
+
+
+def _ours(name: str, word: Word, theirs: Any) -> Any:
+    if not word.pairs:
+        return theirs
+    for value, ours in word.pairs:
+        if value == theirs:
+            return ours
+    known = " or ".join(dict.fromkeys(repr(value) for value, _ in word.pairs))
+    raise UserError(f"{name}={theirs!r}: only {known} can be imported")

@@ -1,0 +1,164 @@
+"""Families of encoder-decoders: a table of names each, and what their config.json says."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformer_jax.export.huggingface.decoders import ACTIVATIONS, ATTENTION
+from transformer_jax.export.huggingface.family import Family, Fixed, Word
+
+_SEQ2SEQ = {"architecture": "encoder_decoder", "tied_embeddings": "all"}
+
+
+def _layers(side: str, names: dict[str, str]) -> dict[str, str]:
+    """Return names of one stack's layers."""
+    return {f"{side}/layer_{{}}/{ours}": theirs for ours, theirs in names.items()}
+
+
+def _bart_layers(side: str) -> dict[str, str]:
+    """Return names as fairseq had them, of which `transformers` made a dozen families."""
+    layer = f"model.{side}.layers.{{}}"
+    parts = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+    maps = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    return _layers(
+        side,
+        {
+            f"{ours}/{map}": f"{layer}.{theirs}.{proj}"
+            for ours, theirs in parts.items()
+            for map, proj in maps.items()
+        }
+        | {f"{ours}_residual/norm": f"{layer}.{p}_layer_norm" for ours, p in parts.items()}
+        | {
+            "feed_forward/up": f"{layer}.fc1",
+            "feed_forward/down": f"{layer}.fc2",
+            "feed_forward_residual/norm": f"{layer}.final_layer_norm",
+        },
+    )
+
+
+# The paper's model: Marian with norms behind sub-layers, Pegasus with norms before them.
+MARIAN = Family(
+    model_type="marian",
+    architecture="MarianMTModel",
+    prefix="model.",
+    modules={
+        "embedding": "model.shared",
+        **_bart_layers("encoder"),
+        "encoder/final_norm": "model.encoder.layer_norm",
+        **_bart_layers("decoder"),
+        "decoder/final_norm": "model.decoder.layer_norm",
+    },
+    words=(
+        ("d_model", Word("d_model")),
+        ("encoder_ffn_dim", Word("d_ff")),
+        ("decoder_ffn_dim", Word("d_ff")),
+        ("encoder_attention_heads", Word("num_heads")),
+        ("decoder_attention_heads", Word("num_heads")),
+        ("encoder_layers", Word("num_encoder_layers")),
+        ("decoder_layers", Word("num_decoder_layers")),
+        ("max_position_embeddings", Word("max_positions", default=1024)),
+        ("activation_function", Word("activation", ACTIVATIONS, default="gelu")),
+        ("dropout", Word("dropout_rate", default=0.1)),
+        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
+        ("activation_dropout", Word("activation_dropout_rate", default=0.0)),
+        ("scale_embedding", Word("embedding_scale", default=False)),
+        ("share_encoder_decoder_embeddings", Fixed(True)),
+        ("tie_word_embeddings", Fixed(True)),
+    ),
+    fixed={
+        **_SEQ2SEQ, "residual": "post_norm", "norm": "layer_norm", "norm_epsilon": 1e-5,
+        "positions": "sinusoidal", "relative_positions": "none",
+        "biases": (*ATTENTION, "feed_forward"), "logits_scale": False,
+    },
+    nearly={"norm_epsilon": (1e-5, 1e-6)},
+    tables=(
+        "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
+    ),
+    zeros=("final_logits_bias",),
+    halves=True,
+    sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
+)  # fmt: skip
+PEGASUS = MARIAN._replace(
+    model_type="pegasus",
+    architecture="PegasusForConditionalGeneration",
+    words=tuple(item for item in MARIAN.words if not item[0].startswith("share")),
+    fixed={**MARIAN.fixed, "residual": "pre_norm"},
+    saves_sinusoids=True,
+)
+
+
+def _t5_layers(side: str, feed_forward: dict[str, str]) -> dict[str, str]:
+    parts = {"self_attention": "0.SelfAttention"}
+    if side == "decoder":
+        parts["cross_attention"] = "1.EncDecAttention"
+    names, last = {}, len(parts)
+    for number, (ours, theirs) in enumerate(parts.items()):
+        for map in ATTENTION:
+            names[f"{ours}/{map}"] = f"{side}.block.{{}}.layer.{theirs}.{map[0]}"
+        names[f"{ours}_residual/norm"] = f"{side}.block.{{}}.layer.{number}.layer_norm"
+    for ours, theirs in feed_forward.items():
+        names[f"feed_forward/{ours}"] = f"{side}.block.{{}}.layer.{last}.DenseReluDense.{theirs}"
+    names["feed_forward_residual/norm"] = f"{side}.block.{{}}.layer.{last}.layer_norm"
+    bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
+    return {
+        **_layers(side, names),
+        f"{side}/relative_positions": bias,
+        f"{side}/final_norm": f"{side}.final_layer_norm",
+    }
+
+
+def _t5_modules(feed_forward: dict[str, str]) -> dict[str, str]:
+    return {
+        "embedding": "shared",
+        "src_embedding": "shared",
+        "tgt_embedding": "shared",
+        **_t5_layers("encoder", feed_forward),
+        **_t5_layers("decoder", feed_forward),
+        "output": "lm_head",
+    }
+
+
+def _scaled(words: Mapping[str, Any]) -> bool:
+    return words.get("tie_word_embeddings") is not False
+
+
+def _t5_words(activations: tuple[tuple[str, str], ...]) -> tuple:
+    return (
+        ("d_model", Word("d_model")),
+        ("d_kv", Word("head_dim", written="key_size")),
+        ("d_ff", Word("d_ff")),
+        ("num_layers", Word("num_encoder_layers")),
+        ("num_decoder_layers", Word("num_decoder_layers", default=lambda w: w["num_layers"])),
+        ("num_heads", Word("num_heads")),
+        ("relative_attention_num_buckets", Word("relative_buckets", default=32)),
+        ("relative_attention_max_distance", Word("relative_max_distance", default=128)),
+        ("layer_norm_epsilon", Word("norm_epsilon", default=1e-6)),
+        ("dropout_rate", Word("dropout_rate", default=0.1)),
+        ("feed_forward_proj", Word("activation", activations, default="relu")),
+        # Version 1.0 has one table for all, and scales its logits; 1.1 has a pre-softmax table of
+        # its own, but what says so says now that logits are not scaled.
+        ("lm_head", Word("tied_embeddings", ((False, "all"), (True, "none")), written=None)),
+        ("scale_decoder_outputs", Word("logits_scale", default=_scaled)),
+        ("tie_word_embeddings", Word("logits_scale", read=False)),
+    )  # fmt: skip
+
+
+# Raffel et al. 2020, arXiv:1910.10683.
+T5 = Family(
+    model_type="t5",
+    architecture="T5ForConditionalGeneration",
+    prefix="",
+    modules=_t5_modules({"up": "wi", "down": "wo"}),
+    words=_t5_words((("relu", "relu"), ("gelu", "gelu"), ("gelu_new", "gelu_tanh"),
+                     ("silu", "silu"))),
+    fixed={
+        "architecture": "encoder_decoder", "residual": "pre_norm", "norm": "rms_norm",
+        "positions": "none", "relative_positions": "t5", "biases": (), "score_scale": "none",
+        "embedding_scale": False,
+    },
+    tables=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+)  # fmt: skip
+T5_GATED = T5._replace(
+    modules=_t5_modules({"gate": "wi_0", "up": "wi_1", "down": "wo"}),
+    words=_t5_words((("gated-gelu", "geglu_tanh"), ("gated-silu", "swiglu"),
+                     ("gated-relu", "reglu"))),
+)  # fmt: skip

@@ -1,0 +1,118 @@
+"""What beside the model itself is written and read: objective, search, special pieces."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    DecodingConfig,
+    EvaluationConfig,
+    Experiment,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+)
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.decoding.text.generate import MAX_TOKENS
+from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.family import Family
+
+OBJECTIVES = ("translate", "language_model")  # others read their text in another order
+
+
+def refuse(experiment: Experiment) -> None:
+    """Raise a UserError that names what no directory can say, if there is such a thing."""
+    name = experiment.objective.name
+    if name not in OBJECTIVES:
+        raise UserError(
+            f"config.objective.name={name!r}: models of Hugging Face read a prompt in one "
+            f"direction; the export writes {' or '.join(map(repr, OBJECTIVES))}"
+        )
+    if not experiment.tokenizer.joint:
+        raise UserError(
+            "config.tokenizer.joint=False: the export to Hugging Face writes one vocabulary"
+        )
+
+
+def lacks(family: Family, experiment: Experiment) -> list[str]:
+    """Return a warning for each setting that a directory cannot say, or not exactly."""
+    model, decoding = experiment.model, experiment.decoding
+    found = [
+        f"model.{field}={getattr(model, field)!r}: {family.model_type!r} of Hugging Face has "
+        f"{family.fixed[field]!r} whatever is written; its logits differ by about that much"
+        for field in family.nearly
+        if getattr(model, field) != family.fixed[field]
+    ]
+    beams = decoding.search == "beam" and decoding.beam_size > 1
+    missing = (
+        ("length_penalty", beams and decoding.alpha > 0 and decoding.length_penalty != "power",
+         "divides by length^alpha ('power') alone"),
+        ("coverage_penalty", decoding.coverage_penalty > 0, "has none"),
+        ("min_length_ratio", decoding.min_length_ratio > 0, "takes numbers of pieces alone"),
+        ("rerank", decoding.rerank != "none", "gives texts in the order of their scores"),
+    )  # fmt: skip
+    return found + [
+        f"decoding.{name}={getattr(decoding, name)!r}: Hugging Face {what}"
+        for name, differs, what in missing
+        if differs
+    ]
+
+
+def special_words(codec: Codec) -> dict[str, Any]:
+    """Return the ids of special pieces by their names."""
+    return {f"{name}_token_id": _or_none(codec.special[name]) for name in ("pad", "bos", "eos")}
+
+
+def _or_none(piece: int) -> int | None:
+    return None if piece < 0 else piece
+
+
+def to_generation(experiment: Experiment, codec: Codec) -> dict[str, Any]:
+    """Return what generation_config.json says: without it, 20 pieces would be written."""
+    decoding, limit = experiment.decoding, experiment.model.position_limit
+    longest = MAX_TOKENS
+    if experiment.objective.name == "translate":
+        source = experiment.data.max_length
+        longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
+    never = {codec.special["pad"], codec.special["bos"]} - {codec.special["eos"], -1}
+    never |= {codec.piece_id(piece) for piece in decoding.forbidden}
+    found: dict[str, Any] = {
+        **special_words(codec),
+        "max_new_tokens": min(longest, limit or longest),
+        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        "suppress_tokens": sorted(never) or None,
+    }
+    if experiment.objective.name == "translate":
+        found["decoder_start_token_id"] = codec.special["bos"]
+    if decoding.search == "sample":
+        return found | {
+            "do_sample": True, "temperature": decoding.temperature, "top_k": decoding.top_k,
+            "top_p": decoding.top_p,
+        }  # fmt: skip
+    if decoding.beam_size > 1:
+        found |= {"length_penalty": decoding.alpha, "early_stopping": decoding.stop == "width"}
+    return found | {"num_beams": decoding.beam_size}
+
+
+def to_experiment(model: ModelConfig, words: Mapping[str, Any]) -> Experiment:
+    """Return the experiment of an imported model: what it can be used for, with its own search."""
+    longest = min(DataConfig.max_length, model.position_limit or DataConfig.max_length)
+    decoding = DecodingConfig(
+        beam_size=words.get("num_beams") or 1,
+        length_penalty="power",
+        alpha=words.get("length_penalty", 1.0),
+        stop="width" if words.get("early_stopping") is True else "optimal",
+        no_repeat_ngram=words.get("no_repeat_ngram_size") or 0,
+    )
+    side = SideConfig(codec="huggingface")
+    common: dict[str, Any] = {"model": model, "tgt": side, "decoding": decoding,
+                              "data": DataConfig(max_length=longest)}  # fmt: skip
+    if model.architecture == "encoder_decoder":
+        return Experiment(src=side, evaluation=EvaluationConfig(checkpoint="last"), **common)
+    return Experiment(
+        objective=ObjectiveConfig(name="language_model", window=longest),
+        evaluation=EvaluationConfig(checkpoint="last", bleu_sentences=0),
+        checkpoint=CheckpointConfig(best_by="loss"),
+        **common,
+    )

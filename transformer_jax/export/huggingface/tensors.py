@@ -1,0 +1,197 @@
+"""Parameters as the tensors of a family and back, and the files that hold them."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors.numpy import load_file, save_file
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.family import Family
+from transformer_jax.nn.positions import Sinusoidal
+
+Tensors = dict[str, np.ndarray]
+_FILE = "model.safetensors"
+_LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
+_INWARD = ("query", "key", "value", "gate", "up")  # maps that read the residual stream
+
+
+def names(family: Family, shapes: Any) -> dict[str, list[str]]:
+    """Return {their name: our paths}, several where theirs is ours joined."""
+    modules = list(family.modules)
+
+    def module(path: str) -> str:
+        return re.sub(r"layer_\d+", "layer_{}", path.rpartition("/")[0])
+
+    found: dict[str, list[str]] = {}
+    for path in sorted(flatten_dict(shapes, sep="/"), key=lambda path: modules.index(module(path))):
+        numbers = re.findall(r"layer_(\d+)", path)
+        name = family.modules[module(path)].format(*numbers)
+        found.setdefault(f"{name}.{_LEAVES[path.rpartition('/')[2]]}", []).append(path)
+    return found
+
+
+def to_tensors(family: Family, params: Any) -> Tensors:
+    """Return the tensors of a file.
+
+    Raises:
+      UserError: if tables differ that are one in this family.
+    """
+    flat: Tensors = {k: np.asarray(v) for k, v in flatten_dict(params, sep="/").items()}
+    if family.halves:
+        flat = {path: _permuted(path, array, _halves) for path, array in flat.items()}
+    found = {}
+    for name, paths in names(family, params).items():
+        parts = [_matrix(path, flat[path]) for path in paths]
+        if paths[0].endswith("table"):
+            if not all(np.array_equal(parts[0], part) for part in parts):
+                raise UserError(
+                    f"{' and '.join(paths)}: differ, and {family.model_type!r} of Hugging Face has "
+                    "one table for them"
+                )
+            whole = parts[0]
+        else:
+            whole = np.concatenate(parts)
+        turned = family.in_out and paths[0].endswith("kernel")
+        # A strided view would be written with wrong contents, and no error.
+        found[name] = np.ascontiguousarray(whole.T if turned else whole)
+    return found
+
+
+def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
+    """Return parameters of the given shapes.
+
+    Raises:
+      UserError: if a tensor is missing, left over, or of another size.
+    """
+    leaves, found = flatten_dict(shapes, sep="/"), {}
+    left = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
+    wanted = {
+        name.removeprefix(family.prefix): paths for name, paths in names(family, shapes).items()
+    }
+    _untie(family, left, wanted)
+    for name, paths in wanted.items():
+        if name not in left:
+            raise UserError(f"{family.prefix}{name}: missing")
+        whole = np.asarray(left.pop(name), np.float32)
+        whole = whole.T if family.in_out and paths[0].endswith("kernel") else whole
+        parts = [np.broadcast_to(np.float32(0), _matrix_shape(p, leaves[p].shape)) for p in paths]
+        rows = sum(len(part) for part in parts) if not paths[0].endswith("table") else len(parts[0])
+        if whole.shape != (rows, *parts[0].shape[1:]):
+            raise UserError(
+                f"{name}: has the shape {whole.shape}, must have {(rows, *parts[0].shape[1:])}"
+            )
+        for path, part in zip(paths, _cut(whole, [len(p) for p in parts], paths[0]), strict=True):
+            turned = part.T if path.endswith("kernel") else part
+            array = turned.reshape(leaves[path].shape)
+            found[path] = _permuted(path, array, _alternating) if family.halves else array
+    _check_left(family, left, leaves)
+    return unflatten_dict({k: np.ascontiguousarray(v) for k, v in found.items()}, sep="/")
+
+
+def _cut(whole: np.ndarray, rows: list[int], path: str) -> list[np.ndarray]:
+    if path.endswith("table"):
+        return [whole] * len(rows)
+    return np.split(whole, np.cumsum(rows)[:-1])
+
+
+def _untie(family: Family, left: Tensors, wanted: Mapping[str, list[str]]) -> None:
+    """Leave one name of those under which a tied embedding is saved."""
+    table = next(name for name, paths in wanted.items() if paths[0].endswith("embedding/table"))
+    for alias in family.tables:
+        alias = alias.removeprefix(family.prefix)
+        if alias in left and alias not in wanted:
+            other = left.pop(alias)
+            if not np.array_equal(left.setdefault(table, other), other):
+                raise UserError(f"{alias}: differs from {table}, with which it is to be tied")
+
+
+def _check_left(family: Family, left: Tensors, leaves: Mapping[str, Any]) -> None:
+    """Raise a UserError that names a tensor for which ours has no place, if there is one."""
+    for name, array in left.items():
+        full = family.prefix + name
+        if name.endswith(family.drops) and family.drops:
+            continue
+        if name in family.zeros and not np.any(array):
+            continue
+        if full in family.sinusoids and np.allclose(
+            np.asarray(array, np.float32), sinusoids(*array.shape), atol=1e-5
+        ):
+            continue
+        raise UserError(f"{name}: there is no place for this tensor in our model")
+
+
+def has_own_head(tensors: Tensors) -> bool:
+    """Whether the pre-softmax table is there and is no embedding."""
+    head = tensors.get("lm_head.weight")
+    same = (name for name, array in tensors.items() if name != "lm_head.weight"
+            and head is not None and np.array_equal(array, head))  # fmt: skip
+    return head is not None and next(same, None) is None
+
+
+def sinusoids(rows: int, width: int) -> np.ndarray:
+    """Return their table [rows width]: the paper's sines, then its cosines."""
+    table = Sinusoidal(ModelConfig(d_model=width, head_dim=1), parent=None).table(rows)
+    return np.ascontiguousarray(_halves(table.T).T.astype(np.float32))
+
+
+def _matrix_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return _matrix(path, np.broadcast_to(np.float32(0), shape)).shape
+
+
+def _matrix(path: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of ours as torch has it: kernels [out in], heads one after the other."""
+    *_, module, leaf = path.split("/")
+    if leaf == "kernel":
+        inner = array.shape[0] if module in _INWARD else -1
+        return array.reshape(inner, -1 if module in _INWARD else array.shape[-1]).T
+    return array if leaf == "table" else array.reshape(-1)
+
+
+def _halves(array: np.ndarray) -> np.ndarray:
+    return np.concatenate([array[0::2], array[1::2]])
+
+
+def _alternating(array: np.ndarray) -> np.ndarray:
+    return np.stack(np.split(array, 2), 1).reshape(array.shape)
+
+
+def _permuted(path: str, array: np.ndarray, order: Any) -> np.ndarray:
+    """Return a parameter with the channels of the residual stream in another order."""
+    *_, module, leaf = path.split("/")
+    inward = module in _INWARD
+    if leaf == "bias" and inward:
+        return array
+    axis = 0 if leaf == "kernel" and inward else array.ndim - 1
+    return np.moveaxis(order(np.moveaxis(array, axis, 0)), 0, axis)
+
+
+def save(directory: Path, tensors: Tensors) -> None:
+    """Write one file."""
+    save_file(tensors, directory / _FILE, metadata={"format": "pt"})
+
+
+def load(directory: Path) -> Tensors:
+    """Read the tensors of one file or of several.
+
+    Raises:
+      UserError: if there is none, or one cannot be read.
+    """
+    index = directory / f"{_FILE}.index.json"
+    try:
+        files = {_FILE}
+        if not (directory / _FILE).exists() and index.exists():
+            files = set(json.loads(index.read_bytes())["weight_map"].values())
+        return {k: v for file in sorted(files) for k, v in load_file(directory / file).items()}
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{directory}: no {Path(error.filename or _FILE).name} here; save the model with "
+            "save_pretrained(..., safe_serialization=True)"
+        ) from None
+    except Exception as error:  # safetensors' own kind
+        raise UserError(f"{directory}: the tensors cannot be read ({error})") from None

@@ -1,0 +1,172 @@
+"""Codecs as a tokenizer.json, and back. The ids are the same; see tests/oracle/test_huggingface.py.
+
+Unlike ours, a tokenizer of Hugging Face takes special pieces that are written out in a text,
+"</s>" for example, for those pieces.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.config import Experiment
+from transformer_jax.data.codecs.characters import Characters
+from transformer_jax.data.codecs.codec import SPELLED, Codec
+from transformer_jax.data.codecs.imported import NONE, Imported
+from transformer_jax.data.codecs.subwords import Subwords
+from transformer_jax.data.codecs.utf8 import Bytes
+from transformer_jax.errors import UserError
+
+_PAD, _BOS, _EOS, _UNK = SPELLED
+
+
+def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
+    """Return {name: text} of the files that AutoTokenizer loads without code of ours.
+
+    Raises:
+      UserError: if `tokenizers` is not installed.
+    """
+    words: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    if isinstance(codec, Imported):
+        content = json.dumps(codec.tokenizer, ensure_ascii=False)
+        words |= {
+            f"{name}_token": codec.pieces([piece])[0]
+            for name, piece in codec.special.items()
+            if piece != NONE
+        }
+    else:
+        words |= {"pad_token": _PAD, "bos_token": _BOS, "eos_token": _EOS, "unk_token": _UNK}
+        content = _built(codec, experiment)
+    words |= {"clean_up_tokenization_spaces": False}
+    if experiment.model.position_limit is not None:
+        words["model_max_length"] = experiment.model.position_limit
+    return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
+
+
+def _built(codec: Codec, experiment: Experiment) -> str:
+    try:
+        from tokenizers import AddedToken, processors
+    except ImportError:
+        raise UserError(
+            "the export of a tokenizer needs tokenizers: pip install 'transformer-jax[huggingface]'"
+        ) from None
+    tokenizer = _BUILDERS[type(codec)](codec)
+    tokenizer.add_special_tokens([AddedToken(p, special=True, normalized=False) for p in SPELLED])
+    special = [(piece, number) for number, piece in enumerate(SPELLED)]
+    frame = f"$A {_EOS}"
+    if experiment.objective.one_sided:  # a prompt, of which no file's begins with BOS
+        frame = f"{_BOS} $A" if experiment.objective.document == "line" else "$A"
+    tokenizer.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
+    return tokenizer.to_str()
+
+
+def _subwords(codec: Subwords) -> Any:
+    """Return SentencePiece's model, of unigrams or merges, with its normalisation."""
+    from sentencepiece import sentencepiece_model_pb2
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    proto.ParseFromString(codec.model)
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    fallback = proto.trainer_spec.byte_fallback
+    if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:
+        model: Any = models.Unigram(pieces, SPELLED.index(_UNK), byte_fallback=fallback)
+    else:
+        vocabulary = {piece: number for number, (piece, _) in enumerate(pieces)}
+        model = models.BPE(
+            vocabulary, _merges(pieces), unk_token=_UNK, fuse_unk=True, byte_fallback=fallback
+        )
+    tokenizer = Tokenizer(model)
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    tokenizer.normalizer = normalizers.Sequence(
+        ([normalizers.Precompiled(charsmap)] if charsmap else [])
+        # Spaces alone: Strip would take tabs and others, too.
+        + [normalizers.Replace(Regex(p), by) for p, by in ((" {2,}", " "), ("^ | $", ""))]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    tokenizer.decoder = decoders.Sequence([
+        decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+        decoders.Strip(" ", left=1, right=0),
+    ])  # fmt: skip
+    return tokenizer
+
+
+def _merges(pieces: list[tuple[str, float]]) -> list[tuple[str, str]]:
+    """Return pairs in the order in which SentencePiece joins them: best score of the whole first.
+
+    As `transformers.convert_slow_tokenizer.generate_merges`.
+    """
+    number = {piece: i for i, (piece, _) in enumerate(pieces)}
+    skipped = {*SPELLED, *(f"<0x{byte:02X}>" for byte in range(256))}
+    found = []
+    for piece, score in pieces:
+        if piece in skipped:
+            continue
+        cuts = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
+        known = [cut for cut in cuts if all(p in number and p not in skipped for p in cut)]
+        known.sort(key=lambda cut: (number[cut[0]], number[cut[1]]))
+        found += [(score, len(left), len(right), left, right) for left, right in known]
+    found.sort(key=lambda item: item[:3], reverse=True)
+    return [(left, right) for *_, left, right in found]
+
+
+def _bytes(codec: Bytes) -> Any:
+    """Return a model without merges, to which every character is unknown and so its bytes."""
+    from tokenizers import Tokenizer, decoders, models
+
+    vocabulary = {piece: number for number, piece in enumerate(codec.pieces(range(codec.size)))}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=_UNK, byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+def _characters(codec: Characters) -> Any:
+    """Return words of one character each."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    vocabulary = {piece: number for number, piece in enumerate(codec.pieces(range(codec.size)))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=_UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+_BUILDERS: dict[type, Callable[[Any], Any]] = {
+    Subwords: _subwords, Bytes: _bytes, Characters: _characters,
+}  # fmt: skip
+
+
+def read(directory: Path, words: Mapping[str, Any], rows: int) -> Imported:
+    """Return the codec of a directory; `words` are those of its configs.
+
+    Raises:
+      UserError: if there is no tokenizer.json, or it is not one.
+    """
+    path = directory / "tokenizer.json"
+    try:
+        content = path.read_text(encoding="utf-8")
+    except OSError:
+        raise UserError(
+            f"{path}: cannot be read; write one with transformers.AutoTokenizer.from_pretrained"
+            "(...).save_pretrained(...)"
+        ) from None
+    special = {name: _one(words.get(f"{name}_token_id")) for name in ("pad", "bos", "eos")}
+    if words.get("decoder_start_token_id") is not None:  # what an output begins with
+        special["bos"] = _one(words["decoder_start_token_id"])
+    try:
+        unknown = json.loads(content)["model"].get("unk_token")
+        special["unk"] = NONE
+        codec = Imported.of(content, special, rows)
+        if unknown is not None:
+            special["unk"] = codec.piece_id(unknown)
+            codec = Imported.of(content, special, rows)
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{path}: not a tokenizer ({error})") from None
+    return codec
+
+
+def _one(ids: Any) -> int:
+    """Return an id of several that a config may name, or that of none."""
+    if isinstance(ids, list):
+        return ids[0]
+    return NONE if ids is None else ids

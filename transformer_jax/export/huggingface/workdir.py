@@ -1,0 +1,37 @@
+"""Imported models as work directories."""
+
+import shutil
+from pathlib import Path
+
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.config import Experiment
+from transformer_jax.disk import DiskError, writing
+from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.directory import read
+from transformer_jax.workdir import WorkDir
+
+
+def import_into(directory: Path, workdir: str | Path) -> Experiment:
+    """Make a work directory of a directory that `save_pretrained` wrote, with checkpoint 0.
+
+    Raises:
+      UserError: if the model cannot be imported, or the work directory holds a run already.
+    """
+    place = WorkDir(workdir)
+    if place.config.exists() or place.checkpoints.exists():
+        raise UserError(f"--workdir={place.path}: holds a run already; name a new directory")
+    experiment, params, codecs = read(directory)
+    new = not place.path.exists()
+    try:
+        with place.claim(experiment):
+            with writing(f"the tokenizer of {place.path}", place.path):
+                codecs.save(place.path)
+            checkpoints = Checkpoints(place.checkpoints, experiment.checkpoint)
+            host = {"step": 0, "tokenizer": codecs.digest, "imported": str(directory.absolute())}
+            checkpoints.save(0, params, {}, host, None)
+            checkpoints.close()
+    except DiskError:
+        if new:  # so that the same command can be tried again
+            shutil.rmtree(place.path, ignore_errors=True)
+        raise
+    return experiment
