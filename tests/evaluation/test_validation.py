@@ -75,7 +75,9 @@ def measured(monkeypatch):
 def test_long_pairs_are_left_out_of_the_loss(measured):
     """What training would drop takes no memory here either, and BLEU has it in parts."""
     whole = random_store([(9, 40), (5, 7), (3, 2), (16, 8), (1, 4), (1000, 12)])
-    short = TokenStore(*(Ragged(side.ids, side.starts[1:5], side.lengths[1:5]) for side in whole))
+    short = TokenStore(
+        *(Ragged(side.ids, side.starts[1:5], side.lengths[1:5]) for side in whole[:2])
+    )
     plan = BucketPlan(short, np.arange(len(short)), DATA, 0)
     loss, length, piece = measured(whole, plan)
     assert loss == measured(short, plan)[0]
