@@ -1,5 +1,6 @@
 """Laws of every codec, and what each does with text that it has not seen."""
 
+import dataclasses
 import json
 import sys
 
@@ -177,7 +178,7 @@ def test_each_side_has_its_codec(numbers, tmp_path):
     assert TokenizerPair.load(tmp_path, False, ("characters", "bytes")).digest == pair.digest
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", [name for name in TEXTS if name != "huggingface"])  # not trained
 def test_a_named_piece_is_one_more(name, numbers, tmp_path):
     """It has an id of its own, stands in no text and is not written, and is there when read."""
     joint = dataclasses.replace(CONFIG, joint=True)
