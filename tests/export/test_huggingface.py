@@ -1,6 +1,6 @@
 """Tables of Hugging Face's families: complete, the same both ways, and refusals that name a field.
 
-What the models compute is compared in tests/oracle/test_huggingface.py.
+What the models compute is compared in tests/oracle/test_huggingface_peers.py.
 """
 
 import dataclasses

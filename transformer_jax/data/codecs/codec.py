@@ -66,8 +66,8 @@ def symbols_of(special: Mapping[str, int]) -> list[str]:
 
 
 def special_of(codec: Codec) -> Special:
-    """Return where texts begin and end."""
-    return Special(*(codec.special[name] for name in Special._fields))
+    """Return where texts begin and end; -1 stands for what there is not, as of classes."""
+    return Special(*(codec.special.get(name, -1) for name in Special._fields))
 
 
 def hashed(model: bytes) -> str:
