@@ -86,7 +86,7 @@ def _subwords(codec: Subwords) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
     tokenizer.decoder = decoders.Sequence([
         decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
-        decoders.Strip(" ", left=1, right=0),
+        decoders.Strip(" ", left=1 << 16, right=0),
     ])  # fmt: skip
     return tokenizer
 
