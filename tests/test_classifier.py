@@ -13,7 +13,7 @@ import transformer_jax
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.cli import compare, evaluate, generate, score, translate
 from transformer_jax.config import Experiment, InitConfig, ObjectiveConfig, SideConfig
-from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.validation import notes
@@ -208,6 +208,27 @@ def test_tokenizers_that_differ_are_refused(home):
     src = dataclasses.replace(classes, src=SideConfig("bytes"), tokenizer=plain)
     with pytest.raises(UserError, match=r"^config\.src\.codec='bytes': .* has 'subwords'"):
         tokenizers_of(src, None)
+
+
+def test_a_class_keeps_its_row(home, monkeypatch):
+    """One that has another number here takes its row and its bias with it."""
+    classes = experiments(home)[1]
+    pair = transformer_jax.load(home / "masked").tokenizers
+    one, other = (
+        CODECS["classes"].train(classes.tokenizer, x, ()) for x in (["b", "c"], ["a", "b"])
+    )
+    model = build_for(classes, pair.src.size, 2)
+    theirs, ours = random_params(model, 1), random_params(model, 2)
+    source = TrainedModel(classes, model, theirs, TokenizerPair(pair.src, one), [6])
+    monkeypatch.setattr(warm_start, "_load", lambda _: source)
+    init = InitConfig(source="source")
+    experiment = dataclasses.replace(classes, init=init)
+    state = TrainState(0, 0, ours, None)
+    found = warm_start.begin(experiment, state, TokenizerPair(pair.src, other)).state.params
+    for name in ("table", "bias"):
+        mine, given = (np.asarray(x["class_head"][name]) for x in (found, theirs))
+        np.testing.assert_array_equal(mine[1], given[0])  # "b"
+        assert not np.isclose(mine[0], given).any()  # "a", which nobody knows
 
 
 def test_it_begins_as_the_encoder_of_a_translation_model(home, monkeypatch):

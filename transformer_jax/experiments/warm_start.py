@@ -20,6 +20,7 @@ from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
+from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
 
@@ -72,7 +73,7 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     """
     init, theirs = experiment.init, _load(experiment.init)
     given = {_renamed(name, init.rename): array for name, array in _flat(theirs.params).items()}
-    ours = flatten_dict(state.params, sep="/")
+    ours, axes = flatten_dict(state.params, sep="/"), _axes(experiment, tokenizers)
     found: dict[str, Any] = {}
     taken: list[str] = []
     resized: list[str] = []
@@ -82,8 +83,8 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
             found[name] = leaf
             fresh.append(name)
             continue
-        sides = _codecs(name, theirs.tokenizers), _codecs(name, tokenizers)
-        array, how = _fit(name, given[name], leaf, sides, experiment.seed)
+        codecs = [_codec(name, axes[name], pair) for pair in (theirs.tokenizers, tokenizers)]
+        array, how = _fit(name, given[name], leaf, (codecs[0], codecs[1]), experiment.seed)
         found[name] = jax.device_put(array.astype(leaf.dtype), leaf.sharding)
         (resized if how else taken).append(f"{name} {how}".strip())
     if not taken and not resized:
@@ -126,20 +127,32 @@ def _renamed(name: str, rename: Sequence[str]) -> str:
     return name
 
 
-def _codecs(name: str, tokenizers: TokenizerPair) -> Codec | None:
+def _axes(experiment: Experiment, tokenizers: TokenizerPair) -> dict[str, str | None]:
+    """Return what the rows of each parameter are: the logical name of its first axis."""
+    boxed = abstract_params(build_for(experiment, *tokenizers.sizes))
+    flat = flatten_dict(boxed, sep="/")
+    return {name: box.names[0] if getattr(box, "names", ()) else None for name, box in flat.items()}
+
+
+def _codec(name: str, axis: str | None, tokenizers: TokenizerPair) -> Codec | None:
     """Return the codec whose pieces are the rows of a parameter, or None."""
-    stem, _, last = name.rpartition("/")
-    if last != "table" or not stem.endswith(("embedding", "output")):
+    if axis == "classes":
+        return tokenizers.tgt
+    if axis != "vocab":
         return None
-    return tokenizers.tgt if stem.startswith(("tgt", "output")) else tokenizers.src
+    return tokenizers.tgt if name.startswith(("tgt", "output")) else tokenizers.src
 
 
 def _fit(
-    name: str, array: np.ndarray, leaf: Any, codecs: tuple[Codec | None, Codec | None], seed: int
+    name: str,
+    array: np.ndarray,
+    leaf: Any,
+    codecs: tuple[Codec | None, Codec | None],
+    seed: int,
 ) -> tuple[np.ndarray, str]:
     """Return an array of the leaf's shape, and how its rows were found if not all as they were."""
     theirs, ours = codecs
-    rows_alone = array.ndim == leaf.ndim == 2 and array.shape[1] == leaf.shape[1]
+    rows_alone = array.ndim == leaf.ndim and array.shape[1:] == leaf.shape[1:]
     if theirs is not None and ours is not None and rows_alone:
         if theirs.digest == ours.digest:
             return array, ""
@@ -161,7 +174,7 @@ def _by_pieces(array: np.ndarray, theirs: Codec, ours: Codec, seed: int) -> tupl
     """Return rows in the order of our pieces; those of new ones lie about the mean of all."""
     places = {piece: row for row, piece in enumerate(theirs.pieces(range(theirs.size)))}
     rows = [places.get(piece) for piece in ours.pieces(range(ours.size))]
-    noise = np.random.default_rng([seed, ours.size]).normal(size=(ours.size, array.shape[1]))
+    noise = np.random.default_rng([seed, ours.size]).normal(size=(ours.size, *array.shape[1:]))
     found = array.mean(0) + _NOISE * array.std(0) * noise
     known = [number for number, row in enumerate(rows) if row is not None]
     found[known] = array[[row for row in rows if row is not None]]
