@@ -1,4 +1,4 @@
-"""A file that builds its cases with the peers' own classes can be read only where the peers are installed."""
+"""What builds its cases of the peers' classes is read only where they are installed."""
 
 from importlib.util import find_spec
 

@@ -63,6 +63,18 @@ class Ragged(NamedTuple):
         ids = np.fromiter((i for x in lists for i in x), np.int32, int(lengths.sum()))
         return cls(ids, np.cumsum(lengths) - lengths, lengths)
 
+    def windows(self, most: int) -> "Ragged":
+        """Cut each sequence into windows of at most `most` ids."""
+        count = -(-self.lengths // most)
+        first = np.repeat(np.cumsum(count) - count, count)  # window of the same sequence
+        begin = (np.arange(int(count.sum())) - first) * most
+        lengths = np.minimum(most, np.repeat(self.lengths, count) - begin)
+        return Ragged(self.ids, np.repeat(self.starts, count) + begin, lengths)
+
+    def emptied(self) -> "Ragged":
+        """Return as many sequences of nothing."""
+        return Ragged(self.ids[:0], 0 * self.starts, 0 * self.lengths)
+
 
 class Placement(NamedTuple):
     """Where examples go: number i to row `rows[i]` of a batch, from the offsets on, a segment."""

@@ -72,7 +72,7 @@ class LanguageModel:
     ) -> TokenStore:
         """See Objective. Lengths are those of the labels, or of the inputs."""
         windows = _windows(store.tgt, config.window)
-        return TokenStore(_empty(windows), windows, store.special)
+        return TokenStore(windows.emptied(), windows, store.special)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
@@ -116,7 +116,7 @@ class PermutationLM(LanguageModel):
         """See Objective. Windows are as long as what is read, which is labels and one more."""
         windows = _windows(store.tgt, config.window - 1)
         windows = windows._replace(lengths=windows.lengths + 1)
-        items = _Partly(_empty(windows), windows, store.special)
+        items = _Partly(windows.emptied(), windows, store.special)
         items.one_in = config.partial_prediction
         return items
 
@@ -198,20 +198,10 @@ class PrefixLM:
 
 
 def _windows(documents: Ragged, most: int) -> Ragged:
-    """Return windows of at most `most` labels: where each begins, with the piece before its first
-    label, and how many it has.
+    """Return windows of at most `most` labels: each begins with the piece before its first label,
+    and is as long as it has labels.
     """
-    labels = np.maximum(documents.lengths - 1, 0)  # all but BOS
-    count = -(-labels // most)
-    first = np.repeat(np.cumsum(count) - count, count)  # window of the same document
-    begin = (np.arange(int(count.sum())) - first) * most
-    lengths = np.minimum(most, np.repeat(labels, count) - begin)
-    return Ragged(documents.ids, np.repeat(documents.starts, count) + begin, lengths)
-
-
-def _empty(like: Ragged) -> Ragged:
-    """Return as many sequences of nothing."""
-    return Ragged(like.ids[:0], 0 * like.starts, 0 * like.lengths)
+    return documents._replace(lengths=np.maximum(documents.lengths - 1, 0)).windows(most)
 
 
 def _predicted(labels: Side) -> Target:

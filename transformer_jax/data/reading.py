@@ -86,8 +86,8 @@ class MaskedLM:
         if config.document == "joined":
             total = lengths.sum(keepdims=True)
             starts, lengths = starts[:1], total
-        windows = _windows(Ragged(ids, starts, lengths), config.window - 1)
-        items = _Masked(windows, _empty(windows))
+        windows = Ragged(ids, starts, lengths).windows(config.window - 1)
+        items = _Masked(windows, windows.emptied())
         items.masks = Masks.of(config, codec)
         return items
 
@@ -136,7 +136,7 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
     window, place = window[may], place[may]
     repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
-    found = _Masked(repeated, _empty(repeated))
+    found = _Masked(repeated, repeated.emptied())
     found.masks, found.alone = items.masks, place
     return found
 
@@ -221,19 +221,6 @@ def _places(texts: Ragged, placement: Placement) -> tuple[np.ndarray, np.ndarray
     return item, np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
 
 
-def _windows(documents: Ragged, most: int) -> Ragged:
-    """Return windows of at most `most` pieces, which together are the documents."""
-    count = -(-documents.lengths // most)
-    first = np.repeat(np.cumsum(count) - count, count)
-    begin = (np.arange(int(count.sum())) - first) * most
-    lengths = np.minimum(most, np.repeat(documents.lengths, count) - begin)
-    return Ragged(documents.ids, np.repeat(documents.starts, count) + begin, lengths)
-
-
 def _is_empty(texts: Ragged) -> np.ndarray:
     """Return which texts are EOS alone."""
     return (texts.lengths == 1) & (texts.ids[texts.starts] == EOS)
-
-
-def _empty(like: Ragged) -> Ragged:
-    return Ragged(like.ids[:0], 0 * like.starts, 0 * like.lengths)
