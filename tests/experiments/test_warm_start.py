@@ -7,6 +7,9 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
+from oracle.cases import CASES
+from oracle.cases import VOCAB as ORACLE_VOCAB
+from oracle.compare import shapes
 from tiny import MODEL, RUN, VOCAB, alone, random_params, random_store
 
 from transformer_jax.api import load
@@ -206,6 +209,19 @@ def test_factors_multiply_and_fall_from_layer_to_layer():
         "decoder/layer_1/up/bias": pytest.approx(0.5 * 0.1),
         "decoder/final_norm/scale": pytest.approx(0.1),
     }
+
+
+def test_every_part_of_every_model_has_its_depth():
+    """Where a new part stands must be said: a rate that is silently too high is seen by nobody."""
+    config = OptimizerConfig(layer_decay=0.5)
+    for name in ("gpt2", "xlnet", "shaw, one table for all layers", "bert", "bert, classes"):
+        case = CASES[name]
+        params = shapes(case.config, ORACLE_VOCAB, ORACLE_VOCAB, next(iter(case.batch().targets)))
+        for name, factor in flatten_dict(selected.rate_factors(config, params), sep="/").items():
+            behind = name.startswith(("output", "pooler", "piece_head", "class_head"))
+            assert (factor == 1) == (behind or "final_norm" in name)
+    with pytest.raises(UserError, match=r"layer_decay: .*encoder/extra/table"):
+        selected.rate_factors(config, {"encoder": {"extra": {"table": 0}}})
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,12 @@ from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models import lora
 
+# Where parameters stand: in a layer, before all of them, in all of them, or behind them.
+_LAYER = re.compile(r"(?:encoder|decoder)/layer_(\d+)/")
+_BEFORE = re.compile(r"(?:(?:src_|tgt_)?(?:embedding|positions)|kinds|input_norm|mask_emb)(?:/|$)")
+_SHARED = re.compile(r"(?:encoder|decoder)/relative_positions/")
+_BEHIND = re.compile(r"(?:(?:encoder|decoder)/final_norm|output|pooler|piece_head|class_head)/")
+
 Frozen = Callable[[Any], Any]  # parameters -> a tree of bools, True where one stays as it is
 
 
@@ -46,24 +52,28 @@ def frozen_of(optimizer: OptimizerConfig, model: ModelConfig) -> Frozen | None:
 def rate_factors(config: OptimizerConfig, params: Any) -> Any:
     """Return the tree of factors of the learning rate."""
     every = names(params)
-    layers = [_layer(name) for name in jax.tree.leaves(every)]
-    top = max((layer for layer in layers if layer is not None), default=-1) + 1
+    top = max((int(n) for name in jax.tree.leaves(every) for n in _LAYER.findall(name)), default=-1)
 
     def factor(name: str) -> float:
         found = 1.0
         for pattern, value in config.factors:
             found *= value if matches((pattern,), name) else 1.0
-        below = name.split("/")[0].endswith(("embedding", "positions", "kinds", "input_norm"))
-        layer = -1 if below else _layer(name)
-        return found * config.layer_decay ** (0 if layer is None else top - layer)
+        return found if config.layer_decay == 1 else found * config.layer_decay ** _below(name, top)
 
     return jax.tree.map(factor, every)
 
 
-def _layer(name: str) -> int | None:
-    """Return the number of the layer of its stack that a parameter is part of."""
-    found = re.search(r"(?:^|/)layer_(\d+)/", name)
-    return None if found is None else int(found[1])
+def _below(name: str, top: int) -> int:
+    """Return how many layers a parameter stands below what follows the last layer, number `top`."""
+    layer = _LAYER.match(name)
+    if layer:
+        return top + 1 - int(layer[1])
+    for pattern, depth in ((_BEFORE, top + 2), (_SHARED, top + 1), (_BEHIND, 0)):
+        if pattern.match(name):
+            return depth
+    raise UserError(
+        f"config.optimizer.layer_decay: does not say below which layer {name} stands; set it to 1"
+    )
 
 
 def check(experiment: Experiment, params: Any) -> None:
