@@ -958,6 +958,11 @@ class Experiment:
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
+        _check(
+            model.lora_rank is None or self.init.source is not None,
+            f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
+            "none; set init.source to its work directory",
+        )
         self._check_codecs()
         self._check_objective()
         longest = ("data.max_length", data.max_length)

@@ -6,6 +6,7 @@ A name here is a parameter's path, "encoder/layer_0/feed_forward/up/kernel".
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
+from transformer_jax.workdir import WorkDir
 
 _NOISE = 0.1  # of new pieces around the mean of the old ones, in standard deviations of those
 
@@ -44,11 +46,16 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
     init = experiment.init
     if init.source is None or not init.tokenizer:
         return None
-    theirs = _load(init)
-    different = differences(theirs.experiment, experiment)
+    path, _ = _source(init)
+    try:
+        theirs = WorkDir(path).experiment()
+        tokenizers = TokenizerPair.load(Path(path), theirs.tokenizer.joint, theirs.codecs)
+    except UserError as error:
+        raise UserError(f"config.init.source={init.source!r}: {error}") from None
+    different = differences(theirs, experiment)
     classifies = experiment.codecs[1] == "classes"
     if classifies:  # whatever stands on the other side there
-        (there, _), (here, _) = theirs.experiment.codecs, experiment.codecs
+        (there, _), (here, _) = theirs.codecs, experiment.codecs
         different = {k: v for k, v in different.items() if k != "tokenizer.joint"}
         different = {k: v for k, v in different.items() if k.split(".")[0] not in ("src", "tgt")}
         different |= {"src.codec": (there, here)} if there != here else {}
@@ -56,13 +63,13 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         for path, (there, here) in different.items():
             if path.split(".")[0] == name:
                 raise UserError(
-                    f"config.{path}={here!r}: the tokenizer of {theirs.path} has {there!r}; set "
+                    f"config.{path}={here!r}: the tokenizer of {path} has {there!r}; set "
                     "it to that, or train one here with --config.init.tokenizer=False"
                 )
     if classifies:
         classes = CODECS["classes"].train(experiment.tokenizer, train.tgt, ())
-        return TokenizerPair(theirs.tokenizers.src, classes)
-    return theirs.tokenizers
+        return TokenizerPair(tokenizers.src, classes)
+    return tokenizers
 
 
 def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) -> WarmStart:
@@ -106,11 +113,16 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     return WarmStart(replace(state, params=params, average=average), lines)
 
 
-def _load(init: InitConfig) -> TrainedModel:
+def _source(init: InitConfig) -> tuple[str, str | None]:
+    """Return the work directory and the checkpoint of `init.source`, None where it names none."""
     assert init.source is not None
     path, at, checkpoint = init.source.rpartition("@")
+    return (path, checkpoint) if at else (init.source, None)
+
+
+def _load(init: InitConfig) -> TrainedModel:
     try:
-        return load(path if at else init.source, checkpoint if at else None)
+        return load(*_source(init))
     except UserError as error:
         raise UserError(f"config.init.source={init.source!r}: {error}") from None
 
