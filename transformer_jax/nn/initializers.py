@@ -1,5 +1,6 @@
 """How parameters start, with the names of their axes, by which they are sharded."""
 
+import functools
 import math
 from typing import Any
 
@@ -18,9 +19,11 @@ def xavier_uniform(in_axes: int) -> Any:
 
     Glorot and Bengio 2010; the paper is silent, this is tensor2tensor's choice.
     """
+    return functools.partial(_xavier_uniform, in_axes)
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-        limit = math.sqrt(6 / (math.prod(shape[:in_axes]) + math.prod(shape[in_axes:])))
-        return jax.random.uniform(key, shape, dtype, -limit, limit)
 
-    return init
+def _xavier_uniform(
+    in_axes: int, key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32
+) -> jax.Array:
+    limit = math.sqrt(6 / (math.prod(shape[:in_axes]) + math.prod(shape[in_axes:])))
+    return jax.random.uniform(key, shape, dtype, -limit, limit)
