@@ -1,6 +1,7 @@
 """An encoder: what each place sees, alone, packed and padded; and what its class is of."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +47,7 @@ def batch_of(ids, pos=None, seg=None) -> Batch:
     return Batch(*as_ints, jax.tree.map(jnp.asarray, targets))
 
 
+@functools.cache
 def model_of(config):
     model = build(config, VOCAB, 3, predicts=PREDICTS)
     return model, random_params(model)
@@ -53,8 +55,13 @@ def model_of(config):
 
 def logits(config, batch: Batch) -> dict[str, np.ndarray]:
     model, params = model_of(config)
+    return jax.tree.map(np.asarray, _logits(model, params, batch))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(model, params, batch):
     outputs = model.outputs(params, batch, None)
-    return {name: np.asarray(output.logits()) for name, output in outputs.items()}
+    return {name: output.logits() for name, output in outputs.items()}
 
 
 PACKED = batch_of(
@@ -97,6 +104,11 @@ def test_kinds_count():
     np.testing.assert_array_equal(logits(CONFIG, zeros)["class"], logits(CONFIG, none)["class"])
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _gradient(model, params, batch):
+    return jax.grad(lambda x: batch_sums(model, TrainingConfig(), x, batch, None).loss)(params)
+
+
 @BOTH
 def test_the_loop_and_padding_change_no_gradient(config):
     """Scanned and computed again, or with other padding; and every parameter has a gradient, of
@@ -106,11 +118,7 @@ def test_the_loop_and_padding_change_no_gradient(config):
 
     def gradient(batch, **changes):
         model, params = model_of(dataclasses.replace(plain_config, **changes))
-
-        def loss(params):
-            return batch_sums(model, TrainingConfig(), params, batch, None).loss
-
-        return jax.jit(jax.grad(loss))(params)
+        return _gradient(model, params, batch)
 
     plain = gradient(PACKED)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
