@@ -1,4 +1,4 @@
-"""Shared by all tests: 8 simulated devices, checked shapes, warnings as errors."""
+"""Shared by all tests: 8 simulated devices for those that ask, checked shapes."""
 
 import logging
 import os
@@ -41,6 +41,13 @@ SLOW = (
     "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
     "test_translate_cli.py", "training/",
 )  # fmt: skip
+# Files of tests that see all 8 devices. Others see one: a program for eight takes much longer to
+# compile and to run.
+ALL_DEVICES = (
+    "decoding/test_stream.py", "decoding/test_translate.py", "e2e/", "experiments/test_programs.py",
+    "nn/test_dropout.py", "sharding/", "test_checkpoint.py", "test_damage.py",
+    "training/test_loop.py", "training/test_step.py",
+)  # fmt: skip
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 
 
@@ -60,6 +67,21 @@ def multi30k() -> Path:
     if not place.is_dir():
         pytest.skip(f"no Multi30k at {place}; set TRANSFORMER_JAX_TEST_MULTI30K")
     return place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def devices(request):
+    """Let one device be all that a module sees, unless it is of ALL_DEVICES."""
+    if request.path.relative_to(Path(__file__).parent).as_posix().startswith(ALL_DEVICES):
+        yield jax.devices()
+        return
+    one = jax.devices()[:1]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("devices", "local_devices"):
+            patch.setattr(jax, name, lambda *_: one)
+        for name in ("device_count", "local_device_count"):
+            patch.setattr(jax, name, lambda *_: 1)
+        yield one
 
 
 @pytest.fixture(scope="module", autouse=True)

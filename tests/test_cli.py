@@ -145,7 +145,7 @@ def test_the_history_tells_what_ran_where_and_how_it_ended(run):
     assert start["pairs"] <= SIZES["train"]
     assert start["vocabulary"] == [150, 150]
     assert start["command"].endswith(shlex.join(sys.orig_argv[1:]))
-    assert start["machine"]["devices"] == "8 cpu"
+    assert start["machine"]["devices"] == "1 cpu"
     assert end["outcome"] == "finished"
     spent = [row["seconds"] for row in (*read_rows(run.timings), end)]
     whole = sum(sum(seconds.values()) for seconds in spent)
@@ -155,7 +155,7 @@ def test_the_history_tells_what_ran_where_and_how_it_ended(run):
 
 def test_the_log_tells_what_is_trained_on_what(run):
     text = run.log.read_text()
-    for printed in ("training pairs kept; dropped 0 empty", "7 for validation", "devices: 8 cpu"):
+    for printed in ("training pairs kept; dropped 0 empty", "7 for validation", "devices: 1 cpu"):
         assert printed in text
     assert f"next: python eval.py --workdir={run.path}" in text
 

@@ -23,7 +23,8 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     Raises:
       UserError: if the axes do not use up the devices.
     """
-    count = jax.device_count() if devices is None else len(devices)
+    devices = jax.devices() if devices is None else devices
+    count = len(devices)
     sizes = dataclasses.asdict(config)
     fixed = math.prod(size for size in sizes.values() if size != -1)
     sizes = {name: count // fixed if size == -1 else size for name, size in sizes.items()}
