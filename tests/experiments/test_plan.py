@@ -166,7 +166,7 @@ def test_command(tmp_path, capsys):
     )
     assert f"parameters: {by_formula.parameters(model, 40, 40):,} with 40 pieces" in shown
     assert "batch: 8 x 16 source and 8 x 16 target" in shown
-    assert "this machine: 8 cpu, peak" in shown
+    assert "this machine: 1 cpu, peak" in shown
     whole = 1000 * by_formula.operations(model, 40, 8, 16, 16)
     cost = f"{duration(whole / 8e6)} at 1e+06 operations/s a device; {whole / 3.6e10:.2f} kWh at"
     assert f"  {cost} 100 W each" in shown
