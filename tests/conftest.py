@@ -44,9 +44,9 @@ SLOW = (
 # Files of tests that see all 8 devices. Others see one: a program for eight takes much longer to
 # compile and to run.
 ALL_DEVICES = (
-    "decoding/test_stream.py", "decoding/test_translate.py", "e2e/", "experiments/test_programs.py",
-    "nn/test_dropout.py", "sharding/", "test_checkpoint.py", "test_damage.py",
-    "training/test_loop.py", "training/test_step.py",
+    "decoding/test_stream.py", "decoding/test_translate.py", "e2e/", "nn/test_dropout.py",
+    "sharding/", "test_checkpoint.py", "test_damage.py", "training/test_loop.py",
+    "training/test_step.py",
 )  # fmt: skip
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 

@@ -134,8 +134,13 @@ def test_they_are_where_a_model_begins():
 
     def kernel(**changes):
         model = build(dataclasses.replace(MODEL, **changes), VOCAB, VOCAB)
-        params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(KEY)
-        return np.asarray(params["decoder"]["layer_0"]["feed_forward"]["down"]["kernel"])
+
+        @jax.jit  # which leaves out all others
+        def draw(key):
+            params = nn.unbox(init_params(model, key))
+            return params["decoder"]["layer_0"]["feed_forward"]["down"]["kernel"]
+
+        return np.asarray(draw(KEY))
 
     np.testing.assert_allclose(kernel(residual="deep_norm"), 12**-0.25 * kernel(), rtol=1e-6)
     assert np.abs(kernel(initializer="gpt2")).max() < 0.06 < np.abs(kernel()).max()
