@@ -15,6 +15,8 @@ ROWS, WIDTH, ROOM = 3, 2, 6
 SOURCES = alone(random_store([(5, 1), (3, 1), (6, 1)]), ROWS, 6, 1)
 # A number feeds so many tokens to every hypothesis; a list takes back so many of each row.
 PROGRAMS = {
+    # Of one shape, with all that differs from entry to entry.
+    "in brief": ["grow", 3, "reorder", [2, 1, 3], 3],
     "everything": [3, "reorder", [2, 1, 3], 1, "reorder", "grow", 3],
     "one token at a time": [1, 1, 1, 1],
     "several tokens at once": [1, 3, 1],
@@ -27,6 +29,8 @@ PROGRAMS = {
 
 # Prompts that see themselves in both directions.
 RANKED = [f"{name} by ranks" for name in ("decoder", "llama", "t5")]
+# With caches of another kind: of what one side reads, of some heads, of a window.
+OF_ANOTHER_KIND = [BASE, "llama", "pattern"]
 
 
 class Decoding:
@@ -115,9 +119,14 @@ def _by_sixes(model, params, batch: Batch) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "program"),
-    [(name, "everything") for name in [*VARIANTS, *RANKED]]
-    + [pytest.param(name, "everything", marks=pytest.mark.e2e) for name in MORE_VARIANTS]
-    + [(BASE, program) for program in PROGRAMS if program != "everything"],
+    [(name, "in brief") for name in [*VARIANTS, *RANKED] if name not in OF_ANOTHER_KIND]
+    + [(name, "everything") for name in OF_ANOTHER_KIND]
+    + [
+        pytest.param(name, "everything", marks=pytest.mark.e2e)
+        for name in [*VARIANTS, *RANKED, *MORE_VARIANTS]
+        if name not in OF_ANOTHER_KIND
+    ]
+    + [(BASE, program) for program in PROGRAMS if program not in ("in brief", "everything")],
 )
 def test_cached_is_full(name, program):
     """Whatever is fed, exchanged and taken back, the logits are those of the text that is left."""
