@@ -137,46 +137,29 @@ def test_validation_on_a_mesh():
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"layer_loop": "scan", "remat": "full", "num_decoder_layers": 2},
-        {"attention": "fused", "remat": "dots"},
-    ],
-    ids=["scan-full", "fused-dots"],
-)
-def test_every_loop_is_the_same_on_a_mesh(changes):
-    """Loops, rematerialisation and kernels change no loss, dropout included."""
-    model = HALF | {"relative_positions": "t5"}
-    losses = run((2, 2, 2), **model, **changes)[0]
-    layers = changes.get("num_decoder_layers", 1)  # two make a loop
-    expected = run((1, 1, 1), **model | {"num_decoder_layers": layers})[0]
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-
-def test_shared_and_dropped_layers_on_a_mesh():
-    """Which layers a step skips depends neither on the mesh nor on what is computed again."""
+def test_loops_shared_and_dropped_layers_and_muon_on_a_mesh():
+    """Which layers a step skips depends neither on the mesh nor on what is computed again; and
+    matrices whose rows and columns lie on different devices are made orthogonal as a whole.
+    """
     changes = {
         "num_decoder_layers": 3, "layer_sharing": "universal", "layer_drop_rate": 0.3,
         "layer_loop": "scan", "residual": "sandwich", "embedding_norm": "fix_norm",
     }  # fmt: skip
-    losses = run((2, 2, 2), **HALF, **changes, remat="dots")[0]
-    np.testing.assert_allclose(losses, run((1, 1, 1), **HALF, **changes)[0], rtol=1e-5)
-
-
-def test_muon_on_a_mesh():
-    """Matrices whose rows and columns lie on different devices are made orthogonal as a whole."""
-    losses, state = run((2, 2, 2), algorithm="muon", **HALF)
-    np.testing.assert_allclose(losses, run((1, 1, 1), algorithm="muon", **HALF)[0], rtol=1e-5)
+    losses, state = run((2, 2, 2), algorithm="muon", **HALF, **changes, remat="full")
+    expected = run((1, 1, 1), algorithm="muon", **HALF, **changes)[0]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
     assert losses[-1] < 0.9 * losses[0]
     kept = jax.tree.leaves(state.opt_state)
     assert any("tensor" in (leaf.sharding.spec or ()) for leaf in kept)
 
 
-def test_accumulated_on_a_mesh():
-    """In two slices of 8 rows on 8 devices, without dropout: the same as at once on one."""
-    losses = run((2, 4, 1), slices=2, dropout_rate=0.0, **HALF)[0]
-    np.testing.assert_allclose(losses, run((1, 1, 1), dropout_rate=0.0, **HALF)[0], rtol=1e-5)
+def test_accumulated_and_fused_on_a_mesh():
+    """In two slices of 8 rows on 8 devices, without dropout, by a kernel and with products alone
+    kept: the same as at once on one.
+    """
+    model = HALF | {"relative_positions": "t5", "dropout_rate": 0.0}
+    losses = run((2, 2, 2), slices=2, attention="fused", remat="dots", **model)[0]
+    np.testing.assert_allclose(losses, run((1, 1, 1), **model)[0], rtol=1e-5)
 
 
 # Where the table of the house puts parameters of each name, read as a person would.

@@ -100,7 +100,7 @@ def assert_close(one: WorkDir, other: WorkDir) -> None:
 
 
 def test_two_processes_and_then_one(home):
-    """3 steps by two processes with 2 devices each, then 3 by one with 8, are 6 steps of one.
+    """3 steps by two processes with 2 devices each, then 3 by one with 1, are 6 steps of one.
 
     Both ends are one program, and that of other tests, so that it is compiled once.
     """
@@ -108,7 +108,7 @@ def test_two_processes_and_then_one(home):
     assert wait(start(home, "two", three, devices=2), 900) == [0, 0], shown(home, "two")
     shared, alone = WorkDir(home / "two"), WorkDir(home / "one")
     for workdir in (shared, alone):
-        assert runs.run_experiment(changed(6, (8, 1, 1)), workdir) == Outcome.FINISHED
+        assert runs.run_experiment(changed(6, (1, 1, 1)), workdir) == Outcome.FINISHED
     assert "resuming at step 3" in shared.log.read_text()
     assert "of 2 process(es); mesh data 1 x fsdp 2 x tensor 2" in shared.log.read_text()
     assert [row["step"] for row in read_rows(shared.metrics)] == [1, 2, 3, 3, 4, 5, 6, 6]
@@ -119,10 +119,10 @@ def test_two_processes_and_then_one(home):
 def test_one_process_and_then_two(home):
     """The other way round, with rows divided between the processes and greedy BLEU."""
     shared, alone = WorkDir(home / "then_two"), WorkDir(home / "alone")
-    assert runs.run_experiment(changed(3, (8, 1, 1), bleu=8), shared) == Outcome.FINISHED
+    assert runs.run_experiment(changed(3, (1, 1, 1), bleu=8), shared) == Outcome.FINISHED
     processes = start(home, "then_two", changed(6, (2, 2, 1), bleu=8), devices=2)
     assert wait(processes, 600) == [0, 0], shown(home, "then_two")
-    assert runs.run_experiment(changed(6, (8, 1, 1), bleu=8), alone) == Outcome.FINISHED
+    assert runs.run_experiment(changed(6, (1, 1, 1), bleu=8), alone) == Outcome.FINISHED
     assert_close(shared, alone)
 
 
