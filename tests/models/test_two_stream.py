@@ -24,8 +24,8 @@ CONFIG = dataclasses.replace(
     MODEL, architecture="two_stream", num_encoder_layers=6, num_decoder_layers=2,
     positions="none", relative_positions="rope",
 )  # fmt: skip
-# A piece that all see, and every order of three others.
-ORDERS = np.array([(0, *order) for order in itertools.permutations((1, 2, 3))], np.int32)
+# Pieces that all see, and every order of three others; of a shape that other files of laws have.
+ORDERS = np.array([(0, 0, 0, *order) for order in itertools.permutations((1, 2, 3))], np.int32)
 INPUTS = np.random.default_rng(0).integers(UNK, VOCAB, ORDERS.shape).astype(np.int32)
 
 
@@ -59,7 +59,7 @@ def test_a_piece_is_predicted_without_being_read(changes):
     """Another one changes no prediction of its own rank or a lower one, and all of higher ones."""
     config = dataclasses.replace(CONFIG, **changes)
     expected = logits(config, batch_of(INPUTS, ORDERS))
-    for place in range(1, 4):
+    for place in range(3, 6):
         inputs = INPUTS.copy()
         inputs[:, place] = (inputs[:, place] - UNK + 1) % (VOCAB - UNK) + UNK
         changed = np.abs(logits(config, batch_of(inputs, ORDERS)) - expected).max(-1)
@@ -72,11 +72,11 @@ def test_packed_is_alone():
     """Two texts in a row, in orders of their own, with padding behind."""
     alone = logits(CONFIG, batch_of(INPUTS, ORDERS))
     row = batch_of(INPUTS[:2].reshape(1, -1), ORDERS[:2].reshape(1, -1))
-    seg = jnp.asarray([[1] * 4 + [2] * 4])
-    pos = jnp.asarray([[*range(4)] * 2])
+    seg = jnp.asarray([[1] * 6 + [2] * 6])
+    pos = jnp.asarray([[*range(6)] * 2])
     packed = row._replace(tgt=row.tgt._replace(seg=seg, pos=pos))
     packed = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 3))), packed)
-    found = logits(CONFIG, packed)[0, :8].reshape(2, 4, -1)
+    found = logits(CONFIG, packed)[0, :12].reshape(2, 6, -1)
     at = ORDERS[:2] > 0
     np.testing.assert_allclose(found[at], alone[:2][at], rtol=1e-5, atol=1e-5)
 

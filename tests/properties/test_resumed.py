@@ -138,6 +138,7 @@ def test_muon_and_running_means_go_on_too(start):
     def averaged(experiment):
         return dataclasses.replace(
             experiment,
+            model=dataclasses.replace(experiment.model, dropout_rate=0.0),
             optimizer=dataclasses.replace(experiment.optimizer, algorithm="muon"),
             training=dataclasses.replace(experiment.training, ema_decay=0.5),
         )
