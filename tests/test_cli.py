@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 SIZES = {"train": 200, "validation": 7, "test": 6}
 TINY = {
     "model.d_model": 16, "model.d_ff": 32, "model.num_heads": 2,
-    "model.num_encoder_layers": 1, "model.num_decoder_layers": 1,
+    "model.dropout_rate": 0.0, "model.num_encoder_layers": 1, "model.num_decoder_layers": 1,
     "tokenizer.vocab_size": 150, "data.source_language": "de", "data.target_language": "en",
     "data.max_length": 8, "data.tokens_per_batch": 256, "data.num_buckets": 1,
     "optimizer.warmup_steps": 5, "training.steps": 4, "training.log_every": 1,

@@ -25,6 +25,7 @@ from transformer_jax.workdir import WorkDir
 
 SMALL = dataclasses.replace(
     RUN,
+    model=dataclasses.replace(RUN.model, dropout_rate=0.0),
     training=dataclasses.replace(RUN.training, steps=3, ema_decay=0.9),
     optimizer=dataclasses.replace(RUN.optimizer, weight_decay=0.1),
 )
