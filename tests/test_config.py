@@ -46,6 +46,7 @@ SPECIAL = {
     "model.logits_scale": True,
     "model.input_norm": True,
     "objective.whole_words": True,
+    "objective.mean_span_length": 4.0,
     "model.rope_theta": 500.0,
     "model.relative_buckets": 8,
     "model.encoder_pattern": ("local", "full"),
@@ -67,6 +68,10 @@ MODEL_OF_ORDERS = MODEL_OF_LINES | {
 MODEL_OF_MASKS = MODEL_OF_LINES | {
     "objective.name": "masked_lm", "model.architecture": "encoder",
 }  # fmt: skip
+MODEL_OF_SPANS = MODEL_OF_LINES | {
+    "objective.name": "span_corruption", "model.architecture": "encoder_decoder",
+}  # fmt: skip
+MODEL_OF_NOISE = MODEL_OF_SPANS | {"objective.name": "denoising"}
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
@@ -100,6 +105,14 @@ NEEDS = {
     "objective.mask_rate": MODEL_OF_MASKS,
     "objective.whole_words": MODEL_OF_MASKS,
     "objective.partial_prediction": MODEL_OF_ORDERS,
+    "objective.noise_density": MODEL_OF_SPANS,
+    "objective.sentinels": MODEL_OF_SPANS,
+    "objective.mean_span_length": MODEL_OF_SPANS,
+    "objective.text_infilling_rate": MODEL_OF_NOISE,
+    "objective.token_masking_rate": MODEL_OF_NOISE,
+    "objective.token_deletion_rate": MODEL_OF_NOISE,
+    "objective.sentence_permutation_rate": MODEL_OF_NOISE,
+    "objective.document_rotation_rate": MODEL_OF_NOISE,
 }
 
 
@@ -581,6 +594,15 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.mask_rate=0.3", "'translate'", "leave it at 0.15", "'masked_lm'"]),
         (MODEL_OF_LINES | {"objective.document": "joined"},
          ["config.objective.document='joined'", "'language_model'", "choose 'line'"]),
+        ({"objective.mean_span_length": 2.0},
+         ["config.objective.mean_span_length=2.0", "'translate'", "leave it at 3.0",
+          "'span_corruption' or name='denoising'"]),
+        (MODEL_OF_NOISE | {"objective.noise_density": 0.3},
+         ["config.objective.noise_density=0.3", "'denoising'", "choose name='span_corruption'"]),
+        (MODEL_OF_SPANS | {"objective.window": 2},
+         ["config.objective.window=2", "'span_corruption'", "at least 3"]),
+        (MODEL_OF_SPANS | {"tokenizer.vocab_size": 105},
+         ["config.tokenizer.vocab_size=105", "'span_corruption' has 100", "objective.sentinels"]),
         (MODEL_OF_MASKS | {"objective.window": 1},
          ["config.objective.window=1", "'masked_lm'", "at least 2"]),
         (MODEL_OF_MASKS | {"objective.whole_words": True, "tgt.codec": "bytes"},

@@ -510,10 +510,29 @@ ARCHITECTURES = {
     "prefix_lm": "decoder",
     "permutation_lm": "two_stream",
     "masked_lm": "encoder",
+    "span_corruption": "encoder_decoder",
+    "denoising": "encoder_decoder",
     "classify": "encoder",
 }
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
-SYMBOLS = {"masked_lm": ("<mask>",)}
+SYMBOLS = {"masked_lm": ("<mask>",), "denoising": ("<mask>",)}
+SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
+# The objectives that read a field, where they are not all of those that read a window.
+_READ_BY = {
+    "partial_prediction": ("permutation_lm",),
+    "mask_rate": ("masked_lm",),
+    "whole_words": ("masked_lm",),
+    "noise_density": ("span_corruption",),
+    "sentinels": ("span_corruption",),
+    "mean_span_length": ("span_corruption", "denoising"),
+    "text_infilling_rate": ("denoising",),
+    "token_masking_rate": ("denoising",),
+    "token_deletion_rate": ("denoising",),
+    "sentence_permutation_rate": ("denoising",),
+    "document_rotation_rate": ("denoising",),
+}
+_ONE_SIDED = ("language_model", "permutation_lm", "masked_lm", "span_corruption", "denoising")
+_JOINS = ("masked_lm", "span_corruption", "denoising")
 
 
 @dataclass(frozen=True)
@@ -527,17 +546,21 @@ class ObjectiveConfig:
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
+    # "span_corruption": the spans that a text has lost, from what is left of it (T5).
+    # "denoising": a text, from what noise has made of it (BART); texts of both likewise.
     # "classify": the line of the target side, which is one of few, from the source side.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "classify"
-    ] = "translate"
+        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm",
+        "span_corruption", "denoising", "classify",
+    ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
-    # masked_lm, each begins with BOS. What classify does not read is left out.
+    # masked_lm, each begins with BOS; of span_corruption and denoising, each ends with EOS, and is
+    # as long as leaves neither side with more. What classify does not read is left out.
     window: int = 256
     # Of the same but classify, what a document is. "line": each line, EOS stands for its end.
     # "file": each part of the split, line ends and all, as it lies on the disk. "joined"
-    # (masked_lm): all lines behind one another, EOS between them.
+    # (masked_lm, span_corruption, denoising): all lines behind one another, EOS between them.
     document: Literal["line", "file", "joined"] = "line"
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
     partial_prediction: int = 6
@@ -545,22 +568,40 @@ class ObjectiveConfig:
     # are read as MASK, one as any other piece, one as it is (Devlin et al. 2019, 3.1).
     mask_rate: float = 0.15
     whole_words: bool = False  # masked_lm: a word is hidden whole or not at all
+    # span_corruption: the share of pieces that are left out, in spans, each of which is read as one
+    # sentinel (Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
+    noise_density: float = 0.15
+    sentinels: int = 100  # span_corruption: named pieces, from <extra_id_0> on
+    # Pieces in a span: in span_corruption the mean; in denoising Poisson's, so some have none.
+    mean_span_length: float = 3.0
+    # denoising: kinds of noise (Lewis et al. 2020, arXiv:1910.13461, section 2.2). The share of
+    # pieces that lie in spans, each of which is read as one MASK; an empty one is a MASK more.
+    text_infilling_rate: float = 0.3
+    token_masking_rate: float = 0.0  # of the other pieces, those that are read as MASK
+    token_deletion_rate: float = 0.0  # of those that remain, the pieces that are left out
+    # The share of a window's sentences that change places; one ends with a line or a full stop.
+    sentence_permutation_rate: float = 1.0
+    document_rotation_rate: float = 0.0  # of windows, those that begin with any of their pieces
 
     def __post_init__(self) -> None:
         _within(1, _SIZE, window=self.window)
-        _above(0, 0.9, mask_rate=self.mask_rate)
+        _above(0, 0.9, mask_rate=self.mask_rate, noise_density=self.noise_density)
         _within(1, 1000, partial_prediction=self.partial_prediction)
-        permuted = self.name == "permutation_lm"
-        _check(
-            permuted or self.partial_prediction == 6,
-            f"partial_prediction={self.partial_prediction}: means nothing with name={self.name!r}; "
-            "leave it at 6 or choose name='permutation_lm'",
-        )
-        _check(
-            not permuted or self.window > 1,
-            f"window={self.window}: name='permutation_lm' needs at least 2, a piece that is "
-            "read and one that is predicted",
-        )
+        _within(1, 1000, mean_span_length=self.mean_span_length)
+        _within(1, 2**15, sentinels=self.sentinels)
+        _rate(text_infilling_rate=self.text_infilling_rate)
+        _rate(token_masking_rate=self.token_masking_rate)
+        _rate(token_deletion_rate=self.token_deletion_rate)
+        _within(0, 1, sentence_permutation_rate=self.sentence_permutation_rate)
+        _within(0, 1, document_rotation_rate=self.document_rotation_rate)
+        for name, readers in _READ_BY.items():
+            usual = ObjectiveConfig.__dataclass_fields__[name].default
+            value = getattr(self, name)
+            _check(
+                self.name in readers or value == usual,
+                f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {usual!r} "
+                f"or choose {' or '.join(f'name={reader!r}' for reader in readers)}",
+            )
         for name, default, read in (
             ("window", 256, self.windowed), ("document", "line", self.one_sided),
         ):  # fmt: skip
@@ -570,29 +611,28 @@ class ObjectiveConfig:
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
                 "or choose name='language_model'",
             )
-        masked = self.name == "masked_lm"
-        for name in ("mask_rate", "whole_words"):
-            usual = ObjectiveConfig.__dataclass_fields__[name].default
-            value = getattr(self, name)
-            _check(
-                masked or value == usual,
-                f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {usual!r} "
-                "or choose name='masked_lm'",
-            )
         _check(
-            masked or self.document != "joined",
+            self.name in _JOINS or self.document != "joined",
             f"document='joined': name={self.name!r} reads documents apart; choose 'line', or "
-            "name='masked_lm'",
+            f"{' or '.join(f'name={name!r}' for name in _JOINS)}",
         )
+        needs = {
+            "permutation_lm": (2, "a piece that is read and one that is predicted"),
+            "masked_lm": (2, "BOS and a piece"),
+            "classify": (2, "BOS and a piece"),
+            "span_corruption": (3, "a piece, a sentinel and EOS"),
+            "denoising": (2, "a piece and EOS"),
+        }
+        least, what = needs.get(self.name, (1, ""))
         _check(
-            self.name not in ("masked_lm", "classify") or self.window > 1,
-            f"window={self.window}: name={self.name!r} needs at least 2, BOS and a piece",
+            self.window >= least,
+            f"window={self.window}: name={self.name!r} needs at least {least}, {what}",
         )
 
     @property
     def one_sided(self) -> bool:
         """Whether there is a target side alone."""
-        return self.name in ("language_model", "permutation_lm", "masked_lm")
+        return self.name in _ONE_SIDED
 
     @property
     def windowed(self) -> bool:
@@ -607,6 +647,8 @@ class ObjectiveConfig:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The named pieces that it writes into texts."""
+        if self.name == "span_corruption":
+            return tuple(SENTINEL.format(i) for i in range(self.sentinels))
         return SYMBOLS.get(self.name, ())
 
 
@@ -1080,6 +1122,11 @@ class Experiment:
             objective.window <= data.max_length,
             f"objective.window={objective.window} is above data.max_length={data.max_length}: "
             "lower the one or raise the other",
+        )
+        _check(
+            codec != "subwords" or self.tokenizer.vocab_size > len(objective.symbols) + 5,
+            f"tokenizer.vocab_size={self.tokenizer.vocab_size}: {name} has {len(objective.symbols)}"
+            " named pieces of it; raise it, or lower objective.sentinels",
         )
         _check(
             objective.document != "file" or data.source == "text",

@@ -71,6 +71,10 @@ class Ragged(NamedTuple):
         lengths = np.minimum(most, np.repeat(self.lengths, count) - begin)
         return Ragged(self.ids, np.repeat(self.starts, count) + begin, lengths)
 
+    def joined(self) -> "Ragged":
+        """Return one sequence of all, which follow one another."""
+        return Ragged(self.ids, self.starts[:1], self.lengths.sum(keepdims=True))
+
     def emptied(self) -> "Ragged":
         """Return as many sequences of nothing."""
         return Ragged(self.ids[:0], 0 * self.starts, 0 * self.lengths)
@@ -113,6 +117,11 @@ def lay_out(
     pos[where] = within
     seg[where] = np.repeat(placement.segment, length)
     return Side(*(array.reshape(shape) for array in (ids, pos, seg)))
+
+
+def predicted(labels: Side) -> Target:
+    """Return labels that are predicted wherever they stand."""
+    return Target(labels.inputs, (labels.seg > 0).astype(np.float32))
 
 
 def shifted(labels: Side, first: int) -> Side:

@@ -26,20 +26,6 @@ class Shape(NamedTuple):
     src_length: int  # 0: there is no source side
     tgt_length: int
 
-    @classmethod
-    def of(cls, rows: int, length: int, items: TokenStore) -> "Shape":
-        """Return a shape for items that are at most so long on each side that they have.
-
-        Where all are one position long, as classes are, a row of one item needs no more.
-        """
-        src, tgt = (_side(lengths, length) for lengths in items.lengths)
-        return cls(rows, src, tgt)
-
-
-def _side(lengths: np.ndarray, length: int) -> int:
-    most = int(lengths.max(initial=0))
-    return length if most > 1 else most
-
 
 @runtime_checkable
 class Plan(Protocol):
@@ -61,7 +47,7 @@ class BucketPlan:
     def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
         length = np.maximum(*store.lengths)[pairs]
         bounds = choose_bounds(length, config.num_buckets)
-        self.shapes = [Shape.of(rows_for(config, b), b, store) for b in bounds]
+        self.shapes = [Shape(rows_for(config, b), *store.sides(b)) for b in bounds]
         self._pairs, self.seed = pairs, seed
         self._bucket = np.searchsorted(bounds, length)
         counts = np.bincount(self._bucket, minlength=len(bounds))
@@ -238,6 +224,6 @@ def fixed_batches(
         members = order[bucket == number]
         rows = max(tokens_per_batch // length // rows_divisible_by, 1) * rows_divisible_by
         for start in range(0, len(members), rows):
-            shape = Shape.of(rows, length, store)
+            shape = Shape(rows, *store.sides(length))
             batches.append((shape, one_per_row(members[start : start + rows])))
     return batches

@@ -92,7 +92,7 @@ def describe(prepared: Prepared) -> list[str]:
     side, noun = longer_side(plan), prepared.objective.noun
     read, tokens = (
         ("source", "target")[side],
-        int((store.src, store.tgt)[side].lengths[selection.pairs].sum()),
+        int(store.lengths[side][selection.pairs].sum()),
     )
     times = len(store) // prepared.lines
     repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""

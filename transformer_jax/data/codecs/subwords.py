@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import sentencepiece as spm
 
-from transformer_jax.config import SYMBOLS, TokenizerConfig
+from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import SPECIAL, before_eos, hashed
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 # Unigram training depends on the number of threads, so it is fixed; BPE does not.
 _THREADS = 4
-NAMED = {name for symbols in SYMBOLS.values() for name in symbols}
+_NAMED = re.compile(r"<mask>|<extra_id_\d+>")  # what objectives write into texts
 
 
 class Subwords:
@@ -38,7 +38,7 @@ class Subwords:
                 "train it with this program"
             )
         pieces = enumerate(self.pieces(range(self.size)))
-        named = {piece: i for i, piece in pieces if piece in NAMED}
+        named = {piece: i for i, piece in pieces if _NAMED.fullmatch(piece)}
         self.special: Mapping[str, int] = {
             **SPECIAL,
             **{piece[1:-1]: i for piece, i in named.items()},
