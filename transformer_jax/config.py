@@ -7,7 +7,7 @@
 import dataclasses
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from transformer_jax.errors import UserError
 
@@ -424,8 +424,31 @@ class TokenizerConfig:
     # case, "identity" changes nothing.
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
     max_lines: int = 5_000_000  # lines sampled for the training of a model, joint or not
+    # Pieces that are never cut or joined wherever a text has them: tags ("<2de>"), placeholders.
+    # They are pieces of vocab_size.
+    symbols: tuple[str, ...] = ()
+    # A SentencePiece model that is there already, a file, and is not trained: its pieces, in their
+    # order, behind the reserved ones, and its normalisation. `symbols` are pieces more.
+    model: str | None = None
 
     def __post_init__(self) -> None:
+        for symbol in self.symbols:
+            _check(
+                bool(symbol)
+                and not re.search(r"\s|▁", symbol)
+                and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
+                and self.symbols.count(symbol) == 1,
+                f"symbols={self.symbols}: {symbol!r} must have no spaces, be no reserved "
+                "piece, and be named once",
+            )
+        for name in ("algorithm", "vocab_size", "byte_fallback", "character_coverage",
+                     "normalization", "max_lines"):  # fmt: skip
+            default = TokenizerConfig.__dataclass_fields__[name].default
+            _check(
+                self.model is None or getattr(self, name) == default,
+                f"{name}={getattr(self, name)!r}: follows from model={self.model!r}; leave it at "
+                f"{default!r}",
+            )
         floor = 4 + 256 + 1 if self.byte_fallback else 5
         _check(
             self.vocab_size >= floor,
@@ -461,6 +484,19 @@ class DataConfig:
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
     how_to_get: str = ""  # shown when the data is missing: the command that fetches it
+    # "PART=TEXT": stands before each source line of a part, with a space between. It names a task
+    # ("translate English to German:", Raffel et al. 2020, arXiv:1910.10683), or tags that are among
+    # tokenizer.symbols: the target language (Johnson et al. 2017, arXiv:1611.04558), or that the
+    # source is a back-translation (Caswell et al. 2019, arXiv:1906.06442).
+    prefixes: tuple[str, ...] = ()
+    # How much of an epoch is from each part of `train`. By default each item comes once. An epoch
+    # always has as many items as all parts; those of a part that it has more or less of come in
+    # turn, epoch after epoch. weights: "PART=NUMBER", shares of all parts, relative to each other.
+    weights: tuple[str, ...] = ()
+    # Or in proportion to the items of a part, counted up to the limit (None: all), to the power of
+    # 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is in proportion, more is more alike.
+    mixing_temperature: float = 1.0
+    mixing_limit: int | None = None
     num_examples: tuple[int, ...] = (50_000, 500, 500)  # spelled_numbers: train, validation, test
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
 
@@ -492,6 +528,9 @@ class DataConfig:
             f"rows_divisible_by={self.rows_divisible_by}: raise it to {need} or lower the others",
         )
         _check(bool(self.train), "train=(): names no part to train on")
+        _within(0.1, 1000, mixing_temperature=self.mixing_temperature)
+        _within(1, 2**40, mixing_limit=self.mixing_limit)
+        self._check_parts()
         _check(
             len(self.num_examples) == 3 and all(1 <= n <= 10**7 for n in self.num_examples),
             f"num_examples={self.num_examples}: must be three sizes of at least 1 and at most 10^7",
@@ -501,6 +540,60 @@ class DataConfig:
             self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",
         )
+
+    def _check_parts(self) -> None:
+        """Refuse prefixes and weights of other parts, and mixtures of one."""
+        for name, parts in (
+            ("prefixes", (*self.train, *self.validation, *self.test)), ("weights", self.train),
+        ):  # fmt: skip
+            entries = getattr(self, name)
+            named = [entry.partition("=")[0] for entry in entries]
+            for part, entry in zip(named, entries, strict=True):
+                _check(
+                    part in parts and named.count(part) == 1 and entry.partition("=")[2] != "",
+                    f"{name}={entry!r}: must be PART={'TEXT' if name == 'prefixes' else 'NUMBER'}, "
+                    f"once for each of the parts {', '.join(dict.fromkeys(parts))}",
+                )
+        weights = self.named("weights")
+        _check(
+            not weights or weights.keys() == set(self.train),
+            f"weights={self.weights}: must name each part of train={self.train}",
+        )
+        for part, text in weights.items():
+            _check(
+                bool(re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text)) and float(text) > 0,
+                f"weights='{part}={text}': must be PART=NUMBER, with a number above 0",
+            )
+        for name in ("weights", "mixing_temperature", "mixing_limit"):
+            default = DataConfig.__dataclass_fields__[name].default
+            value = getattr(self, name)
+            _check(
+                value == default or len(set(self.train)) == len(self.train) > 1,
+                f"{name}={value!r}: needs several parts, each named once, not train={self.train}",
+            )
+            _check(
+                name == "weights" or value == default or not self.weights,
+                f"{name}={value!r}: weights={self.weights} are the shares already; leave it at "
+                f"{default!r}, or set weights to ()",
+            )
+
+    def alone(self, split: str, part: str) -> "DataConfig":
+        """Return the config of one part of a split, without what it says of several."""
+        one: dict[str, Any] = {split: (part,)}
+        return dataclasses.replace(
+            self, prefixes=(), weights=(), mixing_temperature=1.0, mixing_limit=None, **one
+        )
+
+    def named(self, field: str) -> dict[str, str]:
+        """Return "PART=VALUE" entries of `prefixes` or `weights` by their part."""
+        pairs = (entry.partition("=") for entry in getattr(self, field))
+        return {part: text for part, _, text in pairs}
+
+    @property
+    def mixes(self) -> bool:
+        """Whether an epoch may have the items of some parts more or less than once."""
+        plain = self.mixing_temperature == 1 and self.mixing_limit is None
+        return bool(self.weights) or not plain
 
 
 # The architecture that each objective trains.
@@ -1112,6 +1205,21 @@ class Experiment:
             f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
             "it to False or choose 'subwords'",
         )
+        _check(
+            not data.prefixes or not objective.one_sided,
+            f"data.prefixes={data.prefixes}: {name} has no source side; set it to ()",
+        )
+        _check(
+            not data.subword_dropout or self.tokenizer.model is None,
+            f"data.subword_dropout={data.subword_dropout}: is for a tokenizer that is trained "
+            "here, whose merges are in the order of its pieces; set it to 0",
+        )
+        named = len(objective.symbols) + len(self.tokenizer.symbols)
+        _check(
+            not named or "subwords" not in self.codecs or self.tokenizer.vocab_size > named + 5,
+            f"tokenizer.vocab_size={self.tokenizer.vocab_size}: {named} of them are named pieces, "
+            f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
+        )
         if not objective.windowed:
             return
         _check(
@@ -1122,11 +1230,6 @@ class Experiment:
             objective.window <= data.max_length,
             f"objective.window={objective.window} is above data.max_length={data.max_length}: "
             "lower the one or raise the other",
-        )
-        _check(
-            codec != "subwords" or self.tokenizer.vocab_size > len(objective.symbols) + 5,
-            f"tokenizer.vocab_size={self.tokenizer.vocab_size}: {name} has {len(objective.symbols)}"
-            " named pieces of it; raise it, or lower objective.sentinels",
         )
         _check(
             objective.document != "file" or data.source == "text",

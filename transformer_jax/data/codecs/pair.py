@@ -106,7 +106,9 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     """Return the sizes of both codecs that follow from the config alone; None where they follow
     from the training text, as the number of its characters does."""
     symbols = experiment.objective.symbols
-    known = {"subwords": experiment.tokenizer.vocab_size, "bytes": utf8.SIZE + len(symbols)}
+    known: dict[str, int] = {"bytes": utf8.SIZE + len(symbols)}
+    if experiment.tokenizer.model is None:
+        known["subwords"] = experiment.tokenizer.vocab_size
     src, tgt = (known.get(name) for name in experiment.codecs)
     return src, tgt
 
