@@ -6,6 +6,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +24,10 @@ _STEPS = 10**9  # steps are counted in 32 bits
 _SIZE = 2**20  # of one axis of an array
 _ELEMENTS = 2**31  # of one matrix; 8 GiB
 HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
+
+
+def _or(words: Iterable[str]) -> str:
+    return " or ".join(map(repr, words))
 
 
 def _rate(**values: float | None) -> None:
@@ -405,15 +410,30 @@ def _check_lora(model: ModelConfig) -> None:
 class SideConfig:
     """How the text of one side becomes ids."""
 
-    # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
-    # training text has; "classes": a line is one of the different lines of the training text;
+    # "subwords": SentencePiece, see `tokenizer`; "wordpiece": words cut into the longest pieces, as
+    # in BERT; "words": what stands between spaces, which may be pieces that another program made;
+    # "bytes" of UTF-8; "characters": those that the training text has; "classes": a line is one of
+    # the different lines of the training text;
     # "huggingface": the tokenizer.json of a model that was imported.
-    codec: Literal["subwords", "bytes", "characters", "classes", "huggingface"] = "subwords"
+    codec: Literal[
+        "subwords", "wordpiece", "words", "bytes", "characters", "classes", "huggingface"
+    ] = "subwords"  # fmt: skip
+
+
+# The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
+SIZED = {
+    "subwords": (
+        "algorithm", "vocab_size", "byte_fallback", "character_coverage", "normalization",
+        "max_lines", "symbols", "model",
+    ),
+    "wordpiece": ("vocab_size", "max_lines", "symbols", "lowercase"),
+    "words": ("vocab_size", "max_lines", "symbols", "lowercase"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """SentencePiece, trained on the training split when a run first starts."""
+    """SentencePiece, trained on the training split when a run first starts; or other pieces."""
 
     algorithm: Literal["bpe", "unigram"] = "bpe"  # which pieces: merges, or a unigram model
     vocab_size: int = 32000  # pieces, the 4 reserved ones included; per side if not joint
@@ -427,6 +447,8 @@ class TokenizerConfig:
     # Pieces that are never cut or joined wherever a text has them: tags ("<2de>"), placeholders.
     # They are pieces of vocab_size.
     symbols: tuple[str, ...] = ()
+    # wordpiece, words: without case and, in wordpiece, without accents, as BERT's uncased models.
+    lowercase: bool = False
     # A SentencePiece model that is there already, a file, and is not trained: its pieces, in their
     # order, behind the reserved ones, and its normalisation. `symbols` are pieces more.
     model: str | None = None
@@ -1171,17 +1193,16 @@ class Experiment:
             f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot be one joint "
             "vocabulary; choose the same for both, or set tokenizer.joint=False",
         )
-        if "subwords" in codecs:
-            return
+        read = {"joint", *(field for name in codecs for field in SIZED.get(name, ()))}
         for item in dataclasses.fields(self.tokenizer):
             value = getattr(self.tokenizer, item.name)
             _check(
-                item.name == "joint" or value == item.default,
+                item.name in read or value == item.default,
                 f"tokenizer.{item.name}={value!r}: means nothing with tgt.codec={codecs[1]!r}; "
                 f"leave it at {item.default!r}",
             )
         _check(
-            not self.data.subword_dropout,
+            not self.data.subword_dropout or "subwords" in codecs,
             f"data.subword_dropout={self.data.subword_dropout}: means nothing with tgt.codec="
             f"{codecs[1]!r}; set it to 0",
         )
@@ -1201,9 +1222,9 @@ class Experiment:
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
-            not objective.whole_words or codec == "subwords",
+            not objective.whole_words or codec in SIZED,
             f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
-            "it to False or choose 'subwords'",
+            f"it to False or choose {_or(SIZED)}",
         )
         _check(
             not data.prefixes or not objective.one_sided,
@@ -1216,7 +1237,7 @@ class Experiment:
         )
         named = len(objective.symbols) + len(self.tokenizer.symbols)
         _check(
-            not named or "subwords" not in self.codecs or self.tokenizer.vocab_size > named + 5,
+            not named or not {*SIZED} & {*self.codecs} or self.tokenizer.vocab_size > named + 5,
             f"tokenizer.vocab_size={self.tokenizer.vocab_size}: {named} of them are named pieces, "
             f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
         )
@@ -1236,8 +1257,8 @@ class Experiment:
             f"objective.document='file': data.source={data.source!r} has no files; choose 'line'",
         )
         _check(
-            objective.document != "file" or codec != "subwords",
-            "objective.document='file': tgt.codec='subwords' does not keep line ends; choose "
+            objective.document != "file" or codec not in SIZED,
+            f"objective.document='file': tgt.codec={codec!r} does not keep line ends; choose "
             "'characters' or 'bytes', or document='line'",
         )
         _check(

@@ -1,7 +1,6 @@
 """SentencePiece, with the four reserved ids of `vocabulary.py`."""
 
 import io
-import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, hashed
+from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, hashed, sampled
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
@@ -94,10 +93,8 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
     """
     if config.model is not None:
         return adopted(Path(config.model), [*symbols, *config.symbols])
-    if len(lines) > config.max_lines:
-        # SentencePiece can sample too, but otherwise in every process: no seed of its own rules it.
-        chosen = random.Random(0).sample(range(len(lines)), config.max_lines)
-        lines = [lines[i] for i in sorted(chosen)]
+    # SentencePiece can sample too, but otherwise in every process: no seed of its own rules it.
+    lines = sampled(lines, config.max_lines)
     model = io.BytesIO()
     try:
         spm.SentencePieceTrainer.train(
