@@ -615,6 +615,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.tokenizer.lowercase=True", "tgt.codec='subwords'", "leave it at False"]),
         ({"src.codec": "words", "tgt.codec": "words", "tokenizer.algorithm": "unigram"},
          ["config.tokenizer.algorithm='unigram'", "tgt.codec='words'", "leave it at 'bpe'"]),
+        (MODEL_OF_SPANS | {"data.long_sources": "cut"},
+         ["config.data.long_sources='cut'", "'span_corruption'", "leave it at 'drop'"]),
         (MODEL_OF_LINES | {"data.prefixes": ["train=x"]},
          ["config.data.prefixes=('train=x',)", "no source side", "set it to ()"]),
         ({"tokenizer.symbols": ["<a b>"]}, ["config.tokenizer.symbols=('<a b>',)", "no spaces"]),

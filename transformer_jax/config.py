@@ -529,6 +529,9 @@ class DataConfig:
 
     max_length: int = 256  # longest side of a training pair, in pieces with EOS; longer are dropped
     max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
+    # translate: of sources longer than max_length; "drop" such pairs in training, and translate
+    # them in parts; "cut" what is beyond it, there and here: texts whose class is written.
+    long_sources: Literal["drop", "cut"] = "drop"
     tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
     # "bucket": one pair a row, with pairs of similar length; "pack": several pairs a row, which do
     # not see one another.
@@ -1225,6 +1228,11 @@ class Experiment:
             not objective.whole_words or codec in SIZED,
             f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
             f"it to False or choose {_or(SIZED)}",
+        )
+        _check(
+            data.long_sources == "drop" or objective.name == "translate",
+            f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at "
+            "'drop'",
         )
         _check(
             not data.prefixes or not objective.one_sided,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 
 from transformer_jax.choices import pick
-from transformer_jax.config import Experiment
+from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import mixing, sources
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
@@ -18,6 +18,7 @@ from transformer_jax.data.token_store import Selection, TokenStore, open_store
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import warm_start
+from transformer_jax.vocabulary import EOS
 from transformer_jax.workdir import WorkDir, cache_dir
 
 
@@ -60,7 +61,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
     frame = objective.frame(experiment.objective)
-    text = open_store(train, tokenizers, cache_dir(), sampling, frame)
+    text = _cut(open_store(train, tokenizers, cache_dir(), sampling, frame), data)
     store = objective.items(text, experiment.objective, tokenizers.src)
     selection = objective.select(store, data)
     if not len(selection.pairs):
@@ -72,7 +73,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     plan = pick(PLANS, data.batching, "config.data.batching")(
         store, selection.pairs, data, experiment.seed, mixture
     )
-    text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
+    text = _cut(open_store(held_out, tokenizers, cache_dir(), frame=frame), data)
     held_out_store = objective.items(text, experiment.objective, tokenizers.src)
     notes = mixing.describe(data, mixture, selection.pairs)
     notes += validation.notes(held_out_store, experiment)
@@ -82,6 +83,13 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers, objective, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, identity,
     )  # fmt: skip
+
+
+def _cut(store: TokenStore, data: DataConfig) -> TokenStore:
+    """Return the store with sources as long as training reads them."""
+    if data.long_sources == "drop":
+        return store
+    return store._replace(src=store.src.cut(data.max_length, EOS))
 
 
 def _dropped(selection: Selection) -> str:

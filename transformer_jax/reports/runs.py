@@ -186,14 +186,11 @@ def _model(experiment: Experiment) -> str:
 
 def _tokenizer(experiment: Experiment) -> str:
     config, (source, target) = experiment.tokenizer, experiment.codecs
-    known = {name: f"{name}, {config.vocab_size:,} pieces" for name in SIZED}
-    known["subwords"] = f"{config.algorithm}, at most {config.vocab_size:,} pieces"
-    if config.model is not None:
-        known["subwords"] = f"the SentencePiece model {config.model}"
+    known = {name: f"{name}, at most {config.vocab_size:,} pieces" for name in SIZED}
+    known["subwords"] = config.model or known["subwords"].replace("subwords", config.algorithm)
     one, other = known.get(source, source), known.get(target, target)
-    if config.joint:
-        return f"{one}, one vocabulary"
-    return f"{one}, two vocabularies" if one == other else f"source {one}; target {other}"
+    several = "one vocabulary" if config.joint else "two vocabularies"
+    return f"{one}, {several}" if one == other else f"source {one}; target {other}"
 
 
 def _machine(machine: dict[str, Any] | None) -> str | None:
