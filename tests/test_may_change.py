@@ -49,7 +49,7 @@ MUST_STAY = (
     "init.source", "init.take", "init.rename", "init.tokenizer",
     "tokenizer.algorithm", "tokenizer.vocab_size", "tokenizer.joint", "tokenizer.byte_fallback",
     "tokenizer.character_coverage", "tokenizer.normalization", "tokenizer.max_lines",
-    "tokenizer.symbols", "tokenizer.model", "tokenizer.lowercase",
+    "tokenizer.symbols", "tokenizer.model", "tokenizer.lowercase", "tokenizer.unk_surface",
     "data.long_sources", "data.prefixes", "data.weights", "data.mixing_temperature",
     "data.mixing_limit",
     "data.source", "data.name", "data.source_language", "data.target_language", "data.train",

@@ -424,7 +424,7 @@ class SideConfig:
 SIZED = {
     "subwords": (
         "algorithm", "vocab_size", "byte_fallback", "character_coverage", "normalization",
-        "max_lines", "symbols", "model",
+        "max_lines", "symbols", "model", "unk_surface",
     ),
     "wordpiece": ("vocab_size", "max_lines", "symbols", "lowercase"),
     "words": ("vocab_size", "max_lines", "symbols", "lowercase"),
@@ -447,6 +447,8 @@ class TokenizerConfig:
     # Pieces that are never cut or joined wherever a text has them: tags ("<2de>"), placeholders.
     # They are pieces of vocab_size.
     symbols: tuple[str, ...] = ()
+    # subwords: how UNK is written in texts, "[UNK]" for example, as wordpiece and words always do.
+    unk_surface: str = " ⁇ "
     # wordpiece, words: without case and, in wordpiece, without accents, as BERT's uncased models.
     lowercase: bool = False
     # A SentencePiece model that is there already, a file, and is not trained: its pieces, in their

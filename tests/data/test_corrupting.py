@@ -28,7 +28,7 @@ MASK, STOP, FIRST, TEXT = 4, 5, 100, 1000  # <mask>, a full stop, <extra_id_0>, 
 CODEC: Any = SimpleNamespace(
     size=9000, special={**SPECIAL, "mask": MASK},
     decode=lambda ids: "." if ids[0] == STOP else "x",
-    piece_id=lambda piece: FIRST + int(piece.removeprefix("<extra_id_")[:-1]),
+    piece_id=lambda piece: MASK if piece == "<mask>" else FIRST + int(piece[10:-1]),
 )  # fmt: skip
 NOTHING = Ragged.from_lists([])
 SETTINGS = {"span_corruption": SpanCorruption(), "denoising": Denoising()}
@@ -207,8 +207,10 @@ def test_sentinels_that_are_missing_are_refused():
     with pytest.raises(UserError, match=r"sentinels=27: .*window=512 loses up to 28 spans; raise"):
         items_of(counted(9), "span_corruption", **fields)
     config, store = ObjectiveConfig("span_corruption", 64), TokenStore(NOTHING, NOTHING)
-    with pytest.raises(UserError, match=r"the tokenizer lacks some of the 3 pieces from <extra_id"):
+    with pytest.raises(UserError, match=r"the tokenizer has no piece <extra_id_0>, as one"):
         SpanCorruption().items(store, config, train(TokenizerConfig(), []))
+    with pytest.raises(UserError, match=r"'denoising': the tokenizer has no piece <mask>, as one"):
+        Denoising().items(store, ObjectiveConfig("denoising"), train(TokenizerConfig(), []))
     codec = train(TokenizerConfig(), [], config.symbols)
     items: Any = SpanCorruption().items(store, config, codec)
     assert codec.pieces(items.spans.sentinels) == [f"<extra_id_{i}>" for i in range(3)]

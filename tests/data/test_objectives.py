@@ -42,7 +42,7 @@ PARTLY = {"permutation_lm", "masked_lm", "span_corruption"}
 CORRUPTED = {"span_corruption", "denoising"}
 CODEC: Any = SimpleNamespace(
     size=3000, special={**SPECIAL, "mask": 4}, decode=lambda ids: "." if ids[0] % 5 == 0 else "x",
-    piece_id=lambda piece: 10 + int(piece.removeprefix("<extra_id_")[:-1]),
+    piece_id=lambda piece: 4 if piece == "<mask>" else 10 + int(piece[10:-1]),
 )  # fmt: skip
 TEXT = 1000  # from here on, pieces are those of a text
 

@@ -178,6 +178,13 @@ def test_a_model_that_is_there_cuts_texts_as_it_did(lines, fields, tmp_path):
     assert Subwords(ours.model).digest == train(config, [], ("<mask>",)).digest
 
 
+def test_unk_is_written_as_asked(lines, small, tmp_path):
+    (tmp_path / "x.model").write_bytes(small.model)
+    for fields in ({"vocab_size": 64}, {"model": str(tmp_path / "x.model")}):
+        codec = train(TokenizerConfig(**fields, unk_surface="[UNK]"), lines)
+        assert again(codec, "drei 🦊 vier") == "drei [UNK] vier"
+
+
 def test_a_model_that_is_none_is_refused(tmp_path):
     (tmp_path / "x.model").write_bytes(b"no model")
     for name in ("x.model", "y.model"):

@@ -99,15 +99,18 @@ def _sentinels(config: ObjectiveConfig, codec: Codec, count: int) -> np.ndarray:
             f"config.objective.sentinels={config.sentinels}: a window of objective.window="
             f"{config.window} loses up to {count} spans; raise it to that"
         )
+    return np.array([_named(config, codec, SENTINEL.format(i)) for i in range(count)], np.int32)
+
+
+def _named(config: ObjectiveConfig, codec: Codec, piece: str) -> int:
+    """Return the id of a named piece, which a tokenizer that was imported may have, too."""
     try:
-        found = [codec.piece_id(SENTINEL.format(i)) for i in range(count)]
+        return codec.piece_id(piece)
     except UserError:
         raise UserError(
-            f"config.objective.name={config.name!r}: the tokenizer lacks some of the {count} "
-            f"pieces from {SENTINEL.format(0)} on, which one that is trained for it has; set "
-            "--config.init.tokenizer=False"
+            f"config.objective.name={config.name!r}: the tokenizer has no piece {piece}, as one "
+            "that is trained for it has; set --config.init.tokenizer=False"
         ) from None
-    return np.array(found, np.int32)
 
 
 class Noising(NamedTuple):
@@ -158,7 +161,7 @@ class Denoising(SpanCorruption):
         ends = np.array([codec.decode([i])[-1:] in {*_STOPS} for i in range(codec.size)])
         ends[store.special.eos] = True
         items = _Noised(windows.emptied(), windows, store.special)
-        items.noising = Noising(config, codec.special["mask"], ends)
+        items.noising = Noising(config, _named(config, codec, "<mask>"), ends)
         return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:

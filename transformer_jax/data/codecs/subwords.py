@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece as spm
@@ -92,7 +93,7 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
       UserError: if the corpus allows no such vocabulary, or the model cannot be read.
     """
     if config.model is not None:
-        return adopted(Path(config.model), [*symbols, *config.symbols])
+        return adopted(Path(config.model), [*symbols, *config.symbols], _surface(config))
     # SentencePiece can sample too, but otherwise in every process: no seed of its own rules it.
     lines = sampled(lines, config.max_lines)
     model = io.BytesIO()
@@ -112,6 +113,7 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
             eos_id=EOS,
             unk_id=UNK,
             user_defined_symbols=[*symbols, *config.symbols],
+            **_surface(config),
             num_threads=_THREADS,
             minloglevel=2,
         )
@@ -120,7 +122,13 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
     return Subwords(model.getvalue())
 
 
-def adopted(path: Path, symbols: Sequence[str]) -> Subwords:
+def _surface(config: TokenizerConfig) -> dict[str, Any]:
+    """Return how UNK is written, where it is not SentencePiece's own way, which no model names."""
+    plain = config.unk_surface == TokenizerConfig.unk_surface
+    return {} if plain else {"unk_surface": config.unk_surface}
+
+
+def adopted(path: Path, symbols: Sequence[str], surface: Mapping[str, Any]) -> Subwords:
     """Return a SentencePiece model of any origin behind our reserved ids: it cuts all texts as it
     did, and has the same pieces in the same order, with symbols that it lacks behind them.
 
@@ -148,6 +156,7 @@ def adopted(path: Path, symbols: Sequence[str]) -> Subwords:
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD, BOS, EOS, UNK
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = SPELLED
     spec.vocab_size = len(proto.pieces)
+    spec.MergeFrom(sentencepiece_model_pb2.TrainerSpec(**surface))  # type: ignore[attr-defined]
     return Subwords(proto.SerializeToString())
 
 
