@@ -7,7 +7,35 @@ from tiny import RUN
 
 from transformer_jax.data.batching import BatchSource
 from transformer_jax.experiments.prepare import describe, prepare
+from transformer_jax.vocabulary import EOS
 from transformer_jax.workdir import WorkDir
+
+
+def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch):
+    """A text of many words and the name of its class, in training and validation."""
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    for part in ("train", "validation"):
+        texts = (f"{i % 7} {i % 11} " * (3 + 97 * (i % 2)) for i in range(40))
+        (tmp_path / f"{part}.text").write_text("".join(f"{text}\n" for text in texts))
+        (tmp_path / f"{part}.label").write_text("pos\nneg\n" * 20)
+    data = dataclasses.replace(
+        RUN.data, source="text", directory=str(tmp_path), source_language="text",
+        target_language="label", max_length_ratio=1000.0, prefixes=("train=sentiment:",),
+        num_examples=(50_000, 500, 500), max_number=10**9,
+    )  # fmt: skip
+    tokenizer = dataclasses.replace(RUN.tokenizer, vocab_size=34)
+    experiment = dataclasses.replace(RUN, data=data, tokenizer=tokenizer)
+    long = prepare(experiment, WorkDir(tmp_path / "run")).selection
+    assert (len(long.pairs), long.dropped["longer than 48 pieces"]) == (20, 20)
+    experiment = dataclasses.replace(experiment, data=dataclasses.replace(data, long_sources="cut"))
+    prepared = prepare(experiment, WorkDir(tmp_path / "run"))
+    assert len(prepared.selection.pairs) == 40
+    names = prepared.tokenizers.tgt.encode(["pos", "neg"])
+    (shape,) = prepared.plan.shapes
+    assert shape[1:] == (48, max(map(len, names)))
+    for store in (prepared.train, prepared.validation_store):
+        assert store.src.lengths.max() == 48
+        assert {store.src.sequence(i)[-1] for i in range(40)} == {EOS}
 
 
 def test_a_mixture_with_tags(tmp_path, monkeypatch):

@@ -56,6 +56,15 @@ class TokenStore(NamedTuple):
         return src, tgt
 
 
+class Uneven(TokenStore):
+    """Pairs of which one side is by far the shorter, such as texts and names of their classes."""
+
+    def sides(self, length: int) -> tuple[int, int]:
+        """See TokenStore: neither side is longer than the longest there is."""
+        src, tgt = (min(length, int(lengths.max(initial=0))) for lengths in self.lengths)
+        return src, tgt
+
+
 class Frame(NamedTuple):
     """Which special pieces stand around each text of a store."""
 

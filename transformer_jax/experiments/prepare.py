@@ -14,7 +14,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
-from transformer_jax.data.token_store import Selection, TokenStore, open_store
+from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import warm_start
@@ -89,7 +89,7 @@ def _cut(store: TokenStore, data: DataConfig) -> TokenStore:
     """Return the store with sources as long as training reads them."""
     if data.long_sources == "drop":
         return store
-    return store._replace(src=store.src.cut(data.max_length, EOS))
+    return Uneven(store.src.cut(data.max_length, EOS), store.tgt, store.special)
 
 
 def _dropped(selection: Selection) -> str:
