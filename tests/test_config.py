@@ -44,8 +44,10 @@ SPECIAL = {
     "profile.steps": (10, 15),
     "model.num_kv_heads": 2,
     "model.logits_scale": True,
+    "tokenizer.lowercase": True,
     "model.input_norm": True,
     "objective.whole_words": True,
+    "objective.mean_span_length": 4.0,
     "model.rope_theta": 500.0,
     "model.relative_buckets": 8,
     "model.encoder_pattern": ("local", "full"),
@@ -56,6 +58,8 @@ SPECIAL = {
     "tgt.codec": "characters",
     "init.rename": ("encoder/=decoder/",),
     "optimizer.rate_factors": (".*/kernel=0.5",),
+    "data.prefixes": ("one=translate English to German:", "two=<2de> <BT>"),
+    "data.weights": ("one=0.25", "two=3"),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -67,6 +71,10 @@ MODEL_OF_ORDERS = MODEL_OF_LINES | {
 MODEL_OF_MASKS = MODEL_OF_LINES | {
     "objective.name": "masked_lm", "model.architecture": "encoder",
 }  # fmt: skip
+MODEL_OF_SPANS = MODEL_OF_LINES | {
+    "objective.name": "span_corruption", "model.architecture": "encoder_decoder",
+}  # fmt: skip
+MODEL_OF_NOISE = MODEL_OF_SPANS | {"objective.name": "denoising"}
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
@@ -96,11 +104,24 @@ NEEDS = {
     "init.tokenizer": {"init.source": "runs/other"},
     "src.codec": {"tgt.codec": "characters"},
     "tgt.codec": {"src.codec": "characters"},
+    "data.prefixes": {"data.test": ("one", "two")},
+    "data.weights": {"data.train": ("one", "two")},
+    "data.mixing_temperature": {"data.train": ("one", "two")},
+    "data.mixing_limit": {"data.train": ("one", "two")},
+    "tokenizer.lowercase": {"src.codec": "words", "tgt.codec": "words"},
     "objective.window": MODEL_OF_LINES,
     "objective.document": MODEL_OF_MASKS,
     "objective.mask_rate": MODEL_OF_MASKS,
     "objective.whole_words": MODEL_OF_MASKS,
     "objective.partial_prediction": MODEL_OF_ORDERS,
+    "objective.noise_density": MODEL_OF_SPANS,
+    "objective.sentinels": MODEL_OF_SPANS,
+    "objective.mean_span_length": MODEL_OF_SPANS,
+    "objective.text_infilling_rate": MODEL_OF_NOISE,
+    "objective.token_masking_rate": MODEL_OF_NOISE,
+    "objective.token_deletion_rate": MODEL_OF_NOISE,
+    "objective.sentence_permutation_rate": MODEL_OF_NOISE,
+    "objective.document_rotation_rate": MODEL_OF_NOISE,
 }
 
 
@@ -582,6 +603,28 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.mask_rate=0.3", "'translate'", "leave it at 0.15", "'masked_lm'"]),
         (MODEL_OF_LINES | {"objective.document": "joined"},
          ["config.objective.document='joined'", "'language_model'", "choose 'line'"]),
+        ({"objective.mean_span_length": 2.0},
+         ["config.objective.mean_span_length=2.0", "'translate'", "leave it at 3.0",
+          "'span_corruption' or name='denoising'"]),
+        (MODEL_OF_NOISE | {"objective.noise_density": 0.3},
+         ["config.objective.noise_density=0.3", "'denoising'", "choose name='span_corruption'"]),
+        (MODEL_OF_SPANS | {"objective.window": 2},
+         ["config.objective.window=2", "'span_corruption'", "at least 3"]),
+        (MODEL_OF_SPANS | {"tokenizer.vocab_size": 105},
+         ["config.tokenizer.vocab_size=105", "100 of them", "span_corruption", "sentinels"]),
+        ({"tokenizer.lowercase": True},
+         ["config.tokenizer.lowercase=True", "tgt.codec='subwords'", "leave it at False"]),
+        ({"src.codec": "words", "tgt.codec": "words", "tokenizer.algorithm": "unigram"},
+         ["config.tokenizer.algorithm='unigram'", "tgt.codec='words'", "leave it at 'bpe'"]),
+        (MODEL_OF_SPANS | {"data.long_sources": "cut"},
+         ["config.data.long_sources='cut'", "'span_corruption'", "leave it at 'drop'"]),
+        (MODEL_OF_LINES | {"data.prefixes": ["train=x"]},
+         ["config.data.prefixes=('train=x',)", "no source side", "set it to ()"]),
+        ({"tokenizer.symbols": ["<a b>"]}, ["config.tokenizer.symbols=('<a b>',)", "no spaces"]),
+        ({"tokenizer.model": "x.model", "tokenizer.algorithm": "unigram"},
+         ["config.tokenizer.algorithm='unigram'", "model='x.model'", "leave it at 'bpe'"]),
+        ({"tokenizer.model": "x.model", "data.subword_dropout": 0.1},
+         ["config.data.subword_dropout=0.1", "trained here", "set it to 0"]),
         (MODEL_OF_MASKS | {"objective.window": 1},
          ["config.objective.window=1", "'masked_lm'", "at least 2"]),
         (MODEL_OF_MASKS | {"objective.whole_words": True, "tgt.codec": "bytes"},

@@ -158,6 +158,7 @@ BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "compute_dtype": "jnp.dtype",
     "document": "data.sources.load",
+    "long_sources": "data.batch.Ragged.cut",
     "algorithm": "sentencepiece",
     "normalization": "sentencepiece",
     "smoothing": "training.loss.smoothing_weights",

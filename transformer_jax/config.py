@@ -6,8 +6,9 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from transformer_jax.errors import UserError
 
@@ -23,6 +24,10 @@ _STEPS = 10**9  # steps are counted in 32 bits
 _SIZE = 2**20  # of one axis of an array
 _ELEMENTS = 2**31  # of one matrix; 8 GiB
 HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
+
+
+def _or(words: Iterable[str]) -> str:
+    return " or ".join(map(repr, words))
 
 
 def _rate(**values: float | None) -> None:
@@ -405,15 +410,30 @@ def _check_lora(model: ModelConfig) -> None:
 class SideConfig:
     """How the text of one side becomes ids."""
 
-    # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
-    # training text has; "classes": a line is one of the different lines of the training text;
+    # "subwords": SentencePiece, see `tokenizer`; "wordpiece": words cut into the longest pieces, as
+    # in BERT; "words": what stands between spaces, which may be pieces that another program made;
+    # "bytes" of UTF-8; "characters": those that the training text has; "classes": a line is one of
+    # the different lines of the training text;
     # "huggingface": the tokenizer.json of a model that was imported.
-    codec: Literal["subwords", "bytes", "characters", "classes", "huggingface"] = "subwords"
+    codec: Literal[
+        "subwords", "wordpiece", "words", "bytes", "characters", "classes", "huggingface"
+    ] = "subwords"  # fmt: skip
+
+
+# The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
+SIZED = {
+    "subwords": (
+        "algorithm", "vocab_size", "byte_fallback", "character_coverage", "normalization",
+        "max_lines", "symbols", "model", "unk_surface",
+    ),
+    "wordpiece": ("vocab_size", "max_lines", "symbols", "lowercase"),
+    "words": ("vocab_size", "max_lines", "symbols", "lowercase"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """SentencePiece, trained on the training split when a run first starts."""
+    """SentencePiece, trained on the training split when a run first starts; or other pieces."""
 
     algorithm: Literal["bpe", "unigram"] = "bpe"  # which pieces: merges, or a unigram model
     vocab_size: int = 32000  # pieces, the 4 reserved ones included; per side if not joint
@@ -424,8 +444,35 @@ class TokenizerConfig:
     # case, "identity" changes nothing.
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
     max_lines: int = 5_000_000  # lines sampled for the training of a model, joint or not
+    # Pieces that are never cut or joined wherever a text has them: tags ("<2de>"), placeholders.
+    # They are pieces of vocab_size.
+    symbols: tuple[str, ...] = ()
+    # subwords: how UNK is written in texts, "[UNK]" for example, as wordpiece and words always do.
+    unk_surface: str = " ⁇ "
+    # wordpiece, words: without case and, in wordpiece, without accents, as BERT's uncased models.
+    lowercase: bool = False
+    # A SentencePiece model that is there already, a file, and is not trained: its pieces, in their
+    # order, behind the reserved ones, and its normalisation. `symbols` are pieces more.
+    model: str | None = None
 
     def __post_init__(self) -> None:
+        for symbol in self.symbols:
+            _check(
+                bool(symbol)
+                and not re.search(r"\s|▁", symbol)
+                and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
+                and self.symbols.count(symbol) == 1,
+                f"symbols={self.symbols}: {symbol!r} must have no spaces, be no reserved "
+                "piece, and be named once",
+            )
+        for name in ("algorithm", "vocab_size", "byte_fallback", "character_coverage",
+                     "normalization", "max_lines"):  # fmt: skip
+            default = TokenizerConfig.__dataclass_fields__[name].default
+            _check(
+                self.model is None or getattr(self, name) == default,
+                f"{name}={getattr(self, name)!r}: follows from model={self.model!r}; leave it at "
+                f"{default!r}",
+            )
         floor = 4 + 256 + 1 if self.byte_fallback else 5
         _check(
             self.vocab_size >= floor,
@@ -461,6 +508,19 @@ class DataConfig:
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
     how_to_get: str = ""  # shown when the data is missing: the command that fetches it
+    # "PART=TEXT": stands before each source line of a part, with a space between. It names a task
+    # ("translate English to German:", Raffel et al. 2020, arXiv:1910.10683), or tags that are among
+    # tokenizer.symbols: the target language (Johnson et al. 2017, arXiv:1611.04558), or that the
+    # source is a back-translation (Caswell et al. 2019, arXiv:1906.06442).
+    prefixes: tuple[str, ...] = ()
+    # How much of an epoch is from each part of `train`. By default each item comes once. An epoch
+    # always has as many items as all parts; those of a part that it has more or less of come in
+    # turn, epoch after epoch. weights: "PART=NUMBER", shares of all parts, relative to each other.
+    weights: tuple[str, ...] = ()
+    # Or in proportion to the items of a part, counted up to the limit (None: all), to the power of
+    # 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is in proportion, more is more alike.
+    mixing_temperature: float = 1.0
+    mixing_limit: int | None = None
     num_examples: tuple[int, ...] = (50_000, 500, 500)  # spelled_numbers: train, validation, test
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
 
@@ -471,6 +531,9 @@ class DataConfig:
 
     max_length: int = 256  # longest side of a training pair, in pieces with EOS; longer are dropped
     max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
+    # translate: of sources longer than max_length; "drop" such pairs in training, and translate
+    # them in parts; "cut" what is beyond it, there and here: texts whose class is written.
+    long_sources: Literal["drop", "cut"] = "drop"
     tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
     # "bucket": one pair a row, with pairs of similar length; "pack": several pairs a row, which do
     # not see one another.
@@ -492,6 +555,9 @@ class DataConfig:
             f"rows_divisible_by={self.rows_divisible_by}: raise it to {need} or lower the others",
         )
         _check(bool(self.train), "train=(): names no part to train on")
+        _within(0.1, 1000, mixing_temperature=self.mixing_temperature)
+        _within(1, 2**40, mixing_limit=self.mixing_limit)
+        self._check_parts()
         _check(
             len(self.num_examples) == 3 and all(1 <= n <= 10**7 for n in self.num_examples),
             f"num_examples={self.num_examples}: must be three sizes of at least 1 and at most 10^7",
@@ -502,6 +568,60 @@ class DataConfig:
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",
         )
 
+    def _check_parts(self) -> None:
+        """Refuse prefixes and weights of other parts, and mixtures of one."""
+        for name, parts in (
+            ("prefixes", (*self.train, *self.validation, *self.test)), ("weights", self.train),
+        ):  # fmt: skip
+            entries = getattr(self, name)
+            named = [entry.partition("=")[0] for entry in entries]
+            for part, entry in zip(named, entries, strict=True):
+                _check(
+                    part in parts and named.count(part) == 1 and entry.partition("=")[2] != "",
+                    f"{name}={entry!r}: must be PART={'TEXT' if name == 'prefixes' else 'NUMBER'}, "
+                    f"once for each of the parts {', '.join(dict.fromkeys(parts))}",
+                )
+        weights = self.named("weights")
+        _check(
+            not weights or weights.keys() == set(self.train),
+            f"weights={self.weights}: must name each part of train={self.train}",
+        )
+        for part, text in weights.items():
+            _check(
+                bool(re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text)) and float(text) > 0,
+                f"weights='{part}={text}': must be PART=NUMBER, with a number above 0",
+            )
+        for name in ("weights", "mixing_temperature", "mixing_limit"):
+            default = DataConfig.__dataclass_fields__[name].default
+            value = getattr(self, name)
+            _check(
+                value == default or len(set(self.train)) == len(self.train) > 1,
+                f"{name}={value!r}: needs several parts, each named once, not train={self.train}",
+            )
+            _check(
+                name == "weights" or value == default or not self.weights,
+                f"{name}={value!r}: weights={self.weights} are the shares already; leave it at "
+                f"{default!r}, or set weights to ()",
+            )
+
+    def alone(self, split: str, part: str) -> "DataConfig":
+        """Return the config of one part of a split, without what it says of several."""
+        one: dict[str, Any] = {split: (part,)}
+        return dataclasses.replace(
+            self, prefixes=(), weights=(), mixing_temperature=1.0, mixing_limit=None, **one
+        )
+
+    def named(self, field: str) -> dict[str, str]:
+        """Return "PART=VALUE" entries of `prefixes` or `weights` by their part."""
+        pairs = (entry.partition("=") for entry in getattr(self, field))
+        return {part: text for part, _, text in pairs}
+
+    @property
+    def mixes(self) -> bool:
+        """Whether an epoch may have the items of some parts more or less than once."""
+        plain = self.mixing_temperature == 1 and self.mixing_limit is None
+        return bool(self.weights) or not plain
+
 
 # The architecture that each objective trains.
 ARCHITECTURES = {
@@ -510,10 +630,29 @@ ARCHITECTURES = {
     "prefix_lm": "decoder",
     "permutation_lm": "two_stream",
     "masked_lm": "encoder",
+    "span_corruption": "encoder_decoder",
+    "denoising": "encoder_decoder",
     "classify": "encoder",
 }
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
-SYMBOLS = {"masked_lm": ("<mask>",)}
+SYMBOLS = {"masked_lm": ("<mask>",), "denoising": ("<mask>",)}
+SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
+# The objectives that read a field, where they are not all of those that read a window.
+_READ_BY = {
+    "partial_prediction": ("permutation_lm",),
+    "mask_rate": ("masked_lm",),
+    "whole_words": ("masked_lm",),
+    "noise_density": ("span_corruption",),
+    "sentinels": ("span_corruption",),
+    "mean_span_length": ("span_corruption", "denoising"),
+    "text_infilling_rate": ("denoising",),
+    "token_masking_rate": ("denoising",),
+    "token_deletion_rate": ("denoising",),
+    "sentence_permutation_rate": ("denoising",),
+    "document_rotation_rate": ("denoising",),
+}
+_ONE_SIDED = ("language_model", "permutation_lm", "masked_lm", "span_corruption", "denoising")
+_JOINS = ("masked_lm", "span_corruption", "denoising")
 
 
 @dataclass(frozen=True)
@@ -527,17 +666,21 @@ class ObjectiveConfig:
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
+    # "span_corruption": the spans that a text has lost, from what is left of it (T5).
+    # "denoising": a text, from what noise has made of it (BART); texts of both likewise.
     # "classify": the line of the target side, which is one of few, from the source side.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "classify"
-    ] = "translate"
+        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm",
+        "span_corruption", "denoising", "classify",
+    ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
-    # masked_lm, each begins with BOS. What classify does not read is left out.
+    # masked_lm, each begins with BOS; of span_corruption and denoising, each ends with EOS, and is
+    # as long as leaves neither side with more. What classify does not read is left out.
     window: int = 256
     # Of the same but classify, what a document is. "line": each line, EOS stands for its end.
     # "file": each part of the split, line ends and all, as it lies on the disk. "joined"
-    # (masked_lm): all lines behind one another, EOS between them.
+    # (masked_lm, span_corruption, denoising): all lines behind one another, EOS between them.
     document: Literal["line", "file", "joined"] = "line"
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
     partial_prediction: int = 6
@@ -545,22 +688,40 @@ class ObjectiveConfig:
     # are read as MASK, one as any other piece, one as it is (Devlin et al. 2019, 3.1).
     mask_rate: float = 0.15
     whole_words: bool = False  # masked_lm: a word is hidden whole or not at all
+    # span_corruption: the share of pieces that are left out, in spans, each of which is read as one
+    # sentinel (Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
+    noise_density: float = 0.15
+    sentinels: int = 100  # span_corruption: named pieces, from <extra_id_0> on
+    # Pieces in a span: in span_corruption the mean; in denoising Poisson's, so some have none.
+    mean_span_length: float = 3.0
+    # denoising: kinds of noise (Lewis et al. 2020, arXiv:1910.13461, section 2.2). The share of
+    # pieces that lie in spans, each of which is read as one MASK; an empty one is a MASK more.
+    text_infilling_rate: float = 0.3
+    token_masking_rate: float = 0.0  # of the other pieces, those that are read as MASK
+    token_deletion_rate: float = 0.0  # of those that remain, the pieces that are left out
+    # The share of a window's sentences that change places; one ends with a line or a full stop.
+    sentence_permutation_rate: float = 1.0
+    document_rotation_rate: float = 0.0  # of windows, those that begin with any of their pieces
 
     def __post_init__(self) -> None:
         _within(1, _SIZE, window=self.window)
-        _above(0, 0.9, mask_rate=self.mask_rate)
+        _above(0, 0.9, mask_rate=self.mask_rate, noise_density=self.noise_density)
         _within(1, 1000, partial_prediction=self.partial_prediction)
-        permuted = self.name == "permutation_lm"
-        _check(
-            permuted or self.partial_prediction == 6,
-            f"partial_prediction={self.partial_prediction}: means nothing with name={self.name!r}; "
-            "leave it at 6 or choose name='permutation_lm'",
-        )
-        _check(
-            not permuted or self.window > 1,
-            f"window={self.window}: name='permutation_lm' needs at least 2, a piece that is "
-            "read and one that is predicted",
-        )
+        _within(1, 1000, mean_span_length=self.mean_span_length)
+        _within(1, 2**15, sentinels=self.sentinels)
+        _rate(text_infilling_rate=self.text_infilling_rate)
+        _rate(token_masking_rate=self.token_masking_rate)
+        _rate(token_deletion_rate=self.token_deletion_rate)
+        _within(0, 1, sentence_permutation_rate=self.sentence_permutation_rate)
+        _within(0, 1, document_rotation_rate=self.document_rotation_rate)
+        for name, readers in _READ_BY.items():
+            usual = ObjectiveConfig.__dataclass_fields__[name].default
+            value = getattr(self, name)
+            _check(
+                self.name in readers or value == usual,
+                f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {usual!r} "
+                f"or choose {' or '.join(f'name={reader!r}' for reader in readers)}",
+            )
         for name, default, read in (
             ("window", 256, self.windowed), ("document", "line", self.one_sided),
         ):  # fmt: skip
@@ -570,29 +731,28 @@ class ObjectiveConfig:
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
                 "or choose name='language_model'",
             )
-        masked = self.name == "masked_lm"
-        for name in ("mask_rate", "whole_words"):
-            usual = ObjectiveConfig.__dataclass_fields__[name].default
-            value = getattr(self, name)
-            _check(
-                masked or value == usual,
-                f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {usual!r} "
-                "or choose name='masked_lm'",
-            )
         _check(
-            masked or self.document != "joined",
+            self.name in _JOINS or self.document != "joined",
             f"document='joined': name={self.name!r} reads documents apart; choose 'line', or "
-            "name='masked_lm'",
+            f"{' or '.join(f'name={name!r}' for name in _JOINS)}",
         )
+        needs = {
+            "permutation_lm": (2, "a piece that is read and one that is predicted"),
+            "masked_lm": (2, "BOS and a piece"),
+            "classify": (2, "BOS and a piece"),
+            "span_corruption": (3, "a piece, a sentinel and EOS"),
+            "denoising": (2, "a piece and EOS"),
+        }
+        least, what = needs.get(self.name, (1, ""))
         _check(
-            self.name not in ("masked_lm", "classify") or self.window > 1,
-            f"window={self.window}: name={self.name!r} needs at least 2, BOS and a piece",
+            self.window >= least,
+            f"window={self.window}: name={self.name!r} needs at least {least}, {what}",
         )
 
     @property
     def one_sided(self) -> bool:
         """Whether there is a target side alone."""
-        return self.name in ("language_model", "permutation_lm", "masked_lm")
+        return self.name in _ONE_SIDED
 
     @property
     def windowed(self) -> bool:
@@ -607,6 +767,8 @@ class ObjectiveConfig:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The named pieces that it writes into texts."""
+        if self.name == "span_corruption":
+            return tuple(SENTINEL.format(i) for i in range(self.sentinels))
         return SYMBOLS.get(self.name, ())
 
 
@@ -1041,17 +1203,16 @@ class Experiment:
             f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot be one joint "
             "vocabulary; choose the same for both, or set tokenizer.joint=False",
         )
-        if "subwords" in codecs:
-            return
+        read = {"joint", *(field for name in codecs for field in SIZED.get(name, ()))}
         for item in dataclasses.fields(self.tokenizer):
             value = getattr(self.tokenizer, item.name)
             _check(
-                item.name == "joint" or value == item.default,
+                item.name in read or value == item.default,
                 f"tokenizer.{item.name}={value!r}: means nothing with tgt.codec={codecs[1]!r}; "
                 f"leave it at {item.default!r}",
             )
         _check(
-            not self.data.subword_dropout,
+            not self.data.subword_dropout or "subwords" in codecs,
             f"data.subword_dropout={self.data.subword_dropout}: means nothing with tgt.codec="
             f"{codecs[1]!r}; set it to 0",
         )
@@ -1071,9 +1232,29 @@ class Experiment:
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
-            not objective.whole_words or codec == "subwords",
+            not objective.whole_words or codec in SIZED,
             f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
-            "it to False or choose 'subwords'",
+            f"it to False or choose {_or(SIZED)}",
+        )
+        _check(
+            data.long_sources == "drop" or objective.name == "translate",
+            f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at "
+            "'drop'",
+        )
+        _check(
+            not data.prefixes or not objective.one_sided,
+            f"data.prefixes={data.prefixes}: {name} has no source side; set it to ()",
+        )
+        _check(
+            not data.subword_dropout or self.tokenizer.model is None,
+            f"data.subword_dropout={data.subword_dropout}: is for a tokenizer that is trained "
+            "here, whose merges are in the order of its pieces; set it to 0",
+        )
+        named = len(objective.symbols) + len(self.tokenizer.symbols)
+        _check(
+            not named or not {*SIZED} & {*self.codecs} or self.tokenizer.vocab_size > named + 5,
+            f"tokenizer.vocab_size={self.tokenizer.vocab_size}: {named} of them are named pieces, "
+            f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
         )
         if not objective.windowed:
             return
@@ -1091,8 +1272,8 @@ class Experiment:
             f"objective.document='file': data.source={data.source!r} has no files; choose 'line'",
         )
         _check(
-            objective.document != "file" or codec != "subwords",
-            "objective.document='file': tgt.codec='subwords' does not keep line ends; choose "
+            objective.document != "file" or codec not in SIZED,
+            f"objective.document='file': tgt.codec={codec!r} does not keep line ends; choose "
             "'characters' or 'bytes', or document='line'",
         )
         _check(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from transformer_jax.config import DataConfig, Experiment, SideConfig, TokenizerConfig
-from transformer_jax.data.codecs import characters, classes, imported, utf8
+from transformer_jax.config import SIZED, DataConfig, Experiment, SideConfig, TokenizerConfig
+from transformer_jax.data.codecs import characters, classes, imported, utf8, wordpiece, words
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
 from transformer_jax.data.subword_dropout import SubwordDropout
@@ -32,7 +33,22 @@ def name(request) -> str:
 def pair(name, numbers) -> TokenizerPair:
     if name == "huggingface":  # which is never trained here
         return TokenizerPair(imported_of(numbers.src), imported_of(numbers.tgt))
-    return train_pair(CONFIG, numbers.src, numbers.tgt, (name, name))
+    return train_pair(config_of(name), numbers.src, numbers.tgt, (name, name))
+
+
+def config_of(name: str) -> TokenizerConfig:
+    """Return a config; the training text has few words."""
+    return dataclasses.replace(CONFIG, vocab_size=30) if name == "words" else CONFIG
+
+
+def shown(name: str, codec, text: str) -> str:
+    """Return what a codec keeps of a text."""
+    if name == "words":
+        return " ".join(
+            "[UNK]" if i == UNK else codec.pieces([i])[0]
+            for i in codec.encode([text], eos=False)[0]
+        )
+    return text.replace("-", " - ") if name == "wordpiece" else text
 
 
 def imported_of(lines) -> imported.Imported:
@@ -50,13 +66,17 @@ def imported_of(lines) -> imported.Imported:
 # --- every codec --------------------------------------------------------------------------------
 
 
-def test_text_comes_back(pair, numbers):
+def test_text_comes_back(name, pair, numbers):
+    """Cut words are written apart; words of which there is no piece are written [UNK]."""
     for codec, lines in zip(pair, (numbers.src, numbers.tgt), strict=True):
-        assert [codec.decode(ids) for ids in codec.encode(lines)] == lines
+        expected = [shown(name, codec, line) for line in lines]
+        assert [codec.decode(ids) for ids in codec.encode(lines)] == expected
 
 
-def test_special_pieces_stand_where_they_are_asked_for(pair, numbers):
+def test_special_pieces_stand_where_they_are_asked_for(name, pair, numbers):
     codec, lines = pair.src, [*numbers.src[:9], ""]
+    if name == "words":
+        lines = [*codec.pieces(range(RESERVED, RESERVED + 9)), ""]
     assert codec.special == {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
     bare = codec.encode(lines, eos=False)
     assert all(RESERVED <= i < codec.size for ids in bare for i in ids)
@@ -65,9 +85,10 @@ def test_special_pieces_stand_where_they_are_asked_for(pair, numbers):
     assert bare[-1] == codec.encode([], bos=True) == []
 
 
-def test_decoding_stops_at_the_first_eos_and_skips_padding(pair, numbers):
+def test_decoding_stops_at_the_first_eos_and_skips_padding(name, pair, numbers):
     (ids,) = pair.tgt.encode(numbers.tgt[:1])
-    assert pair.tgt.decode(np.array([PAD, BOS, *ids, *ids, PAD])) == numbers.tgt[0]
+    text = shown(name, pair.tgt, numbers.tgt[0])
+    assert pair.tgt.decode(np.array([PAD, BOS, *ids, *ids, PAD])) == text
     assert pair.tgt.decode([]) == pair.tgt.decode([EOS, *ids]) == pair.tgt.decode([PAD]) == ""
 
 
@@ -76,7 +97,7 @@ def test_pieces_have_names_of_their_own(pair):
     names = codec.pieces(range(codec.size))
     assert names[:RESERVED] == ["<pad>", "<s>", "</s>", "<unk>"]
     assert [codec.piece_id(name) for name in names] == list(range(codec.size))
-    with pytest.raises(UserError, match="'a piece' is"):
+    with pytest.raises(UserError, match="'a piece' is "):
         codec.piece_id("a piece")
     assert not any(codec.is_text(i) for i in SPECIAL.values())
 
@@ -99,7 +120,13 @@ def test_pairs_are_saved_and_loaded(name, pair, numbers, tmp_path):
 def test_what_a_damaged_file_should_have_been(name, pair, tmp_path):
     pair.save(tmp_path)
     path = tmp_path / pair.tgt.file.format(".tgt")
-    odd = {"special": {"pad": 1}, "characters": "ab"}, {"special": dict(SPECIAL), "characters": 3}
+    odd = (
+        {"special": {"pad": 1}, "characters": "ab"}, {"special": dict(SPECIAL), "characters": 3},
+        {"special": dict(SPECIAL), "lowercase": True, "words": ["a", "a"], "pieces": ["<pad>"],
+         "symbols": []},
+        {"special": dict(SPECIAL), "lowercase": True, "words": ["<s>"], "pieces": [*SPELLED, 3],
+         "symbols": []},
+    )  # fmt: skip
     for content in (b"x", b"{}", b"[" * 10**5, *(json.dumps(x).encode() for x in odd)):
         path.write_bytes(content)
         with pytest.raises(UserError) as caught:
@@ -113,7 +140,7 @@ def test_sizes_are_known_before_training(name, numbers):
         with pytest.raises(UserError, match="is not trained; begin with a model that was"):
             train_pair(CONFIG, numbers.src, numbers.tgt, (name, name))
         return
-    size = CONFIG.vocab_size if name == "subwords" else TokenizerConfig.vocab_size
+    size = config_of(name).vocab_size if name in SIZED else TokenizerConfig.vocab_size
     experiment = Experiment(
         src=SideConfig(name), tgt=SideConfig(name), tokenizer=TokenizerConfig(vocab_size=size),
         data=DataConfig(source="spelled_numbers", source_language="de", target_language="en",
@@ -181,7 +208,7 @@ def test_each_side_has_its_codec(numbers, tmp_path):
 @pytest.mark.parametrize("name", [name for name in TEXTS if name != "huggingface"])  # not trained
 def test_a_named_piece_is_one_more(name, numbers, tmp_path):
     """It has an id of its own, stands in no text and is not written, and is there when read."""
-    joint = dataclasses.replace(CONFIG, joint=True)
+    joint = dataclasses.replace(config_of(name), joint=True)
     plain = train_pair(joint, numbers.src, [], (name, name)).src
     pair = train_pair(joint, numbers.src, [], (name, name), ("<mask>",))
     pair.save(tmp_path)
@@ -191,11 +218,11 @@ def test_a_named_piece_is_one_more(name, numbers, tmp_path):
         assert codec.pieces([mask]) == ["<mask>"]
         assert codec.piece_id("<mask>") == mask
         assert not codec.is_text(mask)
-        assert codec.size == plain.size + (name != "subwords")  # whose number is asked for
-        encoded = codec.encode(numbers.src)
+        assert codec.size == plain.size + (name not in SIZED)  # whose number is asked for
+        encoded = codec.encode([*numbers.src, "mask"])
         assert all(mask not in ids for ids in encoded)
         ids = encoded[0]
-        assert codec.decode([ids[0], mask, *ids[1:]]) == numbers.src[0]
+        assert codec.decode([ids[0], mask, *ids[1:]]) == codec.decode(ids)
         assert codec.digest != plain.digest
     assert "mask" not in plain.special
 
@@ -207,6 +234,93 @@ def test_words_begin_with_the_pieces_that_say_so(numbers):
     (ids,) = codec.encode(["one hundred"], eos=False)
     assert starts[ids].sum() == 2
     assert utf8.Bytes().word_starts() is None
+
+
+# --- words and pieces of words ------------------------------------------------------------------
+
+WORDS = ["The cat sat .", "the dog  sat", "The end of <2de> it"]
+
+
+def test_the_most_frequent_words_are_pieces():
+    """Of one frequency, the first by code points; named ones first; case is kept unless asked."""
+    config = dataclasses.replace(CONFIG, vocab_size=9)
+    codec = words.train(config, WORDS, ("<mask>",))
+    assert codec.pieces(range(4, 9)) == ["<mask>", "The", "sat", ".", "<2de>"]
+    ids = codec.encode(["The <mask> sat\tdown . </s>"])
+    assert ids == [[5, UNK, 6, UNK, 7, UNK, EOS]]  # what is named stands in no text
+    assert codec.decode(ids[0]) == "The [UNK] sat [UNK] . [UNK]"
+    assert codec.word_starts().all()
+    config = dataclasses.replace(config, lowercase=True, symbols=("<2de>", "@x@"))
+    lower = words.train(config, WORDS)
+    assert lower.pieces(range(4, 9)) == ["<2de>", "@x@", "the", "sat", "."]
+    assert lower.encode(["THE @X@ <2DE>"], eos=False) == [[6, 5, 4]]
+    message = r"vocab_size=99: the corpus has 10 words, and 4 pieces are named; lower it to 14$"
+    with pytest.raises(UserError, match=message):
+        words.train(dataclasses.replace(CONFIG, vocab_size=99), WORDS)
+
+
+def test_text_that_is_cut_already_keeps_its_pieces():
+    """Those of another program, @@ where a word goes on, stand between spaces."""
+    cut = ["ein klein@@ er Hund", "ein@@ e Katze"]
+    codec = words.train(dataclasses.replace(CONFIG, vocab_size=11), cut)
+    assert [codec.decode(ids) for ids in codec.encode(cut)] == cut
+
+
+def test_words_are_cut_into_the_longest_pieces(numbers):
+    """By a search of the longest piece from the left, written down here."""
+    codec = wordpiece.train(dataclasses.replace(CONFIG, vocab_size=90), numbers.tgt)
+    known = set(codec.pieces(range(RESERVED, codec.size)))
+
+    def longest(word: str) -> list[str]:
+        found: list[str] = []
+        while word:
+            mark = "##" if found else ""
+            ends = [n for n in range(len(word), 0, -1) if mark + word[:n] in known]
+            if not ends:
+                return ["<unk>"]
+            found.append(mark + word[: ends[0]])
+            word = word[ends[0] :]
+        return found
+
+    for line in [*numbers.tgt, "hundredth thousander", "qqq one"]:
+        (ids,) = codec.encode([line], eos=False)
+        split = line.replace("-", " - ").replace(",", " ,").split()
+        assert codec.pieces(ids) == [piece for word in split for piece in longest(word)]
+    starts = codec.word_starts()
+    assert starts[ids].all()
+    assert codec.decode(ids) == "[UNK] one"
+    (ids,) = codec.encode(["seventeen"], eos=False)
+    assert starts[ids].tolist() == [True] + [False] * (len(ids) - 1)
+
+
+def test_pieces_of_words_are_the_same_in_every_process(numbers):
+    """The trainer of `tokenizers` numbers characters as they come out of a hash table."""
+    config = dataclasses.replace(CONFIG, vocab_size=120)
+    code = (
+        "import sys\n"
+        "from transformer_jax.config import TokenizerConfig\n"
+        "from transformer_jax.data.codecs.wordpiece import train\n"
+        f"print(train({config}, sys.stdin.read().splitlines()).digest)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], input="\n".join(numbers.src), stdout=subprocess.PIPE,
+        text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    assert {wordpiece.train(config, numbers.src).digest for _ in range(3)} == {found}
+
+
+def test_case_accents_and_symbols_of_word_pieces():
+    lines = ["Über Cafés, and the <2de> end."] * 3
+    config = dataclasses.replace(CONFIG, lowercase=True, symbols=("<2de>",), vocab_size=48)
+    codec = wordpiece.train(config, lines, ("<mask>",))
+    assert codec.pieces(range(4, 6)) == ["<mask>", "<2de>"]
+    (ids,) = codec.encode(lines[:1])
+    assert ids.count(5) == 1
+    assert codec.decode(ids) == "uber cafes, and the <2de> end."
+    with pytest.raises(UserError, match=r"vocab_size=500: the corpus allows at most \d+ pieces; l"):
+        wordpiece.train(dataclasses.replace(config, vocab_size=500), lines)
+    with pytest.raises(UserError, match=r"vocab_size=9: the corpus needs at least \d+ pieces, for"):
+        wordpiece.train(dataclasses.replace(config, vocab_size=9), lines)
 
 
 def test_classes_are_the_lines_of_training(tmp_path):

@@ -14,6 +14,14 @@ PAIRS = TokenStore(SRC, TGT)
 examples = Translate().examples
 
 
+def test_long_sequences_are_cut_before_their_last_id():
+    texts = Ragged.from_lists([[5, 6, 7, 8, 2], [5, 2], [], [5, 6, 2], [9, 8, 7, 2]])
+    found = texts.cut(3, 2)
+    lists = [found.sequence(i).tolist() for i in range(len(found.lengths))]
+    assert lists == [[5, 6, 2], [5, 2], [], [5, 6, 2], [9, 8, 2]]
+    assert texts.sequence(0).tolist() == [5, 6, 7, 8, 2]  # a copy
+
+
 def test_ragged():
     assert SRC.lengths.tolist() == [3, 2, 4]
     assert SRC.starts.tolist() == [0, 3, 5]

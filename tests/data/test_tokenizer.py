@@ -5,11 +5,13 @@ import subprocess
 import sys
 
 import pytest
+import sentencepiece as spm
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subwords import Subwords, train
 from transformer_jax.data.sources import read_lines
+from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
@@ -109,6 +111,86 @@ def test_real_text_comes_back(multi30k):
         line.replace("\xa0", " ") for line in changed
     ]
     assert len(changed) < 5
+
+
+def pieces_of(tokenizer: Subwords, lines: list[str]) -> list[list[str]]:
+    return [tokenizer.pieces(ids) for ids in tokenizer.encode(lines, eos=False)]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_symbols_are_pieces_wherever_a_text_has_them(lines, algorithm):
+    """They are never cut, not even by BPE-dropout, and are written as they are."""
+    symbols = ("<2de>", "<BT>", "@url@")
+    config = dataclasses.replace(SMALL, algorithm=algorithm, symbols=symbols, vocab_size=70)
+    tokenizer = train(config, lines, ("<mask>",))
+    assert tokenizer.size == 70
+    ids = [tokenizer.piece_id(symbol) for symbol in symbols]
+    assert not any(map(tokenizer.is_text, ids))
+    assert tokenizer.special.keys() == {"pad", "bos", "eos", "unk", "mask"}
+    text = "<2de> <BT> drei@url@vier @url@"
+    (encoded,) = tokenizer.encode([text])
+    assert [i for i in encoded if i in ids] == [*ids, ids[-1]]
+    assert tokenizer.decode(encoded) == text
+    (cut,) = SubwordDropout(tokenizer, 0.9, 1).encode([text])
+    assert [i for i in cut if i in ids] == [*ids, ids[-1]]
+    assert tokenizer.decode(cut) == text
+
+
+# As T5, Marian and Llama have them.
+FOREIGN = {
+    "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "model_type": "unigram"},
+    "marian": {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"},
+    "llama": {
+        "unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1, "model_type": "bpe",
+        "byte_fallback": True, "normalization_rule_name": "identity", "vocab_size": 400,
+    },
+    "albert": {
+        "pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "bos_piece": "[CLS]",
+        "eos_piece": "[SEP]", "pad_piece": "<nothing>", "control_symbols": ["[MASK]"],
+        "user_defined_symbols": ["<2de>"],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", FOREIGN.values(), ids=FOREIGN)
+def test_a_model_that_is_there_cuts_texts_as_it_did(lines, fields, tmp_path):
+    """Behind our reserved ids, with its pieces in their order."""
+    with open(tmp_path / "their.model", "wb") as file:
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, minloglevel=2,
+            **{"vocab_size": 90, **fields},
+        )  # fmt: skip
+    theirs = spm.SentencePieceProcessor(model_file=str(tmp_path / "their.model"))
+    config = TokenizerConfig(model=str(tmp_path / "their.model"), symbols=("<2de>", "<BT>"))
+    ours = train(config, ["whatever"], ("<mask>",))
+    texts = [*lines, "Eine  Zahl: ¼ ﬁn 🦊", ""]
+    assert pieces_of(ours, texts) == [
+        list(map(theirs.id_to_piece, theirs.encode(x))) for x in texts
+    ]
+    assert [again(ours, text) for text in texts] == [theirs.decode(theirs.encode(x)) for x in texts]
+    special = {theirs.pad_id(), theirs.bos_id(), theirs.eos_id(), theirs.unk_id()}
+    kept = [theirs.id_to_piece(i) for i in range(theirs.get_piece_size()) if i not in special]
+    added = [x for x in ("<mask>", "<2de>", "<BT>") if x not in kept]
+    assert ours.pieces(range(RESERVED, ours.size)) == [*kept, *added]
+    assert ours.pieces(range(RESERVED)) == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert ours.special["mask"] == ours.piece_id("<mask>")
+    assert again(ours, "<2de> drei") == "<2de> drei"
+    assert Subwords(ours.model).digest == train(config, [], ("<mask>",)).digest
+
+
+def test_unk_is_written_as_asked(lines, small, tmp_path):
+    (tmp_path / "x.model").write_bytes(small.model)
+    for fields in ({"vocab_size": 64}, {"model": str(tmp_path / "x.model")}):
+        codec = train(TokenizerConfig(**fields, unk_surface="[UNK]"), lines)
+        assert again(codec, "drei 🦊 vier") == "drei [UNK] vier"
+
+
+def test_a_model_that_is_none_is_refused(tmp_path):
+    (tmp_path / "x.model").write_bytes(b"no model")
+    for name in ("x.model", "y.model"):
+        config = TokenizerConfig(model=str(tmp_path / name))
+        with pytest.raises(UserError, match=rf"^config\.tokenizer\.model='{config.model}': "):
+            train(config, [])
 
 
 def test_unknown_characters(small, with_bytes):

@@ -161,6 +161,17 @@ def test_a_character_longer_than_the_model_is_cut():
     assert found[0].ids
 
 
+def test_a_long_line_may_be_cut():
+    """What a model reads that was trained so: as much as it can, and EOS."""
+    model, _ = short_sighted(LONGEST)
+    translator = Translator(model, parts()[2], BEAM, 2, cut=True)
+    whole = parts()[2].src.encode(AMONG_OTHERS)
+    assert len(whole[1]) > LONGEST
+    expected = [ids if len(ids) <= LONGEST else [*ids[: LONGEST - 1], EOS] for ids in whole]
+    found = translator._parts(AMONG_OTHERS, None, 1)
+    assert [part.ids for part in found] == [ids for ids in expected if len(ids) > 1]
+
+
 def test_a_prefix_begins_the_first_part_alone():
     tokenizers = parts()[2]
     (prefix,) = tokenizers.tgt.encode(["the"])

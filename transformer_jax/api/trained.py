@@ -66,9 +66,11 @@ class TrainedModel:
             )
         key = decoding or self.experiment.decoding, n_best
         if key not in self._translators:
-            longest = self.experiment.data.max_length  # what training never saw, goes in parts
-            models = self._models
-            self._translators[key] = Translator(models, self.tokenizers, *key, longest=longest)
+            data = self.experiment.data  # what training never saw, goes in parts
+            self._translators[key] = Translator(
+                self._models, self.tokenizers, *key, longest=data.max_length,
+                cut=data.long_sources == "cut",
+            )  # fmt: skip
         return self._translators[key]
 
     def translate(

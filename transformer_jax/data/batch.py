@@ -71,6 +71,19 @@ class Ragged(NamedTuple):
         lengths = np.minimum(most, np.repeat(self.lengths, count) - begin)
         return Ragged(self.ids, np.repeat(self.starts, count) + begin, lengths)
 
+    def cut(self, most: int, last: int) -> "Ragged":
+        """Return copies of at most `most` ids; `last` is the last of those that had more."""
+        lengths = np.minimum(self.lengths, most)
+        ends = np.cumsum(lengths)
+        place = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
+        ids = np.array(self.ids[np.repeat(self.starts, lengths) + place])
+        ids[ends[self.lengths > most] - 1] = last
+        return Ragged(ids, ends - lengths, lengths)
+
+    def joined(self) -> "Ragged":
+        """Return one sequence of all, which follow one another."""
+        return Ragged(self.ids, self.starts[:1], self.lengths.sum(keepdims=True))
+
     def emptied(self) -> "Ragged":
         """Return as many sequences of nothing."""
         return Ragged(self.ids[:0], 0 * self.starts, 0 * self.lengths)
@@ -113,6 +126,11 @@ def lay_out(
     pos[where] = within
     seg[where] = np.repeat(placement.segment, length)
     return Side(*(array.reshape(shape) for array in (ids, pos, seg)))
+
+
+def predicted(labels: Side) -> Target:
+    """Return labels that are predicted wherever they stand."""
+    return Target(labels.inputs, (labels.seg > 0).astype(np.float32))
 
 
 def shifted(labels: Side, first: int) -> Side:

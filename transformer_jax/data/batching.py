@@ -12,6 +12,7 @@ import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
+from transformer_jax.data.mixing import Mixture, apart, turns_of
 from transformer_jax.data.objective import Objective
 from transformer_jax.data.packing import first_fit
 from transformer_jax.data.random import Draw
@@ -25,20 +26,6 @@ class Shape(NamedTuple):
     rows: int
     src_length: int  # 0: there is no source side
     tgt_length: int
-
-    @classmethod
-    def of(cls, rows: int, length: int, items: TokenStore) -> "Shape":
-        """Return a shape for items that are at most so long on each side that they have.
-
-        Where all are one position long, as classes are, a row of one item needs no more.
-        """
-        src, tgt = (_side(lengths, length) for lengths in items.lengths)
-        return cls(rows, src, tgt)
-
-
-def _side(lengths: np.ndarray, length: int) -> int:
-    most = int(lengths.max(initial=0))
-    return length if most > 1 else most
 
 
 @runtime_checkable
@@ -58,13 +45,17 @@ class Plan(Protocol):
 class BucketPlan:
     """Pairs of similar length together, one a row."""
 
-    def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
+    def __init__(
+        self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int,
+        mixture: Mixture | None = None,
+    ) -> None:  # fmt: skip
         length = np.maximum(*store.lengths)[pairs]
         bounds = choose_bounds(length, config.num_buckets)
-        self.shapes = [Shape.of(rows_for(config, b), b, store) for b in bounds]
+        self.shapes = [Shape(rows_for(config, b), *store.sides(b)) for b in bounds]
         self._pairs, self.seed = pairs, seed
         self._bucket = np.searchsorted(bounds, length)
-        counts = np.bincount(self._bucket, minlength=len(bounds))
+        self._turns = turns_of(mixture, pairs, self._bucket, seed)
+        counts = np.bincount(self._bucket[self._turns.epoch(0)], minlength=len(bounds))
         self._length = sum(
             -(-int(n) // shape.rows) for n, shape in zip(counts, self.shapes, strict=True)
         )
@@ -80,7 +71,7 @@ class BucketPlan:
 
     def _make_epoch(self, epoch: int) -> list[tuple[int, np.ndarray]]:
         generator = np.random.default_rng([self.seed, epoch])
-        order = generator.permutation(len(self._pairs))
+        order = generator.permutation(self._turns.epoch(epoch))
         batches = []
         for bucket, shape in enumerate(self.shapes):
             members = order[self._bucket[order] == bucket]
@@ -93,22 +84,30 @@ class PackPlan:
     """Several pairs behind one another in each row, in segments that do not see each other.
 
     Pairs are packed first-fit in one seeded order; epochs shuffle the rows. So every epoch has the
-    same number of batches, at the price that the pairs of a row stay together.
+    same number of batches, at the price that the pairs of a row stay together. In a mixture, those
+    of a row are of one part.
     """
 
-    def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
+    def __init__(
+        self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int,
+        mixture: Mixture | None = None,
+    ) -> None:  # fmt: skip
         longest = config.max_length
         sides = (longest if lengths.any() else 0 for lengths in store.lengths)
         self.shapes = [Shape(rows_for(config, longest), *sides)]
         self.seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
-        self._rows = first_fit(order, *store.lengths, longest)
+        packed = [first_fit(part, *store.lengths, longest) for part in apart(mixture, order)]
+        self._rows = [row for rows in packed for row in rows]
+        first = np.array([row[0][0] for row in self._rows])  # all of a row are of its part
+        turns = turns_of(mixture, first, np.zeros_like(first), seed)
+        self._length = -(-len(turns.epoch(0)) // self.shapes[0].rows)
         self._epoch = lru_cache(maxsize=2)(
-            lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))
+            lambda epoch: np.random.default_rng([seed, epoch]).permutation(turns.epoch(epoch))
         )
 
     def __len__(self) -> int:
-        return -(-len(self._rows) // self.shapes[0].rows)
+        return self._length
 
     def batch(self, index: int) -> tuple[Shape, Placement]:
         epoch, index = divmod(index, len(self))
@@ -205,16 +204,17 @@ def lines_of(plan: Plan, lines: int, index: int) -> list[int]:
     return sorted((plan.batch(index)[1].pairs % lines + 1).tolist())
 
 
-def padding_share(store: TokenStore, plan: Plan) -> float:
-    """Return the share of the longer side's positions that are padding, over the first epoch; of
-    sides of one length, the target's.
+def filled(store: TokenStore, plan: Plan) -> tuple[int, int]:
+    """Return how many positions of the longer side the first epoch has, and how many of them are
+    tokens and not padding; of sides of one length, the target's.
     """
     side, positions, tokens = longer_side(plan), 0, 0
+    lengths = store.lengths[side]
     for index in range(len(plan)):
         shape, placement = plan.batch(index)
         positions += shape.rows * shape[1 + side]
-        tokens += int(store.lengths[side][placement.pairs].sum())
-    return 1 - tokens / positions
+        tokens += int(lengths[placement.pairs].sum())
+    return positions, tokens
 
 
 def longer_side(plan: Plan) -> int:
@@ -238,6 +238,6 @@ def fixed_batches(
         members = order[bucket == number]
         rows = max(tokens_per_batch // length // rows_divisible_by, 1) * rows_divisible_by
         for start in range(0, len(members), rows):
-            shape = Shape.of(rows, length, store)
+            shape = Shape(rows, *store.sides(length))
             batches.append((shape, one_per_row(members[start : start + rows])))
     return batches

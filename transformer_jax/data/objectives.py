@@ -3,8 +3,18 @@
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, shifted
+from transformer_jax.data.batch import (
+    Batch,
+    Placement,
+    Ragged,
+    Side,
+    Target,
+    lay_out,
+    predicted,
+    shifted,
+)
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.corrupting import Denoising, SpanCorruption
 from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.reading import Classify, MaskedLM
@@ -48,7 +58,7 @@ class Translate:
         """See Objective."""
         src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        return Batch(src, shifted(tgt, items.special.bos), {"tokens": _predicted(tgt)})
+        return Batch(src, shifted(tgt, items.special.bos), {"tokens": predicted(tgt)})
 
 
 class LanguageModel:
@@ -87,7 +97,7 @@ class LanguageModel:
         """See Objective."""
         where = placement, placement.tgt_offset, (rows, tgt_length)
         labels = lay_out(items.tgt, *where, ahead=1)
-        return Batch(None, lay_out(items.tgt, *where), {"tokens": _predicted(labels)})
+        return Batch(None, lay_out(items.tgt, *where), {"tokens": predicted(labels)})
 
 
 class _Partly(TokenStore):
@@ -194,7 +204,7 @@ class PrefixLM:
         first = np.maximum.accumulate(first, axis=1)
         pos = np.where(seg > 0, np.arange(tgt_length, dtype=np.int32) - first, 0)
         rank = np.where(labels.seg > 0, labels.pos + 1, 0)
-        return Batch(None, Side(inputs, pos, seg, rank), {"tokens": _predicted(labels)})
+        return Batch(None, Side(inputs, pos, seg, rank), {"tokens": predicted(labels)})
 
 
 def _windows(documents: Ragged, most: int) -> Ragged:
@@ -204,16 +214,13 @@ def _windows(documents: Ragged, most: int) -> Ragged:
     return documents._replace(lengths=np.maximum(documents.lengths - 1, 0)).windows(most)
 
 
-def _predicted(labels: Side) -> Target:
-    """Return labels that are predicted wherever they stand."""
-    return Target(labels.inputs, (labels.seg > 0).astype(np.float32))
-
-
 OBJECTIVES: dict[str, Objective] = {
     "translate": Translate(),
     "language_model": LanguageModel(),
     "prefix_lm": PrefixLM(),
     "permutation_lm": PermutationLM(),
     "masked_lm": MaskedLM(),
+    "span_corruption": SpanCorruption(),
+    "denoising": Denoising(),
     "classify": Classify(),
 }

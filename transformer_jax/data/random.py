@@ -24,3 +24,8 @@ def random(*numbers: Any) -> np.ndarray:
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         state ^= state >> np.uint64(31)
     return state
+
+
+def uniform(*numbers: Any) -> np.ndarray:
+    """Return a number from 0 to below 1 for each tuple of integers; see `random`."""
+    return (random(*numbers) >> np.uint64(11)) * 2.0**-53

@@ -82,11 +82,8 @@ class MaskedLM:
     ) -> TokenStore:
         """See Objective. BOS is read before each window, and is one of its pieces."""
         assert codec is not None
-        ids, starts, lengths = store.tgt
-        if config.document == "joined":
-            total = lengths.sum(keepdims=True)
-            starts, lengths = starts[:1], total
-        windows = Ragged(ids, starts, lengths).windows(config.window - 1)
+        documents = store.tgt.joined() if config.document == "joined" else store.tgt
+        windows = documents.windows(config.window - 1)
         items = _Masked(windows, windows.emptied())
         items.masks = Masks.of(config, codec)
         return items

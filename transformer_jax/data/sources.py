@@ -18,6 +18,7 @@ from transformer_jax.errors import UserError
 log = logging.getLogger("transformer_jax")
 
 Split = Literal["train", "validation", "test"]
+Source = Callable[[DataConfig, Split], tuple[Sequence[str], Sequence[str]]]
 _LISTED = 20  # file names in a message
 
 
@@ -28,6 +29,7 @@ class Corpus:
     src: Sequence[str]
     tgt: Sequence[str]
     fingerprint: str  # changes with the content
+    sizes: tuple[int, ...] = ()  # how many are of each part, in their order
 
     def __len__(self) -> int:
         return len(self.tgt)
@@ -50,18 +52,36 @@ def load(
     """
     source = pick(SOURCES, config.source, "config.data.source")
     place = f"config.data.{split}={getattr(config, split)}"
-    if not objective.one_sided:
-        src, tgt = source(config, split)
-        if not src:
-            raise UserError(f"{place}: holds no pairs")
-        if split != "train":
-            _mention_empty(place, src, tgt)
-        return Corpus(src, tgt, _fingerprint(src, tgt))
-    config = replace(config, source_language=config.target_language)
-    tgt = _documents(config, split) if objective.document == "file" else source(config, split)[1]
-    if not any(tgt):
-        raise UserError(f"{place}: holds no text")
-    return Corpus((), tgt, _fingerprint(tgt))
+    if objective.one_sided:
+        config = replace(config, source_language=config.target_language)
+    if objective.document == "file":
+        source = _documents
+    src, tgt, sizes = _joined(config, split, source)
+    if objective.one_sided:
+        if not any(tgt):
+            raise UserError(f"{place}: holds no text")
+        return Corpus((), tgt, _fingerprint(tgt), sizes)
+    if not src:
+        raise UserError(f"{place}: holds no pairs")
+    if split != "train":
+        _mention_empty(place, src, tgt)
+    return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
+
+
+def _joined(config: DataConfig, split: Split, source: Source) -> tuple[list, list, tuple[int, ...]]:
+    """Return all parts of a split behind one another, with their prefixes, and their sizes."""
+    src: list[str] = []
+    tgt: list[str] = []
+    sizes = []
+    prefixes = config.named("prefixes")
+    for part in getattr(config, split):
+        one, other = source(config.alone(split, part), split)
+        if part in prefixes:  # an empty line stays one
+            one = [f"{prefixes[part]} {line}" if line.strip() else line for line in one]
+        src += one
+        tgt += other
+        sizes.append(len(other))
+    return src, tgt, tuple(sizes)
 
 
 def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
@@ -164,9 +184,9 @@ def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
     return src, tgt
 
 
-def _documents(config: DataConfig, split: Split) -> list[str]:
+def _documents(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
     names = [f"{part}.{config.target_language}" for part in getattr(config, split)]
-    return [read_text(_find(config, split, name)) for name in names]
+    return [], [read_text(_find(config, split, name)) for name in names]
 
 
 def _find(config: DataConfig, split: Split, name: str) -> Path:
@@ -221,7 +241,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + more
 
 
-SOURCES: dict[str, Callable[[DataConfig, Split], tuple[Sequence[str], Sequence[str]]]] = {
+SOURCES: dict[str, Source] = {
     "text": _text,
     "tfds": tfds.load,
     "spelled_numbers": spelled_numbers.load,

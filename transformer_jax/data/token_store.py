@@ -46,6 +46,24 @@ class TokenStore(NamedTuple):
         """What a plan sees of the examples."""
         return Lengths(self.src.lengths, self.tgt.lengths)
 
+    def sides(self, length: int) -> tuple[int, int]:
+        """Return how long both sides of a batch are, for examples of at most so many positions on
+        each: 0 where there is no side. Where all are one position long, as classes are, a row of
+        one example needs no more.
+        """
+        most = (int(lengths.max(initial=0)) for lengths in self.lengths)
+        src, tgt = (length if longest > 1 else longest for longest in most)
+        return src, tgt
+
+
+class Uneven(TokenStore):
+    """Pairs of which one side is by far the shorter, such as texts and names of their classes."""
+
+    def sides(self, length: int) -> tuple[int, int]:
+        """See TokenStore: neither side is longer than the longest there is."""
+        src, tgt = (min(length, int(lengths.max(initial=0))) for lengths in self.lengths)
+        return src, tgt
+
 
 class Frame(NamedTuple):
     """Which special pieces stand around each text of a store."""

@@ -10,11 +10,21 @@ import numpy as np
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.data.sources import Corpus
-from transformer_jax.decoding.text.score import masked_log_probs, pseudo_log_probs, score_texts
+from transformer_jax.decoding.text.score import (
+    corrupted_log_probs,
+    pseudo_log_probs,
+    score_texts,
+)
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import text_units
 
+# Which pieces count, of models that read corrupted texts.
+_COUNTED = {
+    "masked_lm": "hidden by the masks of validation",
+    "span_corruption": "of the spans that validation leaves out, with sentinels and EOS",
+    "denoising": "each once, of texts with the noise of validation",
+}
 _POSITIONS = 2**20  # that are computed for a pseudo-perplexity; a small model takes minutes
 
 
@@ -25,8 +35,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     so the first pieces of one are predicted from fewer before them than its last. Characters and
     bytes are left out where the codec does not keep the text as it is.
 
-    Of a masked language model those pieces count that are hidden where it is validated, always the
-    same; its pseudo-perplexity is of pieces that are hidden one by one, of some windows.
+    Of a model that reads corrupted texts those pieces count that are predicted where it is
+    validated, always the same. The pseudo-perplexity of a masked language model is of pieces that
+    are hidden one by one, of some windows.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -35,13 +46,16 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         raise UserError("a language model is scored alone: load one checkpoint of one --workdir")
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
-    masked = experiment.objective.name == "masked_lm"
-    found = masked_log_probs(*given) if masked else [x.log_probs for x in score_texts(*given)]
+    name = experiment.objective.name
+    if name in _COUNTED:
+        found = corrupted_log_probs(*given)
+    else:
+        found = [np.asarray(x.log_probs) for x in score_texts(*given)]
     nll = -math.fsum(map(math.fsum, found))
     tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-    if masked:
+    if name == "masked_lm":
         alone = np.concatenate(pseudo_log_probs(*given, _POSITIONS))
         values["pseudo_perplexity"] = math.exp(min(-float(alone.mean()), 700.0))
     units = text_units(experiment, codec, corpus)
@@ -52,7 +66,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "steps": trained.steps,
         "sentences": len(corpus),
         "tokens": tokens,
-        "counted": "hidden by the masks of validation" if masked else "each once",
+        "counted": _COUNTED.get(name, "each once"),
         **{f"{name}s": count for name, count in units.items()},
         "scores": {name: {"value": value, "signature": ""} for name, value in values.items()},
         "details": [f"{name} = {value:.4f}" for name, value in values.items()],

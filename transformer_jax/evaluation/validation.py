@@ -51,7 +51,10 @@ def make_validation(
         greedy = replace(
             experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
         )
-        translator = Translator(model, tokenizers, greedy, longest=data.max_length, warn=False)
+        translator = Translator(
+            model, tokenizers, greedy, longest=data.max_length, warn=False,
+            cut=data.long_sources == "cut",
+        )  # fmt: skip
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
     longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())

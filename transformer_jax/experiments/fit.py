@@ -1,6 +1,6 @@
 """Settings that are allowed but do not suit each other or the data, and what to change."""
 
-from transformer_jax.config import Experiment
+from transformer_jax.config import SIZED, Experiment
 from transformer_jax.data.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared
 
@@ -14,7 +14,7 @@ def misfits(experiment: Experiment, prepared: Prepared, parameters: int) -> list
 
     `parameters` is how many numbers the model has.
     """
-    lengths = [side.lengths[prepared.selection.pairs] for side in prepared.train[:2]]
+    lengths = [side[prepared.selection.pairs] for side in prepared.train.lengths]
     source, target = (int(side.sum()) * prepared.lines // len(prepared.train) for side in lengths)
     most = (source, target)[longer_side(prepared.plan)]
     return [
@@ -61,7 +61,7 @@ def _of_vocabulary(experiment: Experiment, source: int, target: int) -> list[str
         experiment.tokenizer.vocab_size,
         zip(experiment.codecs, (source, target), strict=True),
     )
-    counts = [tokens for codec, tokens in sides if codec == "subwords"]
+    counts = [tokens for codec, tokens in sides if codec in SIZED]
     tokens = sum(counts) if experiment.tokenizer.joint else min(counts, default=0)
     if not counts or tokens >= _OCCURRENCES * size:
         return []

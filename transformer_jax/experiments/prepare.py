@@ -7,17 +7,18 @@ from typing import NamedTuple
 import jax
 
 from transformer_jax.choices import pick
-from transformer_jax.config import Experiment
-from transformer_jax.data import sources
-from transformer_jax.data.batching import PLANS, Plan, longer_side, padding_share
+from transformer_jax.config import DataConfig, Experiment
+from transformer_jax.data import mixing, sources
+from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import OBJECTIVES, Objective
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
-from transformer_jax.data.token_store import Selection, TokenStore, open_store
+from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import warm_start
+from transformer_jax.vocabulary import EOS
 from transformer_jax.workdir import WorkDir, cache_dir
 
 
@@ -32,7 +33,7 @@ class Prepared(NamedTuple):
     plan: Plan
     validation: Corpus
     validation_store: TokenStore  # the items of the objective
-    notes: list[str]  # what the log says about the validation split
+    notes: list[str]  # what the log says about mixtures and the validation split
     identity: dict[str, str]  # digests: a run goes on with these or not at all
 
 
@@ -60,7 +61,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
     frame = objective.frame(experiment.objective)
-    text = open_store(train, tokenizers, cache_dir(), sampling, frame)
+    text = _cut(open_store(train, tokenizers, cache_dir(), sampling, frame), data)
     store = objective.items(text, experiment.objective, tokenizers.src)
     selection = objective.select(store, data)
     if not len(selection.pairs):
@@ -68,18 +69,27 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
             f"config.data: no training {objective.noun} is left of {len(store):,}: "
             f"dropped {_dropped(selection)}"
         )
+    mixture = mixing.mixture_of(data, train.sizes, text, store, selection.pairs)
     plan = pick(PLANS, data.batching, "config.data.batching")(
-        store, selection.pairs, data, experiment.seed
+        store, selection.pairs, data, experiment.seed, mixture
     )
-    text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
+    text = _cut(open_store(held_out, tokenizers, cache_dir(), frame=frame), data)
     held_out_store = objective.items(text, experiment.objective, tokenizers.src)
-    notes = validation.notes(held_out_store, experiment)
+    notes = mixing.describe(data, mixture, selection.pairs)
+    notes += validation.notes(held_out_store, experiment)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     times = 1 if sampling is None else sampling.times
     return Prepared(
         tokenizers, objective, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, identity,
     )  # fmt: skip
+
+
+def _cut(store: TokenStore, data: DataConfig) -> TokenStore:
+    """Return the store with sources as long as training reads them."""
+    if data.long_sources == "drop":
+        return store
+    return Uneven(store.src.cut(data.max_length, EOS), store.tgt, store.special)
 
 
 def _dropped(selection: Selection) -> str:
@@ -90,10 +100,7 @@ def describe(prepared: Prepared) -> list[str]:
     """Return lines for the log: what data there is and how it becomes batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     side, noun = longer_side(plan), prepared.objective.noun
-    read, tokens = (
-        ("source", "target")[side],
-        int((store.src, store.tgt)[side].lengths[selection.pairs].sum()),
-    )
+    read, (positions, tokens) = ("source", "target")[side], filled(store, plan)
     times = len(store) // prepared.lines
     repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s[1 + side]}" for s in plan.shapes)
@@ -103,7 +110,7 @@ def describe(prepared: Prepared) -> list[str]:
         f"vocabulary: {prepared.tokenizers.src.size:,} pieces"
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
            else f" source, {prepared.tokenizers.tgt.size:,} target"),
-        f"batches: {len(plan):,} an epoch; shapes {shapes}; {padding_share(store, plan):.1%} of "
+        f"batches: {len(plan):,} an epoch; shapes {shapes}; {1 - tokens / positions:.1%} of "
         f"{read} positions are padding; {tokens / len(plan):,.0f} {read} tokens a step",
         *prepared.notes,
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.config import Experiment
+from transformer_jax.config import SIZED, Experiment
 from transformer_jax.directions import VALIDATION
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
@@ -186,11 +186,11 @@ def _model(experiment: Experiment) -> str:
 
 def _tokenizer(experiment: Experiment) -> str:
     config, (source, target) = experiment.tokenizer, experiment.codecs
-    known = {"subwords": f"{config.algorithm}, at most {config.vocab_size:,} pieces"}
+    known = {name: f"{name}, at most {config.vocab_size:,} pieces" for name in SIZED}
+    known["subwords"] = config.model or known["subwords"].replace("subwords", config.algorithm)
     one, other = known.get(source, source), known.get(target, target)
-    if config.joint:
-        return f"{one}, one vocabulary"
-    return f"{one}, two vocabularies" if one == other else f"source {one}; target {other}"
+    several = "one vocabulary" if config.joint else "two vocabularies"
+    return f"{one}, {several}" if one == other else f"source {one}; target {other}"
 
 
 def _machine(machine: dict[str, Any] | None) -> str | None:

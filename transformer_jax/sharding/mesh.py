@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.config import SIZED, Experiment, MeshConfig
 from transformer_jax.errors import UserError
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
@@ -62,8 +62,8 @@ def check_mesh(
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
         sizes["vocab"] = None if codec == "classes" else size  # which are not divided
         known = {axis: size for axis, size in sizes.items() if size is not None}
-        subwords = codec == "subwords"  # whose number alone can be chosen
-        fields = SIZES if subwords else {**SIZES, "vocab": f"{side}.codec={codec!r}"}
+        chosen = codec in SIZED  # whose number alone can be
+        fields = SIZES if chosen else {**SIZES, "vocab": f"{side}.codec={codec!r}"}
         check_sizes(mesh, known, fields)
 
 

@@ -1,6 +1,7 @@
 """What everybody may ask of a codec."""
 
 import hashlib
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Protocol, runtime_checkable
@@ -68,6 +69,13 @@ def symbols_of(special: Mapping[str, int]) -> list[str]:
 def special_of(codec: Codec) -> Special:
     """Return where texts begin and end; -1 stands for what there is not, as of classes."""
     return Special(*(codec.special.get(name, -1) for name in Special._fields))
+
+
+def sampled(lines: Sequence[str], most: int) -> Sequence[str]:
+    """Return so many of the lines, always the same, in their order; all if there are no more."""
+    if len(lines) <= most:
+        return lines
+    return [lines[i] for i in sorted(random.Random(0).sample(range(len(lines)), most))]
 
 
 def hashed(model: bytes) -> str:

@@ -4,9 +4,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.config import Experiment, TokenizerConfig
+from transformer_jax.config import SIZED, Experiment, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import characters, classes, imported, subwords, utf8
+from transformer_jax.data.codecs import (
+    characters,
+    classes,
+    imported,
+    subwords,
+    utf8,
+    wordpiece,
+    words,
+)
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
@@ -22,6 +30,8 @@ class Kind(NamedTuple):
 
 CODECS: dict[str, Kind] = {
     "subwords": Kind(subwords.Subwords, subwords.train, "a SentencePiece model"),
+    "wordpiece": Kind(wordpiece.WordPiece, wordpiece.train, "a list of pieces of words"),
+    "words": Kind(words.Words, words.train, "a list of words"),
     "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
     "characters": Kind(characters.Characters, characters.train, "a list of characters"),
     "classes": Kind(classes.Classes, classes.train, "a list of classes"),
@@ -106,7 +116,9 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     """Return the sizes of both codecs that follow from the config alone; None where they follow
     from the training text, as the number of its characters does."""
     symbols = experiment.objective.symbols
-    known = {"subwords": experiment.tokenizer.vocab_size, "bytes": utf8.SIZE + len(symbols)}
+    known: dict[str, int] = {"bytes": utf8.SIZE + len(symbols)}
+    if experiment.tokenizer.model is None:
+        known |= dict.fromkeys(SIZED, experiment.tokenizer.vocab_size)
     src, tgt = (known.get(name) for name in experiment.codecs)
     return src, tgt
 

@@ -1,21 +1,24 @@
 """SentencePiece, with the four reserved ids of `vocabulary.py`."""
 
 import io
-import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece as spm
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
 
-from transformer_jax.config import SYMBOLS, TokenizerConfig
-from transformer_jax.data.codecs.codec import SPECIAL, before_eos, hashed
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import SPECIAL, SPELLED, before_eos, hashed, sampled
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 # Unigram training depends on the number of threads, so it is fixed; BPE does not.
 _THREADS = 4
-NAMED = {name for symbols in SYMBOLS.values() for name in symbols}
+_NAMED = re.compile(r"<mask>|<extra_id_\d+>")  # what objectives write into texts
 
 
 class Subwords:
@@ -37,12 +40,10 @@ class Subwords:
                 f"tokenizer: PAD, BOS, EOS, UNK are {ids}, must be {(PAD, BOS, EOS, UNK)}: "
                 "train it with this program"
             )
-        pieces = enumerate(self.pieces(range(self.size)))
-        named = {piece: i for i, piece in pieces if piece in NAMED}
-        self.special: Mapping[str, int] = {
-            **SPECIAL,
-            **{piece[1:-1]: i for piece, i in named.items()},
-        }
+        proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
+        self._symbols = {i: x.piece for i, x in enumerate(proto.pieces) if x.type == x.USER_DEFINED}
+        named = {x[1:-1]: i for i, x in self._symbols.items() if _NAMED.fullmatch(x)}
+        self.special: Mapping[str, int] = {**SPECIAL, **named}
 
     @property
     def size(self) -> int:
@@ -73,7 +74,7 @@ class Subwords:
 
     def is_text(self, piece: int) -> bool:
         """See Codec."""
-        special = piece < RESERVED or piece in self.special.values()
+        special = piece < RESERVED or piece in self._symbols
         return not special and not self._pieces.is_byte(piece)
 
     def word_starts(self) -> np.ndarray:
@@ -86,15 +87,15 @@ class Subwords:
 
 
 def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] = ()) -> Subwords:
-    """Train one tokenizer, the same one whenever it gets the same lines.
+    """Train one tokenizer, the same one whenever it gets the same lines; or take over `model`.
 
     Raises:
-      UserError: if the corpus allows no such vocabulary.
+      UserError: if the corpus allows no such vocabulary, or the model cannot be read.
     """
-    if len(lines) > config.max_lines:
-        # SentencePiece can sample too, but otherwise in every process: no seed of its own rules it.
-        chosen = random.Random(0).sample(range(len(lines)), config.max_lines)
-        lines = [lines[i] for i in sorted(chosen)]
+    if config.model is not None:
+        return adopted(Path(config.model), [*symbols, *config.symbols], _surface(config))
+    # SentencePiece can sample too, but otherwise in every process: no seed of its own rules it.
+    lines = sampled(lines, config.max_lines)
     model = io.BytesIO()
     try:
         spm.SentencePieceTrainer.train(
@@ -111,13 +112,52 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
             bos_id=BOS,
             eos_id=EOS,
             unk_id=UNK,
-            user_defined_symbols=list(symbols),
+            user_defined_symbols=[*symbols, *config.symbols],
+            **_surface(config),
             num_threads=_THREADS,
             minloglevel=2,
         )
     except RuntimeError as error:
         raise UserError(_explain(config, str(error))) from None
     return Subwords(model.getvalue())
+
+
+def _surface(config: TokenizerConfig) -> dict[str, Any]:
+    """Return how UNK is written, where it is not SentencePiece's own way, which no model names."""
+    plain = config.unk_surface == TokenizerConfig.unk_surface
+    return {} if plain else {"unk_surface": config.unk_surface}
+
+
+def adopted(path: Path, symbols: Sequence[str], surface: Mapping[str, Any]) -> Subwords:
+    """Return a SentencePiece model of any origin behind our reserved ids: it cuts all texts as it
+    did, and has the same pieces in the same order, with symbols that it lacks behind them.
+
+    Raises:
+      UserError: if the file is no such model.
+    """
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except (OSError, DecodeError) as error:
+        raise UserError(f"config.tokenizer.model={str(path)!r}: cannot be read ({error})") from None
+    spec, kinds = proto.trainer_spec, proto.SentencePiece
+    theirs = {spec.pad_piece: 0, spec.bos_piece: 1, spec.eos_piece: 2, spec.unk_piece: 3}
+    reserved = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in SPELLED]
+    reserved[UNK].type = kinds.UNKNOWN
+    ordinary = (kinds.NORMAL, kinds.BYTE, kinds.USER_DEFINED, kinds.UNUSED)
+    kept = [x for x in proto.pieces if x.type in ordinary or x.piece not in theirs]
+    if not kept:
+        raise UserError(f"config.tokenizer.model={str(path)!r}: is no SentencePiece model")
+    known = {piece.piece for piece in kept}
+    added = [x for x in symbols if x not in known]
+    kept += [kinds(piece=name, score=0.0, type=kinds.USER_DEFINED) for name in added]
+    del proto.pieces[:]
+    proto.pieces.extend([*reserved, *kept])
+    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD, BOS, EOS, UNK
+    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = SPELLED
+    spec.vocab_size = len(proto.pieces)
+    spec.MergeFrom(sentencepiece_model_pb2.TrainerSpec(**surface))  # type: ignore[attr-defined]
+    return Subwords(proto.SerializeToString())
 
 
 def _explain(config: TokenizerConfig, message: str) -> str:

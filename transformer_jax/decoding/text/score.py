@@ -107,6 +107,8 @@ def score_texts(
         how = {
             "permutation_lm": "predicts a part of the pieces in a random order",
             "masked_lm": "predicts pieces from those on both sides",
+            "span_corruption": "predicts the spans that a text has lost",
+            "denoising": "predicts a text from what noise has made of it",
         }
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model "
@@ -129,7 +131,7 @@ def score_texts(
     return scores
 
 
-def masked_log_probs(
+def corrupted_log_probs(
     model: Model,
     params: Any,
     codec: Codec,
@@ -137,8 +139,10 @@ def masked_log_probs(
     texts: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
-    """Return the log-probability of each piece that the masks of validation hide, by window."""
-    items = _masked(codec, objective, texts)
+    """Return the log-probability of each piece that is predicted where texts are masked, or have
+    lost spans, or are noisy, as they are in validation; by window.
+    """
+    items = _corrupted(codec, objective, texts)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
@@ -154,15 +158,16 @@ def pseudo_log_probs(
     """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
     pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659). See `one_by_one`.
     """
-    items = one_by_one(_masked(codec, objective, texts), most)
+    items = one_by_one(_corrupted(codec, objective, texts), most)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
-def _masked(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+def _corrupted(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
     objective = OBJECTIVES[config.name]
     frame = objective.frame(config)
     encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))
-    return objective.items(TokenStore(Ragged.from_lists([]), encoded), config, codec)
+    store = TokenStore(Ragged.from_lists([]), encoded, special_of(codec))
+    return objective.items(store, config, codec)
 
 
 def _of_each(

@@ -45,7 +45,8 @@ class Translator:
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
-    parts, with a warning if `warn`. The work is shared among `devices`, by default this process's.
+    parts, with a warning if `warn`; if `cut`, what is beyond them is left out. The work is shared
+    among `devices`, by default this process's.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -60,11 +61,12 @@ class Translator:
         devices: Sequence[jax.Device] | None = None,
         longest: int = LONGEST,
         warn: bool = True,
+        cut: bool = False,
     ) -> None:
         check_n_best(config, n_best)
         self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
-        self._longest, self._warn = longest, warn
+        self._longest, self._warn, self._cuts = longest, warn, cut
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._special = special_of(tokenizers.tgt)
         forbidden = [tokenizers.tgt.piece_id(piece) for piece in config.forbidden]
@@ -136,7 +138,9 @@ class Translator:
         parts = []
         for line, ids in enumerate(encode(lines)):
             sources = [ids]
-            if len(ids) > self.longest:
+            if self._cuts:
+                sources = [self._cut(ids)]
+            elif len(ids) > self.longest:
                 texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
                 if self._warn:
@@ -221,7 +225,9 @@ class Translator:
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 
     def _cut(self, ids: list[int]) -> list[int]:
-        """Cut what no splitting makes short enough: a character of more pieces than positions."""
+        """Cut what is too long and is not split, or what no splitting makes short enough: a
+        character of more pieces than positions.
+        """
         return ids if len(ids) <= self.longest else [*ids[: self.longest - 1], ids[-1]]
 
     def _sentence(self, ids: list[int], prefix: list[int], seed: int, line: int) -> Sentence:

@@ -29,6 +29,13 @@ def refuse(experiment: Experiment) -> None:
             f"config.objective.name={name!r}: models of Hugging Face read a prompt in one "
             f"direction; the export writes {' or '.join(map(repr, OBJECTIVES))}"
         )
+    for field in ("symbols", "model"):
+        value = getattr(experiment.tokenizer, field)
+        if value:
+            raise UserError(
+                f"config.tokenizer.{field}={value!r}: the export to Hugging Face writes tokenizers "
+                "that were trained here, without symbols"
+            )
     if not experiment.tokenizer.joint:
         raise UserError(
             "config.tokenizer.joint=False: the export to Hugging Face writes one vocabulary"

@@ -50,6 +50,11 @@ def _built(codec: Codec, experiment: Experiment) -> str:
         raise UserError(
             "the export of a tokenizer needs tokenizers: pip install 'transformer-jax[huggingface]'"
         ) from None
+    if type(codec) not in _BUILDERS:
+        raise UserError(
+            f"config.tgt.codec={experiment.tgt.codec!r}: the export to Hugging Face does not write "
+            "such a tokenizer"
+        )
     tokenizer = _BUILDERS[type(codec)](codec)
     tokenizer.add_special_tokens([AddedToken(p, special=True, normalized=False) for p in SPELLED])
     special = [(piece, number) for number, piece in enumerate(SPELLED)]

@@ -1,0 +1,186 @@
+"""Mixtures of corpora: how much of each an epoch has, and that none of it is lost."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data import sources
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.batching import PLANS, BucketPlan, fixed_batches
+from transformer_jax.data.mixing import Once, describe, mixture_of, shares
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
+
+SIZES = {"large": 400, "middle": 60, "small": 10}
+DATA = DataConfig(
+    train=tuple(SIZES), max_length=24, tokens_per_batch=200, num_buckets=3, rows_divisible_by=4
+)
+COUNTS = np.array(list(SIZES.values()))
+
+
+def weighted(**weights: float) -> DataConfig:
+    return dataclasses.replace(DATA, weights=tuple(f"{k}={v}" for k, v in weights.items()))
+
+
+WEIGHTED = weighted(large=1, middle=1, small=0.5)
+
+
+def pairs_of(plan, epoch: int) -> list[int]:
+    numbers = range(epoch * len(plan), (epoch + 1) * len(plan))
+    return [pair for i in numbers for pair in plan.batch(i)[1].pairs.tolist()]
+
+
+def mixed(make_store, kind: str, config: DataConfig, seed: int = 7):
+    store = make_store(count=int(COUNTS.sum()), longest=20)
+    pairs = np.arange(len(store))
+    mixture = mixture_of(config, COUNTS.tolist(), store, store, pairs)
+    return store, mixture, PLANS[kind](store, pairs, config, seed, mixture)
+
+
+def test_shares_are_those_of_the_paper():
+    """Of examples up to a limit, to the power of 1/T; of equal parts in the end (3.5.2)."""
+    for temperature, limit in ((1.0, None), (2.0, None), (2.0, 100), (1.0, 50), (1000.0, None)):
+        config = dataclasses.replace(DATA, mixing_temperature=temperature, mixing_limit=limit)
+        limited = [min(n, limit or n) ** (1 / temperature) for n in SIZES.values()]
+        expected = [n / sum(limited) for n in limited]
+        np.testing.assert_allclose(shares(config, COUNTS), expected, rtol=1e-12)
+    np.testing.assert_allclose(expected, [1 / 3] * 3, atol=0.002)
+    np.testing.assert_allclose(shares(WEIGHTED, COUNTS), [0.4, 0.4, 0.2])
+    np.testing.assert_allclose(shares(WEIGHTED, np.array([5, 0, 7])), [2 / 3, 0, 1 / 3])
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_an_epoch_has_the_shares_that_are_asked_for(make_store, kind):
+    """And is as long as without them; items of a part come equally often, but for one time."""
+    store, mixture, plan = mixed(make_store, kind, WEIGHTED)
+    seen: Counter[int] = Counter()
+    for epoch in range(6):
+        pairs = pairs_of(plan, epoch)
+        counts = np.bincount(mixture.part[pairs], minlength=3)
+        np.testing.assert_allclose(counts / len(store), [0.4, 0.4, 0.2], atol=0.04)
+        assert abs(len(pairs) - len(store)) < (6 if kind == "bucket" else 40)
+        seen.update(pairs)
+        if kind == "bucket":  # of each part and length
+            times = np.array([seen[i] for i in range(len(store))])
+            for part in range(3):
+                for bucket in range(3):
+                    of = times[(mixture.part == part) & (plan._bucket == bucket)]
+                    assert of.max() - of.min() <= 1
+    assert set(seen) == set(range(len(store)))
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_batches_of_a_mixture_are_a_function_of_seed_and_number(make_store, kind):
+    """Through epochs, in any order; another seed has another order."""
+    *_, plan = mixed(make_store, kind, WEIGHTED)
+    *_, fresh = mixed(make_store, kind, WEIGHTED)
+    *_, other = mixed(make_store, kind, WEIGHTED, seed=8)
+    numbers = np.random.default_rng(0).permutation(3 * len(plan)).tolist()
+    found = {i: plan.batch(i)[1].pairs.tolist() for i in range(3 * len(plan))}
+    assert [fresh.batch(i)[1].pairs.tolist() for i in numbers] == [found[i] for i in numbers]
+    assert pairs_of(other, 0) != pairs_of(plan, 0) != pairs_of(plan, 1)
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_without_a_mixture_nothing_changes(make_store, kind):
+    """All parts once an epoch; the order of before, which numpy makes of a number or of a range."""
+    store, mixture, plan = mixed(make_store, kind, DATA)
+    assert mixture is None
+    assert sorted(pairs_of(plan, 1)) == list(range(len(store)))
+    one, other = (np.random.default_rng([7, 3]).permutation(x) for x in (50, Once(50).epoch(3)))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_windows_are_of_the_part_in_which_they_begin():
+    """Whatever an objective makes of texts, and how often they are there."""
+    lengths = {"a": [9, 3], "b": [0, 12], "c": [5]}
+    flat = [n for part in lengths.values() for n in part]
+    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([[9] * n for n in flat]))
+    config = DataConfig(train=tuple("abc"), weights=("a=1", "b=1", "c=2"))
+    codec = type("Codec", (), {"size": 10, "special": {"mask": 4}, "piece_id": lambda *_: 5})()
+    for name in ("language_model", "span_corruption", "masked_lm"):
+        for document in ("line", "joined"):
+            if (name, document) == ("language_model", "joined"):
+                continue
+            objective = ObjectiveConfig(name, window=5, document=document)  # type: ignore[arg-type]
+            items = OBJECTIVES[name].items(store, objective, codec)
+            found = mixture_of(config, (2, 2, 1), store, items, np.arange(len(items)))
+            side = items.tgt if len(items.tgt.ids) else items.src
+            part = np.searchsorted([12, 24], side.starts, side="right")
+            np.testing.assert_array_equal(found.part, part)
+    pairs = TokenStore(*(Ragged.from_lists([[9]] * 10),) * 2)  # five texts, twice
+    found = mixture_of(config, (2, 2, 1), pairs, pairs, np.arange(10))
+    assert found.part.tolist() == [0, 0, 1, 1, 2] * 2
+    np.testing.assert_allclose(found.passes, [10 / 4 / 4, 10 / 4 / 4, 10 / 2 / 2])
+
+
+def test_the_log_says_what_a_mixture_is(make_store):
+    store, mixture, _ = mixed(make_store, "bucket", WEIGHTED)
+    lines = describe(WEIGHTED, mixture, np.arange(len(store)))
+    assert lines[0] == ("mixture: large: 400 items, 40.0 % of an epoch, which has each 0.47 times")
+    assert lines[2].endswith("small: 10 items, 20.0 % of an epoch, which has each 9.4 times")
+    assert describe(DATA, None, np.arange(3)) == []
+
+
+def test_rare_lengths_are_in_every_epoch(make_store):
+    """At least one of each part and bucket, or its items would never come."""
+    store = make_store([20] + [4] * 99, [20] + [4] * 99)
+    config = dataclasses.replace(DATA, train=("one", "two"), weights=("one=0.1", "two=9"))
+    mixture = mixture_of(config, (50, 50), store, store, np.arange(100))
+    plan = BucketPlan(store, np.arange(100), config, 0, mixture)
+    assert all(0 in pairs_of(plan, epoch) for epoch in range(3))
+    assert fixed_batches(store, [20], 64, 4)  # validation has each item once, as always
+
+
+# --- prefixes -----------------------------------------------------------------------------------
+
+
+def corpus(tmp_path, **changes) -> DataConfig:
+    for part, lines in (("one", "a\n\nb\n"), ("two", "c\nd\n")):
+        for ending in ("src", "tgt"):
+            (tmp_path / f"{part}.{ending}").write_text(lines)
+    return DataConfig(
+        directory=str(tmp_path), source_language="src", target_language="tgt",
+        train=("one", "two"), validation=("two",), **changes,
+    )  # fmt: skip
+
+
+def test_prefixes_stand_before_the_sources_of_their_part(tmp_path):
+    config = corpus(tmp_path, prefixes=("one=to German:", "two=<2de> <BT>"))
+    found = sources.load(config, "train")
+    assert found.src == ["to German: a", "", "to German: b", "<2de> <BT> c", "<2de> <BT> d"]
+    assert (found.tgt, found.sizes) == (["a", "", "b", "c", "d"], (3, 2))
+    assert sources.load(config, "validation").src == ["<2de> <BT> c", "<2de> <BT> d"]
+    plain = sources.load(corpus(tmp_path), "train")
+    assert plain.fingerprint != found.fingerprint
+    assert plain.src == plain.tgt
+
+
+def test_parts_that_are_whole_files(tmp_path):
+    found = sources.load(
+        corpus(tmp_path), "train", ObjectiveConfig("language_model", document="file")
+    )
+    assert (found.tgt, found.sizes) == (["a\n\nb\n", "c\nd\n"], (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prefixes": ("three=x",)}, r"prefixes='three=x': must be PART=TEXT, .* one, two"),
+        ({"prefixes": ("one=",)}, r"prefixes='one=': must be PART=TEXT"),
+        ({"prefixes": ("one=x", "one=y")}, r"prefixes='one=x': .* once for each of the parts"),
+        ({"weights": ("one=1",)}, r"weights=\('one=1',\): must name each part of train"),
+        ({"weights": ("one=1", "two=0")}, r"weights='two=0': .* a number above 0"),
+        ({"weights": ("one=1", "two=x")}, r"weights='two=x': .* a number above 0"),
+        ({"weights": ("one=1", "two=1"), "mixing_limit": 3}, r"mixing_limit=3: weights=.* or set"),
+        ({"train": ("one",), "mixing_temperature": 2.0}, r"mixing_temperature=2.0: needs several"),
+        ({"train": ("one", "one", "two"), "mixing_limit": 9}, r"mixing_limit=9: needs several"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        DataConfig(**{"train": ("one", "two"), **changes})

@@ -1,0 +1,76 @@
+"""Mixtures and tags on their way from a config to the batches of a run."""
+
+import dataclasses
+
+import numpy as np
+from tiny import RUN
+
+from transformer_jax.data.batching import BatchSource
+from transformer_jax.experiments.prepare import describe, prepare
+from transformer_jax.vocabulary import EOS
+from transformer_jax.workdir import WorkDir
+
+
+def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch):
+    """A text of many words and the name of its class, in training and validation."""
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    for part in ("train", "validation"):
+        texts = (f"{i % 7} {i % 11} " * (3 + 97 * (i % 2)) for i in range(40))
+        (tmp_path / f"{part}.text").write_text("".join(f"{text}\n" for text in texts))
+        (tmp_path / f"{part}.label").write_text("pos\nneg\n" * 20)
+    data = dataclasses.replace(
+        RUN.data, source="text", directory=str(tmp_path), source_language="text",
+        target_language="label", max_length_ratio=1000.0, prefixes=("train=sentiment:",),
+        num_examples=(50_000, 500, 500), max_number=10**9,
+    )  # fmt: skip
+    tokenizer = dataclasses.replace(RUN.tokenizer, vocab_size=34)
+    experiment = dataclasses.replace(RUN, data=data, tokenizer=tokenizer)
+    long = prepare(experiment, WorkDir(tmp_path / "run")).selection
+    assert (len(long.pairs), long.dropped["longer than 48 pieces"]) == (20, 20)
+    experiment = dataclasses.replace(experiment, data=dataclasses.replace(data, long_sources="cut"))
+    prepared = prepare(experiment, WorkDir(tmp_path / "run"))
+    assert len(prepared.selection.pairs) == 40
+    names = prepared.tokenizers.tgt.encode(["pos", "neg"])
+    (shape,) = prepared.plan.shapes
+    assert shape[1:] == (48, max(map(len, names)))
+    for store in (prepared.train, prepared.validation_store):
+        assert store.src.lengths.max() == 48
+        assert {store.src.sequence(i)[-1] for i in range(40)} == {EOS}
+
+
+def test_a_mixture_with_tags(tmp_path, monkeypatch):
+    """Pairs of two directions, one of them back-translated: each source begins with its tags, and
+    an epoch has of the parts what is asked for.
+    """
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    for part, count in (("real", 300), ("back", 60), ("val", 5)):
+        for ending in ("src", "tgt"):
+            lines = (f"{part[0]} {i % 7} {i % 11} {i}\n" for i in range(count))
+            (tmp_path / f"{part}.{ending}").write_text("".join(lines))
+    experiment = dataclasses.replace(
+        RUN,
+        data=dataclasses.replace(
+            RUN.data, source="text", directory=str(tmp_path), source_language="src",
+            target_language="tgt", train=("real", "back"), validation=("val",), test=("val",),
+            prefixes=("real=<2de>", "back=<BT> <2de>", "val=<2de>"), weights=("real=1", "back=1"),
+            num_examples=(50_000, 500, 500), max_number=10**9, max_length_ratio=9.0,
+        ),
+        tokenizer=dataclasses.replace(RUN.tokenizer, symbols=("<2de>", "<BT>")),
+    )  # fmt: skip
+    prepared = prepare(experiment, WorkDir(tmp_path / "run"))
+    codec = prepared.tokenizers.src
+    to_german, back = map(codec.piece_id, ("<2de>", "<BT>"))
+    source = BatchSource(prepared.train, prepared.plan, prepared.objective)
+    tagged = total = 0
+    for i in range(len(prepared.plan)):
+        batch = source[i]
+        rows = batch.src.seg.any(1)
+        tagged += int((batch.src.inputs == back).any(1).sum())
+        total += int(rows.sum())
+        assert ((batch.src.inputs == to_german).sum(1) == rows).all()
+        assert not np.isin(batch.tgt.inputs, [to_german, back]).any()
+    assert abs(total - 360) < 6
+    assert abs(tagged / total - 0.5) < 0.02
+    lines = describe(prepared)
+    assert "mixture: back: 60 items, 50.0 % of an epoch, which has each 3 times" in lines
+    assert prepared.validation.src[0].startswith("<2de> v")

@@ -1,0 +1,68 @@
+"""An encoder-decoder that is pre-trained: stopped, gone on with, scored, and what it refuses."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+from tiny import RUN
+
+import transformer_jax
+from transformer_jax.cli import evaluate, score
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.errors import UserError
+from transformer_jax.experiments import train as runs
+from transformer_jax.workdir import WorkDir
+
+SIX = dataclasses.replace(
+    RUN,
+    objective=ObjectiveConfig("span_corruption", window=48, document="joined", sentinels=4),
+    tokenizer=dataclasses.replace(RUN.tokenizer, vocab_size=60),
+)
+THREE = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=3))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Return a folder with whole/, and continued/, which was stopped after three steps."""
+    directory = tmp_path_factory.mktemp("spans")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSFORMER_JAX_CACHE", str(directory / "cache"))
+        patch.setattr(runs.process, "use_compilation_cache", lambda: None)
+        for name, experiment in (("whole", SIX), ("continued", THREE), ("continued", SIX)):
+            assert runs.run_experiment(experiment, WorkDir(directory / name)) == 0
+        yield directory
+
+
+def test_continued_is_uninterrupted(home):
+    """The spans of an epoch are drawn again as they were."""
+    one, other = (home / name / "metrics.jsonl" for name in ("whole", "continued"))
+    assert one.read_bytes() == other.read_bytes()
+    rows = [json.loads(line) for line in one.read_text().splitlines()]
+    assert rows[-1]["validation_loss"] < rows[0]["loss"]
+
+
+def test_what_is_written_is_shorter(home):
+    """And is compiled so."""
+    log = (home / "whole/train.log").read_text()
+    (source, target) = re.findall(r"batches of 16 x (\d+) and (\d+):", log)[0]
+    assert (int(source), int(target)) == (48, 12)
+    pieces = transformer_jax.load(home / "whole").tokenizers.tgt.pieces(range(4, 8))
+    assert pieces == [f"<extra_id_{i}>" for i in range(4)]
+
+
+def test_it_is_scored_as_it_was_validated(home, capsys):
+    assert evaluate.main([f"--workdir={home}/whole", "--split=validation"]) == 0
+    assert "pieces, of the spans that validation leaves out, with sent" in capsys.readouterr().out
+    written = json.loads((home / "whole/eval/validation.best.json").read_text())
+    rows = map(json.loads, (home / "whole/metrics.jsonl").read_text().splitlines())
+    best = min(row["validation_loss"] for row in rows if "validation_loss" in row)
+    assert written["scores"]["loss"]["value"] == pytest.approx(best, rel=1e-4)
+    assert written["scores"].keys() == {"loss", "perplexity"}
+
+
+def test_what_it_cannot_do_is_refused(home):
+    with pytest.raises(UserError, match="predicts the spans that a text has lost, and gives no pr"):
+        score.main([f"--workdir={home}/whole", f"--target={__file__}"])
+    with pytest.raises(UserError, match="'span_corruption': such a model has no source to transl"):
+        transformer_jax.load(home / "whole").translate("x")

@@ -1,0 +1,178 @@
+"""WordPiece: words cut into the longest pieces from the left, as BERT reads them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import (
+    SPELLED,
+    before_eos,
+    framed,
+    hashed,
+    sampled,
+    symbols_of,
+    with_symbols,
+)
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import RESERVED, UNK
+
+_INSIDE = "##"  # before a piece that does not begin a word
+_UNKNOWN = "[UNK]"
+_ALPHABET = 1000  # characters that get pieces, the most frequent; as in BERT's own vocabularies
+
+
+class WordPiece:
+    """Text is cut at spaces and around punctuation and Chinese characters, as in BERT (Devlin et
+    al. 2019, arXiv:1810.04805); a word, then, into the longest pieces that there are, from the left
+    (Wu et al. 2016, arXiv:1609.08144). A word that cannot be is `unk`, written [UNK].
+
+    What is written has spaces where text was cut, so it is not always the text that was read.
+    """
+
+    file = "wordpiece{}.json"
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self.special: Mapping[str, int]
+        self._all, self.special, symbols, lowercase = _read(model)
+        self._ids = {piece: i for i, piece in enumerate(self._all)}
+        self._tokenizer = _tokenizer(self._all, symbols, lowercase)
+
+    @property
+    def size(self) -> int:
+        """Number of pieces."""
+        return len(self._all)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model's bytes."""
+        return hashed(self.model)
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """See Codec."""
+        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [framed(item.ids, bos, eos) for item in found]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See Codec."""
+        left_out = set(self.special.values()) - {UNK}
+        pieces = [self._all[i] for i in before_eos(ids) if i not in left_out]
+        return self._tokenizer.decoder.decode(
+            [_UNKNOWN if x == SPELLED[UNK] else x for x in pieces]
+        )
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec."""
+        return [self._all[int(i)] for i in ids]
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec."""
+        if piece not in self._ids:
+            raise UserError(f"{piece!r} is no piece; those that do not begin a word have ## before")
+        return self._ids[piece]
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec: no two pieces are joined."""
+        return False
+
+    def word_starts(self) -> np.ndarray:
+        """See Codec."""
+        return np.array([not piece.startswith(_INSIDE) for piece in self._all])
+
+
+def _read(model: bytes) -> tuple[list[str], dict[str, int], list[str], bool]:
+    try:
+        content = json.loads(model)
+        pieces, special = content["pieces"], content["special"]
+        symbols, lowercase = content["symbols"], content["lowercase"]
+        named = [*SPELLED, *symbols_of(special), *symbols]
+        right = special == with_symbols(symbols_of(special), RESERVED)
+        unique = len(set(pieces)) == len(pieces) and all(isinstance(x, str) for x in pieces)
+        if right and unique and pieces[: len(named)] == named and isinstance(lowercase, bool):
+            return pieces, special, symbols, lowercase
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise ValueError("not a list of pieces")
+
+
+def _tokenizer(pieces: Sequence[str], symbols: Sequence[str], lowercase: bool) -> Any:
+    """Return a tokenizer of the pieces; symbols are found in a text before anything else."""
+    try:
+        from tokenizers import (
+            AddedToken,
+            Tokenizer,
+            decoders,
+            models,
+            normalizers,
+            pre_tokenizers,
+        )
+    except ImportError:
+        raise UserError(
+            "codec='wordpiece' needs tokenizers: pip install 'transformer-jax[huggingface]'"
+        ) from None
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPELLED[UNK]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(_INSIDE, cleanup=True)
+    tokenizer.add_tokens([AddedToken(x, normalized=False) for x in symbols])
+    return tokenizer
+
+
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> WordPiece:
+    """Return the codec of a training text, by the trainer of `tokenizers`: pairs of pieces are
+    joined by their frequency, as in BPE.
+
+    Raises:
+      UserError: if the text allows no such vocabulary.
+    """
+    named = [*SPELLED, *symbols, *config.symbols]
+    tokenizer = _tokenizer(named, config.symbols, config.lowercase)
+    words: Counter[str] = Counter()
+    texts = sampled(texts, config.max_lines)
+    for text in texts:
+        cut = tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))
+        words.update(word for word, _ in cut)
+    pieces = _learned(tokenizer, texts, words, named, config.vocab_size)
+    if len(pieces) != config.vocab_size:
+        fewer = len(pieces) < config.vocab_size
+        raise UserError(
+            f"config.tokenizer.vocab_size={config.vocab_size}: the corpus "
+            + (f"allows at most {len(pieces)} pieces; lower it" if fewer else
+               f"needs at least {len(pieces)} pieces, for its characters; raise it")
+        )  # fmt: skip
+    special = with_symbols(symbols, RESERVED)
+    content = {
+        "special": special, "symbols": list(config.symbols), "lowercase": config.lowercase,
+        "pieces": pieces,
+    }  # fmt: skip
+    return WordPiece(json.dumps(content, ensure_ascii=False).encode())
+
+
+def _learned(
+    tokenizer: Any, texts: Sequence[str], words: Counter[str], named: list[str], size: int
+) -> list[str]:
+    """Return the pieces, named ones first.
+
+    Characters within words are given to the trainer, which else numbers them in an order that
+    differs from run to run, and decides by numbers between pairs of one frequency.
+    """
+    from tokenizers import trainers
+
+    inside: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word[1:]:
+            inside[character] += count
+    most = sorted(inside, key=lambda x: (-inside[x], x))[:_ALPHABET]
+    first = [*named, *sorted(_INSIDE + x for x in most)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=first, show_progress=False, limit_alphabet=_ALPHABET,
+        continuing_subword_prefix=_INSIDE,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
+    found = tokenizer.get_vocab()
+    return sorted(found, key=lambda piece: found[piece])

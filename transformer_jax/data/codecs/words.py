@@ -1,0 +1,126 @@
+"""Words: what stands between spaces, those that are most frequent in the training text.
+
+Also for text that is cut already, by whatever program: its pieces are the words.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import (
+    SPELLED,
+    before_eos,
+    framed,
+    hashed,
+    sampled,
+    symbols_of,
+    with_symbols,
+)
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import RESERVED, UNK
+
+_UNKNOWN = "[UNK]"
+
+
+class Words:
+    """Each word is a piece; one that is none is `unk`, written [UNK]. Spaces of any kind, and any
+    number of them, are one.
+    """
+
+    file = "words{}.json"
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self.special: Mapping[str, int]
+        self._all, self.special, self._lowercase = _read(model)
+        self._ids = {piece: i for i, piece in enumerate(self._all)}
+        named = [*SPELLED, *symbols_of(self.special)]  # which no text is taken for
+        self._words = {piece: i for piece, i in self._ids.items() if piece not in named}
+
+    @property
+    def size(self) -> int:
+        """Number of pieces."""
+        return len(self._all)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model's bytes."""
+        return hashed(self.model)
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """See Codec."""
+        return [framed(self._cut(text), bos, eos) for text in texts]
+
+    def _cut(self, text: str) -> list[int]:
+        return [self._words.get(word, UNK) for word in _cut(text, self._lowercase)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See Codec."""
+        left_out = set(self.special.values()) - {UNK}
+        kept = (i for i in before_eos(ids) if i not in left_out)
+        return " ".join(_UNKNOWN if i == UNK else self._all[i] for i in kept)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec."""
+        return [self._all[int(i)] for i in ids]
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec."""
+        if piece not in self._ids:
+            raise UserError(f"{piece!r} is no piece: pieces are words of the training text")
+        return self._ids[piece]
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec: no two pieces are joined."""
+        return False
+
+    def word_starts(self) -> np.ndarray:
+        """See Codec."""
+        return np.ones(self.size, bool)
+
+
+def _cut(text: str, lowercase: bool) -> list[str]:
+    return (text.lower() if lowercase else text).split()
+
+
+def _read(model: bytes) -> tuple[list[str], dict[str, int], bool]:
+    try:
+        content = json.loads(model)
+        words, special, lowercase = content["words"], content["special"], content["lowercase"]
+        named = [*SPELLED, *symbols_of(special)]
+        right = special == with_symbols(symbols_of(special), RESERVED)
+        unique = len({*named, *words}) == len(named) + len(words)
+        if right and unique and all(map(str.strip, words)) and isinstance(lowercase, bool):
+            return [*named, *words], special, lowercase
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise ValueError("not a list of words")
+
+
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Words:
+    """Return the codec of the most frequent words; of those of one frequency, the first by code
+    points. `symbols` of the config are among them, whatever their frequency.
+
+    Raises:
+      UserError: if there are not as many.
+    """
+    counts: Counter[str] = Counter()
+    for text in sampled(texts, config.max_lines):
+        counts.update(_cut(text, config.lowercase))
+    for piece in (*SPELLED, *symbols, *config.symbols):
+        counts.pop(piece, None)
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))
+    named = RESERVED + len(symbols) + len(config.symbols)
+    if named + len(ordered) < config.vocab_size:
+        raise UserError(
+            f"config.tokenizer.vocab_size={config.vocab_size}: the corpus has {len(ordered)} "
+            f"words, and {named} pieces are named; lower it to {named + len(ordered)}"
+        )
+    content = {
+        "special": with_symbols(symbols, RESERVED), "lowercase": config.lowercase,
+        "words": [*config.symbols, *ordered[: config.vocab_size - named]],
+    }  # fmt: skip
+    return Words(json.dumps(content, ensure_ascii=False).encode())

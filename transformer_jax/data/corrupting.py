@@ -1,0 +1,205 @@
+"""Objectives that read a corrupted text and write what it lost, or was: encoder-decoders."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.config import SENTINEL, DataConfig, ObjectiveConfig
+from transformer_jax.data import noise
+from transformer_jax.data.batch import Batch, Placement, Ragged, lay_out, predicted, shifted
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.noise import Texts, places
+from transformer_jax.data.objective import Order
+from transformer_jax.data.random import Draw
+from transformer_jax.data.spans import Spans
+from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
+from transformer_jax.errors import UserError
+
+_STOPS = ".!?…。！？\n"  # with which sentences end
+# What random numbers are for; the first three need two kinds, and take the next number too.
+_ORDER, _ROTATION, _SPANS, _MASKS, _DELETIONS = 0, 2, 4, 6, 7
+
+
+class _Spanned(TokenStore):
+    """Windows of a text, on the target side, that lose some of their spans."""
+
+    spans: Spans
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore."""
+        return self.spans.sides(self.tgt.lengths)
+
+    def sides(self, length: int) -> tuple[int, int]:
+        """See TokenStore: what is written is far shorter than what is read."""
+        src, tgt = self.spans.sides(np.arange(1, self.spans.window(length) + 1))
+        return int(src.max()), int(tgt.max())
+
+
+class SpanCorruption:
+    """Write the spans that a text has lost, each behind the sentinel that is read in its place (T5:
+    Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
+
+    How many pieces a text loses, and in how many spans, follows from its length. Where they lie is
+    drawn: all ways of cutting what is lost, and what is kept, into as many parts are alike likely.
+    A text begins with what is kept and ends with what is lost, so no sentinel stands behind the
+    last span; this is as in the authors' code.
+    """
+
+    order: Order = "causal"
+    strict = False
+    predicts: tuple[str, ...] = ("tokens",)
+    noun = "window"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective: EOS between lines is a piece like others."""
+        return Frame(bos=False, eos=config.document == "joined")
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective.
+
+        Raises:
+          UserError: if there are not as many sentinels as spans.
+        """
+        assert codec is not None
+        spans = Spans(config.noise_density, config.mean_span_length)
+        longest = spans.window(config.window)
+        most = int(spans.of(np.arange(1, longest + 1))[1].max())
+        documents = store.tgt.joined() if config.document == "joined" else store.tgt
+        windows = documents.windows(longest)
+        items = _Spanned(windows.emptied(), windows, store.special)
+        items.spans = spans._replace(sentinels=_sentinels(config, codec, most))
+        return items
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all windows that lose something."""
+        return without({"of one piece": items.tgt.lengths < 2})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        spans = items.spans if isinstance(items, _Spanned) else Spans()
+        texts = _texts(items.tgt, placement)
+        lost, span, first = spans.lost(texts, draw)
+        read, written = (
+            Texts(np.where(gone, spans.sentinels[span], texts.ids)[stays], texts.owner[stays],
+                  texts.numbers)
+            for gone, stays in ((lost, first | ~lost), (~lost, first | lost))
+        )  # fmt: skip
+        return _batch(items, read, written, placement, rows, src_length, tgt_length)
+
+
+def _sentinels(config: ObjectiveConfig, codec: Codec, count: int) -> np.ndarray:
+    if count > config.sentinels:
+        raise UserError(
+            f"config.objective.sentinels={config.sentinels}: a window of objective.window="
+            f"{config.window} loses up to {count} spans; raise it to that"
+        )
+    return np.array([_named(config, codec, SENTINEL.format(i)) for i in range(count)], np.int32)
+
+
+def _named(config: ObjectiveConfig, codec: Codec, piece: str) -> int:
+    """Return the id of a named piece, which a tokenizer that was imported may have, too."""
+    try:
+        return codec.piece_id(piece)
+    except UserError:
+        raise UserError(
+            f"config.objective.name={config.name!r}: the tokenizer has no piece {piece}, as one "
+            "that is trained for it has; set --config.init.tokenizer=False"
+        ) from None
+
+
+class Noising(NamedTuple):
+    """What is done to a text, and with which pieces."""
+
+    config: ObjectiveConfig
+    mask: int
+    ends: np.ndarray  # bool [V]: pieces with which a sentence ends
+
+    def of(self, texts: Texts, draw: Draw) -> Texts:
+        """Return what is read of texts: no more pieces than they have."""
+        c, mask = self.config, self.mask
+        texts = noise.permuted(texts, c.sentence_permutation_rate, self.ends, draw, _ORDER)
+        texts = noise.rotated(texts, c.document_rotation_rate, draw, _ROTATION)
+        rate, mean = c.text_infilling_rate, c.mean_span_length
+        texts = noise.infilled(texts, rate, mean, mask, draw, _SPANS)
+        texts = noise.masked(texts, c.token_masking_rate, mask, draw, _MASKS)
+        return noise.deleted(texts, c.token_deletion_rate, mask, draw, _DELETIONS)
+
+
+class _Noised(TokenStore):
+    """Windows of a text, on the target side, that are read with noise."""
+
+    noising: Noising
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore. What is read has at most so many; how many depends on what is drawn."""
+        return Lengths(self.tgt.lengths + 1, self.tgt.lengths + 1)
+
+
+class Denoising(SpanCorruption):
+    """Write a text, read with noise: with its sentences in another order, and with spans of it
+    behind one MASK each (BART: Lewis et al. 2020, arXiv:1910.13461, section 2.2).
+    """
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective.
+
+        Raises:
+          UserError: if the codec has no MASK.
+        """
+        assert codec is not None
+        documents = store.tgt.joined() if config.document == "joined" else store.tgt
+        windows = documents.windows(config.window - 1)
+        ends = np.array([codec.decode([i])[-1:] in {*_STOPS} for i in range(codec.size)])
+        ends[store.special.eos] = True
+        items = _Noised(windows.emptied(), windows, store.special)
+        items.noising = Noising(config, _named(config, codec, "<mask>"), ends)
+        return items
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all windows."""
+        return without({"empty": items.tgt.lengths < 1})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        texts = _texts(items.tgt, placement)
+        read = items.noising.of(texts, draw) if isinstance(items, _Noised) else texts
+        return _batch(items, read, texts, placement, rows, src_length, tgt_length)
+
+
+def _texts(texts: Ragged, placement: Placement) -> Texts:
+    """Return the placed texts one after the other."""
+    lengths = texts.lengths[placement.pairs]
+    owner, within = places(lengths)
+    return Texts(texts.ids[texts.starts[placement.pairs][owner] + within], owner, placement.pairs)
+
+
+def _batch(
+    items: TokenStore, read: Texts, written: Texts, placement: Placement, rows: int,
+    src_length: int, tgt_length: int,
+) -> Batch:  # fmt: skip
+    """Return texts that are read and those that are written, EOS behind each, as a batch."""
+    here = placement._replace(pairs=np.arange(len(placement.pairs)))
+    read_, written_ = (_ended(side, items.special.eos) for side in (read, written))
+    src = lay_out(read_, here, here.src_offset, (rows, src_length))
+    tgt = lay_out(written_, here, here.tgt_offset, (rows, tgt_length))
+    return Batch(src, shifted(tgt, items.special.bos), {"tokens": predicted(tgt)})
+
+
+def _ended(texts: Texts, eos: int) -> Ragged:
+    """Return texts with EOS behind each."""
+    lengths = texts.lengths + 1
+    ids = np.full(lengths.sum(), eos, np.int32)
+    ids[np.arange(len(texts.ids)) + texts.owner] = texts.ids
+    return Ragged(ids, np.cumsum(lengths) - lengths, lengths)
