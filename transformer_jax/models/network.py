@@ -17,6 +17,7 @@ from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.embedding import Embed
+from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.view import Order, View, cross_view, self_view
 
@@ -114,7 +115,8 @@ class Network(nn.Module):
         self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: int, train: bool
     ) -> Float[Array, "B T D"]:
         """Return the decoder's input; positions are below the static `limit`."""
-        return self.embedded(self.tgt_embedding, self.tgt_positions, ids, pos, limit, train)
+        given = self.tgt_embedding, self.tgt_positions, self.tgt_input_norm
+        return self.embedded(*given, ids, pos, limit, train)
 
     def _embed_new(
         self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: int
@@ -123,10 +125,13 @@ class Network(nn.Module):
         limit = min(limit, self.config.position_limit or limit)
         return self.embed_target(ids, jnp.minimum(pos, limit - 1), limit, False)
 
-    def embedded(self, embedding: Any, positions: Any, ids: Any, pos: Any, limit: int, train: bool):
-        """Return embedded ids with what is added for their positions."""
+    def embedded(
+        self, embedding: Any, positions: Any, norm: Any, ids: Any, pos: Any, limit: int, train: bool
+    ) -> Array:
+        """Return embedded ids with what is added for their positions; its norm, if there is one."""
         x, vectors = embedding(ids), positions.embed(pos, limit)
-        return self.dropout(x if vectors is None else x + vectors.astype(x.dtype), train)
+        x = x if vectors is None else x + vectors.astype(x.dtype)
+        return self.dropout(x if norm is None else norm(x), train)
 
     def predicted(self, x: Float[Array, "B T D"]) -> Output:
         """Return what hidden states say of the next token."""
@@ -140,6 +145,11 @@ class Network(nn.Module):
         universal = self.config.layer_sharing == "universal"
         name = "none" if universal else self.config.positions
         return pick(POSITIONS, name, "config.model.positions")(self.config)
+
+    @nn.nowrap
+    def new_input_norm(self) -> nn.Module | None:
+        """Return the norm of what enters a stack, if the config has one."""
+        return make_norm(self.config) if self.config.input_norm else None
 
     @nn.nowrap
     def new_embedding(self, size: int) -> Embed:
