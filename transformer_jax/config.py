@@ -696,8 +696,9 @@ class OptimizerConfig:
 class InitConfig:
     """Where parameters begin, if not at random: fine-tuning."""
 
-    # A work directory, as it is or with @CHECKPOINT (best, last, a step, average:N): parameters of
-    # the same names are taken from it at the first start, and are not needed later.
+    # A work directory, as it is or with @CHECKPOINT (best, last, a step, average:N), or one of
+    # Hugging Face: parameters of the same names are taken from it at the first start, and are not
+    # needed later.
     source: str | None = None
     take: tuple[str, ...] = (
         ".*",

@@ -32,6 +32,10 @@ def main(argv: Sequence[str]) -> int:
         default="float32",
         help="of ctranslate2: float32 (default), int8, float16 ...",
     )
+    parser.add_argument(
+        "--family",
+        help="of huggingface: opt, mistral ..., where several can express the model",
+    )
     arguments = parser.parse_args(list(argv))
     ENGINES[arguments.to](arguments)
     return 0
@@ -50,15 +54,16 @@ def _huggingface(arguments: argparse.Namespace) -> None:
             "Hugging Face holds float32, which from_pretrained(..., dtype=...) converts"
         )
     settings.refuse(experiment)
-    directory.family_of(lora.without(experiment.model))
+    predicted, kind = settings.predicted(experiment), arguments.family
+    directory.family_of(lora.without(experiment.model), predicted, kind)
     trained = load(arguments.workdir, arguments.checkpoint)
-    directory.export(trained.experiment, trained.params, trained.tokenizers, arguments.output)
-    encodes = experiment.model.architecture == "encoder_decoder"
+    family = directory.export(
+        trained.experiment, trained.params, trained.tokenizers, arguments.output, kind
+    )
     place = str(arguments.output.absolute())
-    print(f"written to {place}; in Python:")
+    print(f"written to {place} as {family.model_type}; in Python:")
     print(f"    tokenizer = transformers.AutoTokenizer.from_pretrained({place!r})")
-    print(f"    transformers.AutoModelFor{'Seq2SeqLM' if encodes else 'CausalLM'}"
-          f".from_pretrained({place!r})")  # fmt: skip
+    print(f"    transformers.{directory.auto_class(family)}.from_pretrained({place!r})")
 
 
 def _ctranslate2(arguments: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ A name here is a parameter's path, "encoder/layer_0/feed_forward/up/kernel".
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.directory import is_directory, read
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
@@ -110,9 +112,17 @@ def _load(init: InitConfig) -> TrainedModel:
     assert init.source is not None
     path, at, checkpoint = init.source.rpartition("@")
     try:
+        if is_directory(Path(init.source)):
+            return _of_huggingface(Path(init.source))
         return load(path if at else init.source, checkpoint if at else None)
     except UserError as error:
         raise UserError(f"config.init.source={init.source!r}: {error}") from None
+
+
+def _of_huggingface(directory: Path) -> TrainedModel:
+    experiment, params, codecs = read(directory, heads=True)
+    model = build_for(experiment, *codecs.sizes)
+    return TrainedModel(experiment, model, params, codecs, [0], directory)
 
 
 def _flat(params: Any) -> dict[str, np.ndarray]:
