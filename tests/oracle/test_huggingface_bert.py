@@ -1,7 +1,6 @@
 """BERT's directories: tokenizers with CLS, SEP and MASK, classes, and fine-tuning from one."""
 
 import dataclasses
-import logging
 
 import numpy as np
 import pytest
@@ -67,7 +66,7 @@ def test_special_pieces_are_found(theirs):
     assert "pooler" in hf.read(theirs, heads=True)[1]
 
 
-def test_fine_tuning_begins_with_it_and_classes_go_back(theirs, tmp_path, monkeypatch, caplog):
+def test_fine_tuning_begins_with_it_and_classes_go_back(theirs, tmp_path, monkeypatch, capsys):
     """Its pooler too; classes and their probabilities are those of the model that is exported."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(runs.process, "use_compilation_cache", lambda: None)
@@ -83,10 +82,10 @@ def test_fine_tuning_begins_with_it_and_classes_go_back(theirs, tmp_path, monkey
                         test=("validation",), max_length=16, tokens_per_batch=128, num_buckets=1),
         checkpoint=CheckpointConfig(every_steps=3, best_by="accuracy"),
     )  # fmt: skip
-    with caplog.at_level(logging.INFO):
-        assert runs.run_experiment(experiment, WorkDir(tmp_path / "run")) == 0
-    assert "  taken: pooler (2)" in caplog.text
-    assert "  new: class_head (2)" in caplog.text
+    assert runs.run_experiment(experiment, WorkDir(tmp_path / "run")) == 0
+    printed = capsys.readouterr()
+    assert "  taken: pooler (2)\n" in printed.out + printed.err
+    assert "  new: class_head (2)\n" in printed.out + printed.err
     mine = load(tmp_path / "run")
     again, info = exported(mine.experiment, mine.params, mine.tokenizers, tmp_path / "out")
     assert not any(info.values()), info
