@@ -5,6 +5,7 @@ import json
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -64,7 +65,7 @@ def side(ids):
 
 
 def log_probs(model, params, batch):
-    batch = jax.tree.map(np.asarray, batch)
+    batch = jax.tree.map(jnp.asarray, batch)
     return jax.nn.log_softmax(model.outputs(params, batch, None)["tokens"].logits())
 
 
@@ -103,6 +104,8 @@ def test_a_language_model(tmp_path):
 
 
 def test_what_reads_more_than_pieces_is_refused():
-    prefix = dataclasses.replace(WRITER, objective=ObjectiveConfig("prefix_lm"))
+    prefix = dataclasses.replace(
+        TRANSLATION, model=WRITER.model, objective=ObjectiveConfig("prefix_lm")
+    )
     with pytest.raises(UserError, match=r"^config.objective.name='prefix_lm': such a model reads"):
         stablehlo.refuse(prefix)

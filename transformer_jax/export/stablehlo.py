@@ -162,14 +162,22 @@ def programs(
     }
     if config.architecture == "encoder":
         return found
-    state, tree = jax.tree.flatten(jax.eval_shape(start, params, ids))
+    trees = []  # what the state is a list of the leaves of
 
     def prefill(params: Any, ids: Array) -> list[Array]:
-        return jax.tree.leaves(start(params, ids))
+        leaves, tree = jax.tree.flatten(start(params, ids))
+        trees.append(tree)
+        return leaves
+
+    state = jax.eval_shape(prefill, params, ids)
 
     def step(params: Any, state: list[Array], piece: Array, position: Array) -> Any:
         stepper, everyone = stepper_of(model, unflatten_dict(params, sep="/")), piece >= 0
-        given = jax.tree.unflatten(tree, state), piece.reshape(-1, 1, 1), position.reshape(-1, 1)
+        given = (
+            jax.tree.unflatten(trees[0], state),
+            piece.reshape(-1, 1, 1),
+            position.reshape(-1, 1),
+        )
         logits, _, new = stepper.step(*given, jnp.ones_like(everyone))
         return jax.nn.log_softmax(at_least_float32(logits[:, 0, 0])), jax.tree.leaves(new)
 
