@@ -8,7 +8,7 @@ import torch
 import transformers as T
 from oracle.test_huggingface_peers import LAYER_NORM, exported, identical, trained
 from tiny import RUN
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import transformer_jax.export.huggingface.directory as hf
 from transformer_jax.api import load
@@ -50,6 +50,10 @@ def theirs(tmp_path_factory):
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    ends = [("[CLS]", PIECES.index("[CLS]")), ("[SEP]", PIECES.index("[SEP]"))]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=ends
+    )
     tokenizer.save(str(directory / "tokenizer.json"))
     return directory
 

@@ -325,7 +325,7 @@ ENDS = {  # their config: special pieces are others than ours, and some are miss
     "llama": lambda end: {"bos_token_id": end, "eos_token_id": 5, "pad_token_id": None},
     "t5": lambda end: {"pad_token_id": end, "decoder_start_token_id": end, "eos_token_id": 4},
     # Which reads a piece before each text, and writes one.
-    "bart": lambda end: {"pad_token_id": end, "bos_token_id": 5, "decoder_start_token_id": end,
+    "bart": lambda end: {"pad_token_id": 3, "bos_token_id": 5, "decoder_start_token_id": end,
                          "eos_token_id": end, "max_position_embeddings": 64},
 }  # fmt: skip
 
