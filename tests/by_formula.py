@@ -72,7 +72,8 @@ def parameters(
         layers = decoders * (attention + feed_forward + 2 * part) + pre * norm
         layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
-        return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers + one
+        layers += one + c.input_norm * norm
+        return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = encoders * (attention + feed_forward + 2 * part) + pre * norm
     decoder = decoders * (2 * attention + feed_forward + 3 * part) + pre * norm
     tables = {
@@ -81,7 +82,7 @@ def parameters(
         "none": src_vocab_size + 2 * tgt_vocab_size,
     }[c.tied_embeddings]
     learned = 2 * c.max_positions if c.positions == "learned" else 0
-    return (tables + learned) * d + encoder + decoder + two
+    return (tables + learned) * d + encoder + decoder + two + 2 * c.input_norm * norm
 
 
 def operations(

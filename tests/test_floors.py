@@ -27,9 +27,10 @@ FLOORS = {
     "cli": 5,
 }  # fmt: skip
 # Who may use whom on the same floor. On the ground floor all may raise a UserError; on the fourth
-# training validates, sweeps are read by reports, and reports group sentences as they were scored.
+# training validates, and begins as a directory of Hugging Face; sweeps are read by reports, and
+# reports group sentences as they were scored.
 NEIGHBOURS = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
-              ("experiments", "evaluation"),
+              ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (
     "data",

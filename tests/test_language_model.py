@@ -77,6 +77,14 @@ def test_generate_prints_each_prompt_and_what_follows(run, capsys, monkeypatch):
     assert [row["prompt"] for row in rows] == ["or", "question"]
     assert rows[1]["texts"][0]["text"] == expected[1]
     assert "".join(rows[1]["texts"][0]["pieces"]) == expected[1][8:]
+    # As it is written, the first prompt's text; up to a string that is in it.
+    end = expected[0][9:11]
+    assert generate.main([*options, "--prompt=be,\nth", "--stream", f"--stop={end}"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == expected[0][: expected[0].index(end, 6)] + "\n"
+    assert "tokens/s" in printed.err
+    assert generate.main([*options, "--prompt=be,\nth", f"--stop={end}"]) == 0
+    assert capsys.readouterr().out == printed.out
 
 
 def test_eval_counts_each_character_once(run, capsys):
@@ -96,7 +104,12 @@ def test_eval_counts_each_character_once(run, capsys):
     assert f"perplexity = {text.perplexity:.4f}\n" in printed
     file = Path(run).parent / "validation.txt"
     assert score.main([f"--workdir={run}", f"--target={file}"]) == 0
-    assert float(capsys.readouterr().out) == pytest.approx(text.total)
+    printed = capsys.readouterr()
+    assert float(printed.out) == pytest.approx(text.total)
+    assert printed.err.splitlines()[-1] == (
+        f"45 pieces: perplexity {text.perplexity:.4f}; 45 bytes, line ends among them: "
+        f"{text.bits_per_byte:.4f} bits per byte"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,6 +122,8 @@ def test_eval_counts_each_character_once(run, capsys):
         (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "a language model is scored alone"),
         (lambda a: compare.main([a[0].partition("=")[2]] * 2), "has no translations to compare"),
         (lambda a: generate.main([*a, "--prompt=x", "--input=x"]), "give one of them"),
+        (lambda a: generate.main([*a, "--stop="]), "--stop: must not be empty"),
+        (lambda a: generate.main([*a, "--stream"]), "--stream: shows the text of one --prompt"),
         (lambda a: generate.main([*a, "--beam-size=2", "--top-k=3"]), "without sampling; leave"),
         (lambda a: generate.main([*a, "--prompt=To", "--max-tokens=20"]), "leaves room for 15;"),
     ],

@@ -122,11 +122,11 @@ def _variants() -> dict[str, ModelConfig]:
             "biases": ("query", "key", "value"), "num_kv_heads": 1,
             "residual": "pre_norm", "positions": "none", "relative_positions": "rope",
             "rope_fraction": 0.67, "rope_theta": 50.0,
-            "query_key_norm": "per_head", "attention_temperature": 2.0,
+            "query_key_norm": "per_head", "attention_temperature": 2.0, "input_norm": True,
         },
         "bare": {
             "biases": (), "query_key_norm": "all_heads", "score_scale": "none", "num_kv_heads": 1,
-            "v_head_dim": 5, "relative_positions": "xlnet",
+            "v_head_dim": 5, "relative_positions": "xlnet", "input_norm": True,
         },
         "t5": {
             "architecture": "decoder", "num_encoder_layers": 6, "relative_positions": "t5",

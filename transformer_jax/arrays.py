@@ -16,7 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-__all__ = ["Array", "Bool", "Float", "Int", "UInt", "at_least_float32", "mean"]
+__all__ = ["Array", "Bool", "Float", "Int", "Size", "UInt", "at_least_float32", "mean"]
+
+# How long an axis is: an int, or where `jax.export` leaves it open a symbol, of no public type.
+Size = Any
 
 
 def at_least_float32(x: Array) -> Array:

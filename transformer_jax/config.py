@@ -149,10 +149,11 @@ class ModelConfig:
     # "fix_norm": rows of all these tables count as if of length 1 (arXiv:1910.05895).
     embedding_norm: Literal["none", "fix_norm"] = "none"
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
-    # "encoder" alone reads these three. Kinds of tokens, as sentence A and B, each with a vector
+    # A norm of the sum of embeddings, before the first layer of each stack: BERT, BART, BLOOM.
+    input_norm: bool = False
+    # "encoder" alone reads these two. Kinds of tokens, as sentence A and B, each with a vector
     # that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
     token_types: int = 0
-    input_norm: bool = False  # a norm of the sum of embeddings, before the first layer: BERT
     # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
     pooling: Literal["first", "mean"] = "first"
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
@@ -299,7 +300,7 @@ def _check_patterns(model: ModelConfig) -> None:
 
 
 def _check_encoder(model: ModelConfig) -> None:
-    for name in ("token_types", "input_norm", "pooling"):
+    for name in ("token_types", "pooling"):
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
             model.architecture == "encoder" or getattr(model, name) == default,
@@ -315,6 +316,11 @@ def _check_two_stream(model: ModelConfig) -> None:
         (model.positions, model.relative_positions) != ("none", "none"),
         "positions='none': with relative_positions='none' too, the queries of architecture="
         "'two_stream' are all alike; choose positions or relative_positions",
+    )
+    _check(
+        not model.input_norm,
+        "input_norm=True: the streams of architecture='two_stream' begin without a norm, as "
+        "XLNet's do; set it to False",
     )
     # A query that may look nowhere gets the mean of all values: of what it is to predict, too.
     _check(
@@ -852,8 +858,9 @@ class OptimizerConfig:
 class InitConfig:
     """Where parameters begin, if not at random: fine-tuning."""
 
-    # A work directory, as it is or with @CHECKPOINT (best, last, a step, average:N): parameters of
-    # the same names are taken from it at the first start, and are not needed later.
+    # A work directory, as it is or with @CHECKPOINT (best, last, a step, average:N), or one of
+    # Hugging Face: parameters of the same names are taken from it at the first start, and are not
+    # needed later.
     source: str | None = None
     take: tuple[str, ...] = (
         ".*",

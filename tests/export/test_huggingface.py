@@ -27,12 +27,15 @@ from transformer_jax.models.build import build
 def of(family, **fields) -> ModelConfig:
     """Return a model that the family can express: the first value of everything that is fixed."""
     layers = {} if family.encodes else {"num_encoder_layers": 6}
+    if not family.writes:
+        layers = {"num_decoder_layers": 6, "token_types": 2}
     first = {
         field: values[0] for field, values in family.supported.items()
         if values is not ANY and isinstance(values[0], str | bool | tuple)
         and field not in ("encoder_pattern", "decoder_pattern", "lora_maps")
     }  # fmt: skip
     sizes = {"d_model": 24, "num_heads": 4, "head_dim": None, "max_positions": 16}
+    sizes |= {"d_ff": 96} if family.fourfold else {}
     return dataclasses.replace(MODEL, **layers, **sizes, **family.fixed | first | fields)
 
 
@@ -65,7 +68,7 @@ def test_names_and_words_go_both_ways(family):
     """Parameters bit for bit, and all fields that are written; every tensor is found again."""
     for activation in family.supported["activation"]:
         config = of(family, activation=activation, dropout_rate=0.0)
-        params = random_params(build(config, VOCAB, VOCAB))
+        params = random_params(build(config, VOCAB, VOCAB, predicts=(family.predicts,)))
         if "src_embedding" in params:  # one table there
             params["src_embedding"] = params["tgt_embedding"]
         written = tensors.to_tensors(family, params)
@@ -104,11 +107,19 @@ def test_a_model_that_no_family_has_is_refused_by_the_nearest(fields, message):
         family_of(dataclasses.replace(of(FAMILIES["marian"]), **fields))
 
 
+# Families that are one, mostly.
+ONE = {"llama", "mistral"}, {"gpt2", "opt"}, {"gpt_neox", "starcoder2"}
+
+
 def test_a_model_finds_its_family(family):
-    found = family_of(of(family))
+    found = family_of(of(family), family.predicts)
     assert (found.model_type, found.architecture) == (family.model_type, family.architecture) or (
-        {found.model_type, family.model_type} == {"llama", "mistral"}  # which are one, mostly
+        {found.model_type, family.model_type} in ONE
     )
+    asked = family_of(of(family), family.predicts, family.model_type)
+    assert asked.architecture == family.architecture
+    with pytest.raises(UserError, match=r"^--family=gru: no family that predicts .*; there are "):
+        family_of(of(family), family.predicts, "gru")
 
 
 def test_other_objectives_and_two_vocabularies_are_refused():
@@ -175,8 +186,8 @@ def test_directories_that_cannot_be_imported_say_why(tmp_path):
     tensors.save(tmp_path, tensors.to_tensors(GPT2, params))
     with pytest.raises(UserError, match=r"config.json: n_embd: missing"):
         read(tmp_path)
-    config.write_text('{"model_type": "bloom"}')
-    with pytest.raises(UserError, match=r"model_type='bloom': can import gpt2, llama, "):
+    config.write_text('{"model_type": "phi"}')
+    with pytest.raises(UserError, match=r"model_type='phi': can import gpt2, llama, "):
         read(tmp_path)
     config.write_text(json.dumps(to_words(GPT2, of(GPT2)) | {"model_type": "gpt2"}))
     with pytest.raises(UserError, match=r"tokenizer.json: cannot be read; write one with"):

@@ -17,6 +17,7 @@ def test_pairs_that_mean_nothing_are_refused_and_no_others():
     expected = [
         {"architecture": "two_stream", "positions": "none"},
         {"architecture": "two_stream", "decoder_pattern": ("local", "full")},
+        {"architecture": "two_stream", "input_norm": True},
         {"residual": "deep_norm", "initializer": "t5"},
         {"residual": "deep_norm", "initializer": "gpt2"},
         {"attention": "fused", "relative_positions": "shaw_values"},

@@ -87,7 +87,7 @@ CASES = {
     "gpt2": Case("gpt2", GPT2),
     "gpt2, prefix": Case("gpt2", GPT2, ONE_PER_ROW, **PREFIX),
     "bloom, 4 heads": Case("bloom", BLOOM, ONE_PER_ROW),
-    "bloom, 6 heads": Case("bloom", _of(BLOOM, num_heads=6), ONE_PER_ROW),
+    "bloom, 6 heads": Case("bloom", _of(BLOOM, num_heads=6, input_norm=True), ONE_PER_ROW),
     "llama, no biases": Case("llama", _of(ONE_LLAMA, biases=(), activation="geglu")),
     "qwen2": Case("qwen2", _of(ONE_LLAMA, biases=("query", "key", "value"))),
     "qwen3": Case(
@@ -123,7 +123,7 @@ CASES = {
         "plain",
         _of(
             TRANSLATION, num_heads=6, relative_positions="alibi", norm="rms_norm",
-            residual="pre_norm", tied_embeddings="decoder", activation="swiglu",
+            residual="pre_norm", tied_embeddings="decoder", activation="swiglu", input_norm=True,
         ),
     ),
     "local translation": Case(
@@ -155,7 +155,7 @@ CASES = {
         "plain",
         _of(
             LLAMA, decoder_pattern=("full", "local"), window=4, relative_positions="toeplitz",
-            relative_clip=2,
+            relative_clip=2, input_norm=True,
         ),
     ),
     "shaw, keys": Case(

@@ -277,7 +277,7 @@ class GPTNeoX(Peer):
 
 
 class Bloom(GPTNeoX):
-    """BLOOM with ALiBi, without the norm of embeddings; it approximates GELU, torch does not."""
+    """BLOOM with ALiBi; it approximates GELU, torch does not."""
 
     words = BLOOM
 
@@ -288,7 +288,8 @@ class Bloom(GPTNeoX):
             vocab_size=vocab_size, layer_norm_epsilon=c.norm_epsilon, n_layer=c.num_decoder_layers,
             n_head=c.num_heads, hidden_size=c.d_model, attn_implementation="eager",
         ))  # fmt: skip
-        model.transformer.word_embeddings_layernorm = torch.nn.Identity()
+        if not c.input_norm:
+            model.transformer.word_embeddings_layernorm = torch.nn.Identity()
         for layer in model.transformer.h:
             layer.mlp.gelu_impl = torch.nn.GELU()
         return model

@@ -88,15 +88,20 @@ class Plain(torch.nn.Module):
         own, shared = f"{side}_embedding/table", "embedding/table"
         table, width = self._table(own if own in self.p else shared), self.config.d_model
         x = table[ids] * (math.sqrt(width) if self.config.embedding_scale else 1)
-        if self.config.positions == "none" or self.config.layer_sharing == "universal":
-            return x
-        count = int(pos.max()) + 1
+        if self.config.positions != "none" and self.config.layer_sharing != "universal":
+            x = x + self._positions(int(pos.max()) + 1, width)[pos]
+        names = (f"{side}_input_norm", "input_norm")  # an encoder's comes after its kinds
+        norm = next((name for name in names if f"{name}/scale" in self.p), None)
+        alone = self.config.architecture == "encoder"
+        return x if alone or norm is None else self._norm(norm, x)
+
+    def _positions(self, count: int, width: int) -> torch.Tensor:
         if self.config.positions == "sinusoidal":
-            return x + paper_positions(count, width)[pos]
+            return paper_positions(count, width)
         assert self.config.positions == "sinusoidal_tensor2tensor"
         scale = 10000 ** (torch.arange(width // 2, dtype=torch.float64) / (width // 2 - 1))
         angles = torch.arange(count)[:, None] / scale
-        return x + torch.cat([angles.sin(), angles.cos()], 1)[pos]
+        return torch.cat([angles.sin(), angles.cos()], 1)
 
     def _stack(self, name, x, pos, seen, memory=None, across=None) -> torch.Tensor:
         c = self.config

@@ -65,6 +65,7 @@ GPT_NEOX = LLAMA | {
 }
 BLOOM = GPT_NEOX | {
     "embedding": "transformer.word_embeddings",
+    "input_norm": "transformer.word_embeddings_layernorm",
     "decoder": "transformer",
     "layers": "h",
     "self_attention": "self_attention",

@@ -1,6 +1,7 @@
 """What a notebook needs."""
 
+from transformer_jax.api.ensemble import TrainedEnsemble
 from transformer_jax.api.load import load, load_ensemble, save_average
-from transformer_jax.api.trained import TrainedEnsemble, TrainedModel
+from transformer_jax.api.trained import TrainedModel
 
 __all__ = ["TrainedEnsemble", "TrainedModel", "load", "load_ensemble", "save_average"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import flax.linen as nn
 import jax
 
-from transformer_jax.api.trained import TrainedEnsemble, TrainedModel
+from transformer_jax.api.ensemble import TrainedEnsemble
+from transformer_jax.api.trained import TrainedModel
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import MeshConfig
 from transformer_jax.data.codecs.pair import TokenizerPair

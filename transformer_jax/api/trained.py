@@ -1,7 +1,7 @@
-"""A trained model, and several as one: what a notebook works with."""
+"""A trained model: what a notebook works with."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.inside import Inside, inside
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.door import parse
@@ -115,13 +116,14 @@ class TrainedModel:
         decoding: DecodingConfig | None = None,
         *,
         n_best: int | None = None,
+        stop: Sequence[str] = (),
         **fields: Any,
     ) -> Any:
         """Return the text that goes on from a prompt, or a list of those of several.
 
-        A language model's text begins with the prompt. It ends with EOS or after `max_tokens` new
-        pieces; None are 256, or as many as the model has positions for. The other arguments are
-        those of `translate`: `search="sample", temperature=0.8, seed=1`.
+        A language model's text begins with the prompt. It ends with EOS, before the first of the
+        strings `stop`, or after `max_tokens` new pieces; None are 256, or as many as the model has
+        positions for. The other arguments are those of `translate`: `search="sample", seed=1`.
 
         Raises:
           UserError: if the model does not continue prompts, or a prompt and its text are
@@ -130,9 +132,28 @@ class TrainedModel:
         chosen = self._decoding(decoding, fields)
         generator = self.generator(chosen, 1 if n_best is None else n_best)
         several = [prompts] if isinstance(prompts, str) else prompts
-        texts = generator.generate(self.params, several, max_tokens)
+        texts = generator.generate(self.params, several, max_tokens, stop=stop)
         found = [items[0].text for items in texts] if n_best is None else texts
         return found[0] if isinstance(prompts, str) else found
+
+    def stream(
+        self,
+        prompt: str,
+        max_tokens: int | None = None,
+        decoding: DecodingConfig | None = None,
+        *,
+        stop: Sequence[str] = (),
+        **fields: Any,
+    ) -> Iterator[str]:
+        """Yield the text of `generate` in parts, as they are written; greedily unless it samples.
+
+        The arguments are those of `generate`.
+
+        Raises:
+          UserError: if the search goes after several texts at a time.
+        """
+        chosen = self._decoding(decoding, {"beam_size": 1} | fields)
+        return self.generator(chosen).stream(self.params, prompt, max_tokens, stop=stop)
 
     def _decoding(self, decoding: DecodingConfig | None, fields: dict[str, Any]) -> DecodingConfig:
         chosen = decoding or self.experiment.decoding
@@ -176,6 +197,17 @@ class TrainedModel:
         found = classify(*given, several)
         return found[0] if isinstance(texts, str) else found
 
+    def inside(self, source: str, target: str | None = None) -> dict[str, Inside]:
+        """Return what goes on as the model reads a text, or a pair where it translates: for each
+        stack, "encoder" or "decoder", `hidden` states [L+1 T D] before and behind each layer,
+        `attention` of each layer and head [L N T T], `cross_attention` [L N T S], and `pieces`.
+
+        Raises:
+          UserError: if a translation is missing, or the model reads no text as it is.
+        """
+        objective = self.experiment.objective
+        return inside(self.model, self.params, self.tokenizers, objective, source, target)
+
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
 
@@ -196,33 +228,3 @@ class TrainedModel:
             if len(side) > longest:
                 raise UserError(f"{name}: {len(side)} pieces, of at most {longest}; give less")
         return cross_attention(self.model, self.params, self.tokenizers, ids, found)
-
-
-class TrainedEnsemble(TrainedModel):
-    """Several models with the same tokenizers as one; `config.decoding.ensemble` says how.
-
-    Settings are those of the first model.
-    """
-
-    def __init__(self, members: Sequence[TrainedModel]) -> None:
-        first = members[0]
-        params = [member.params for member in members]
-        steps = [step for member in members for step in member.steps]
-        super().__init__(first.experiment, first.model, params, first.tokenizers, steps)
-        self.members = list(members)
-        self._models = [member.model for member in members]
-
-    def __repr__(self) -> str:
-        return f"<TrainedEnsemble of {self.members}>"
-
-    def attention(self, source: str, target: str | None = None) -> CrossAttention:
-        """Refuse: attention is of one model."""
-        raise UserError("attention is of one model: load one checkpoint of one work directory")
-
-    def classify(self, texts: Any) -> Any:
-        """Refuse: probabilities are of one model."""
-        raise UserError("classify is of one model: load one checkpoint of one work directory")
-
-    def score(self, src: Any, tgt: Any = None) -> Any:
-        """Refuse: log-probabilities are of one model."""
-        raise UserError("score is of one model: load one checkpoint of one work directory")

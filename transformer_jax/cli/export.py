@@ -1,4 +1,4 @@
-"""transformer-jax export [--to=ctranslate2 | --to=huggingface] --workdir=DIR --output=OUT"""
+"""transformer-jax export [--to=ctranslate2 | huggingface | stablehlo] --workdir=DIR --output=OUT"""
 
 import argparse
 import logging
@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
         "--format",
         default="ctranslate2",
         choices=tuple(ENGINES),
-        help="ctranslate2 (default) or huggingface",
+        help="ctranslate2 (default), huggingface or stablehlo",
     )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument(
@@ -32,6 +32,21 @@ def main(argv: Sequence[str]) -> int:
         default="float32",
         help="of ctranslate2: float32 (default), int8, float16 ...",
     )
+    parser.add_argument(
+        "--family",
+        help="of huggingface: opt, mistral ..., where several can express the model",
+    )
+    parser.add_argument(
+        "--length", type=int, metavar="N",
+        help="of stablehlo: pieces of a source or prompt, and of all texts where their lengths "
+        "cannot be left open; default: those of training",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N",
+        help="of stablehlo: pieces that the decoding step has room for; default: 256, or as many "
+        "as the model has positions for",
+    )  # fmt: skip
+    parser.add_argument("--platforms", default="cpu,cuda,tpu", help="of stablehlo, with commas")
     arguments = parser.parse_args(list(argv))
     ENGINES[arguments.to](arguments)
     return 0
@@ -50,15 +65,16 @@ def _huggingface(arguments: argparse.Namespace) -> None:
             "Hugging Face holds float32, which from_pretrained(..., dtype=...) converts"
         )
     settings.refuse(experiment)
-    directory.family_of(lora.without(experiment.model))
+    predicted, kind = settings.predicted(experiment), arguments.family
+    directory.family_of(lora.without(experiment.model), predicted, kind)
     trained = load(arguments.workdir, arguments.checkpoint)
-    directory.export(trained.experiment, trained.params, trained.tokenizers, arguments.output)
-    encodes = experiment.model.architecture == "encoder_decoder"
+    family = directory.export(
+        trained.experiment, trained.params, trained.tokenizers, arguments.output, kind
+    )
     place = str(arguments.output.absolute())
-    print(f"written to {place}; in Python:")
+    print(f"written to {place} as {family.model_type}; in Python:")
     print(f"    tokenizer = transformers.AutoTokenizer.from_pretrained({place!r})")
-    print(f"    transformers.AutoModelFor{'Seq2SeqLM' if encodes else 'CausalLM'}"
-          f".from_pretrained({place!r})")  # fmt: skip
+    print(f"    transformers.{directory.auto_class(family)}.from_pretrained({place!r})")
 
 
 def _ctranslate2(arguments: argparse.Namespace) -> None:
@@ -84,4 +100,20 @@ def _ctranslate2(arguments: argparse.Namespace) -> None:
           f"pieces], {', '.join(f'{k}={v!r}' for k, v in given.items())})")  # fmt: skip
 
 
-ENGINES = {"ctranslate2": _ctranslate2, "huggingface": _huggingface}
+def _stablehlo(arguments: argparse.Namespace) -> None:
+    experiment = WorkDir(arguments.workdir).experiment()
+
+    from transformer_jax.api import load
+    from transformer_jax.export import stablehlo
+
+    stablehlo.refuse(experiment)
+    trained = load(arguments.workdir, arguments.checkpoint)
+    stablehlo.export(
+        trained.experiment, trained.params, trained.tokenizers, arguments.output,
+        arguments.length, arguments.max_tokens, arguments.platforms.split(","),
+    )  # fmt: skip
+    place = arguments.output.absolute()
+    print(f"written to {place}; {place / 'README.json'} says how to call the programs")
+
+
+ENGINES = {"ctranslate2": _ctranslate2, "huggingface": _huggingface, "stablehlo": _stablehlo}

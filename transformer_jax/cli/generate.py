@@ -59,7 +59,10 @@ def main(argv: Sequence[str]) -> int:
     decoding = experiment.decoding
     several = decoding.num_samples if decoding.search == "sample" else 1
     generator = trained.generator(decoding, several)
-    _generate(arguments, generator, trained.params, trained.tokenizers.tgt)
+    if arguments.stream:
+        _stream(arguments, generator, trained.params)
+    else:
+        _generate(arguments, generator, trained.params, trained.tokenizers.tgt)
     return 0
 
 
@@ -78,6 +81,10 @@ def _parser() -> Parser:
     add("--sample", action="store_true", help="random texts")
     for name, (metavar, what) in _SAMPLING.items():
         add(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before it; may be given "
+        "several times")  # fmt: skip
+    add("--stream", action="store_true", help="show the text of one --prompt as it is written, "
+        "greedily or, with options of sampling, a random one")  # fmt: skip
     add("--json", action="store_true", help="JSON lines with scores and pieces")
     return parser
 
@@ -85,9 +92,15 @@ def _parser() -> Parser:
 def _as_overrides(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     if arguments.prompt is not None and arguments.input is not None:
         raise UserError("--prompt and --input: give one of them")
+    if "" in arguments.stop:
+        raise UserError("--stop: must not be empty; name the text before which to end")
+    if arguments.stream:
+        if len(arguments.prompt or []) != 1 or arguments.json or arguments.output is not None:
+            raise UserError("--stream: shows the text of one --prompt, without --json or --output")
+        arguments.beam_size = arguments.beam_size or (None if _samples(arguments) else "1")
     given = {name: getattr(arguments, name) for name in _SAMPLING}
     fields = [(f"decoding.{name}", value) for name, value in given.items() if value is not None]
-    if fields or arguments.sample:
+    if _samples(arguments):
         if arguments.beam_size is not None:
             raise UserError("--beam-size: searches for the best text, without sampling; leave it "
                             "out, or --sample and its options")  # fmt: skip
@@ -95,6 +108,23 @@ def _as_overrides(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     if arguments.beam_size is not None:
         return [("decoding.search", "beam"), ("decoding.beam_size", arguments.beam_size)]
     return []
+
+
+def _samples(arguments: argparse.Namespace) -> bool:
+    """Say whether random texts are asked for."""
+    return arguments.sample or any(getattr(arguments, name) is not None for name in _SAMPLING)
+
+
+def _stream(arguments: argparse.Namespace, generator: Any, params: Any) -> None:
+    """Show one text as it is written."""
+    began, (prompt,) = time.monotonic(), arguments.prompt
+    parts = generator.stream(params, prompt, arguments.max_tokens, stop=arguments.stop)
+    tokens = -1  # the first part is the prompt
+    for part in parts:
+        print(part, end="", flush=True)
+        tokens += 1
+    print()
+    _report(tokens, time.monotonic() - began)
 
 
 def _blocks(arguments: argparse.Namespace, source: Any) -> Iterator[list[str]]:
@@ -116,7 +146,9 @@ def _generate(arguments: argparse.Namespace, generator: Any, params: Any, codec:
     with read_from(arguments.input) as source, write_to(arguments.output) as target:
         for block in _blocks(arguments, source):
             began = time.monotonic()
-            found = generator.generate(params, block, arguments.max_tokens, first)
+            found = generator.generate(
+                params, block, arguments.max_tokens, first, stop=arguments.stop
+            )
             seconds += time.monotonic() - began
             for prompt, texts in zip(block, found, strict=True):
                 tokens += sum(len(text.ids) for text in texts)
@@ -127,11 +159,14 @@ def _generate(arguments: argparse.Namespace, generator: Any, params: Any, codec:
             target.flush()
             first += len(block)
     if seconds:
-        print(
-            f"{tokens:,} tokens in {seconds:.1f} s with compilation, {tokens / seconds:,.0f} "
-            "tokens/s",
-            file=sys.stderr,
-        )
+        _report(tokens, seconds)
+
+
+def _report(tokens: int, seconds: float) -> None:
+    print(
+        f"{tokens:,} tokens in {seconds:.1f} s with compilation, {tokens / seconds:,.0f} tokens/s",
+        file=sys.stderr,
+    )
 
 
 def _row(prompt: str, texts: Sequence[Any], codec: Any) -> str:

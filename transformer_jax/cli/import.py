@@ -10,8 +10,9 @@ def main(argv: Sequence[str]) -> int:
     """Make a work directory of a model of Hugging Face, and return the exit code."""
     parser = Parser(
         "Make a work directory of what save_pretrained of a model and of its tokenizer wrote: of\n"
-        "GPT-2, Llama, Mistral, Qwen 2 and 3, Marian, Pegasus, T5. Score it, generate with it, or\n"
-        "train on from it with --config.init.source=WORKDIR."
+        "BERT, GPT-2, OPT, Llama, Mistral, Qwen 2 and 3, OLMo 2, GPT-NeoX, BLOOM, StableLM,\n"
+        "Starcoder2, Marian, Pegasus, BART, mBART, T5. Score it, generate with it, or train on\n"
+        "from it with --config.init.source=WORKDIR, or =DIRECTORY."
     )
     parser.add_argument("directory", type=Path, help="with config.json, *.safetensors and "
                         "tokenizer.json")  # fmt: skip

@@ -2,8 +2,11 @@
 
 import argparse
 import json
+import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.config import ObjectiveConfig
@@ -17,7 +20,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "Print the log-probability (nats) of each target line, given its source line: the sum\n"
         "over its pieces, EOS included, not divided by its length. Of a language model, which has\n"
-        "no source, that of each target line, or of the file where it was trained on whole files."
+        "no source, that of each target line, or of the file where it was trained on whole files.\n"
+        "The last line, on standard error, is of all together: perplexity and bits per byte."
     )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument(
@@ -36,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
     use_compilation_cache()
     keep_freed_memory()
     trained = load(arguments.workdir, arguments.checkpoint or experiment.evaluation.checkpoint)
-    for found in trained.score(*texts):
+    scores = trained.score(*texts)
+    for found in scores:
         if arguments.per_token:
             pieces = trained.tokenizers.tgt.pieces(found.ids)
             row = {"score": found.total, "normalization": None, "pieces": pieces,
@@ -44,7 +49,21 @@ def main(argv: Sequence[str]) -> int:
             print(json.dumps(row, ensure_ascii=False))
         else:
             print(f"{found.total:.6f}")
+    if scores:
+        print(_summary(scores), file=sys.stderr)
     return 0
+
+
+def _summary(scores: Sequence[Any]) -> str:
+    """Return what all lines are together; bytes where the codec keeps texts as they are."""
+    pieces = sum(len(found.ids) for found in scores)
+    nats = -math.fsum(found.total for found in scores)
+    found = f"{pieces:,} pieces: perplexity {math.exp(min(nats / max(pieces, 1), 700.0)):.4f}"
+    sizes = [getattr(score, "bytes", None) or 0 for score in scores]
+    if not all(sizes):
+        return found
+    bits, size = nats / math.log(2) / sum(sizes), sum(sizes)
+    return f"{found}; {size:,} bytes, line ends among them: {bits:.4f} bits per byte"
 
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:

@@ -6,11 +6,11 @@ import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
 from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, PAD
+from transformer_jax.vocabulary import OURS, PAD
 
 _WORD, _FATE, _PIECE = range(3)  # what a random number is for
 
@@ -45,7 +45,7 @@ class Masks(NamedTuple):
                 "one that is trained for it has; set --config.init.tokenizer=False"
             )
         special = np.zeros(codec.size, bool)
-        special[list(codec.special.values())] = True
+        special[[piece for piece in codec.special.values() if piece >= 0]] = True
         begins = codec.word_starts() if config.whole_words else np.ones(codec.size, bool)
         if begins is None:
             raise UserError("config.objective.whole_words=True: the codec does not know words")
@@ -84,21 +84,22 @@ class MaskedLM:
         assert codec is not None
         documents = store.tgt.joined() if config.document == "joined" else store.tgt
         windows = documents.windows(config.window - 1)
-        items = _Masked(windows, windows.emptied())
+        items = _Masked(windows, windows.emptied(), special_of(codec))
         items.masks = Masks.of(config, codec)
         return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
-        return without({"empty": _is_empty(items.src)})
+        return without({"empty": _is_empty(items)})
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        side = _begun(items.src, placement, (rows, src_length))
-        labels = np.zeros_like(side.inputs)
+        side = _begun(items, placement, (rows, src_length))
+        labels = np.full_like(side.inputs, PAD)
+        weight = np.zeros(labels.shape, np.float32)
         if isinstance(items, _Masked):
             item, within = _places(items.src, placement)
             at = placement.rows[item], placement.src_offset[item] + 1 + within
@@ -110,11 +111,11 @@ class MaskedLM:
             else:
                 hidden = within == items.alone[number]
                 read = np.full_like(pieces, items.masks.mask)
-            labels[at] = np.where(hidden, pieces, PAD)
+            labels[at], weight[at] = np.where(hidden, pieces, PAD), hidden
             inputs = side.inputs.copy()
             inputs[at] = np.where(hidden, read, pieces)
             side = side._replace(inputs=inputs)
-        return Batch(side, None, {"tokens": Target(labels, (labels != PAD).astype(np.float32))})
+        return Batch(side, None, {"tokens": Target(labels, weight)})
 
 
 def one_by_one(items: TokenStore, most: int) -> TokenStore:
@@ -133,7 +134,7 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
     window, place = window[may], place[may]
     repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
-    found = _Masked(repeated, repeated.emptied())
+    found = _Masked(repeated, repeated.emptied(), items.special)
     found.masks, found.alone = items.masks, place
     return found
 
@@ -157,18 +158,19 @@ class Classify:
     ) -> TokenStore:
         """See Objective. BOS is read before each text, what is beyond the window is not."""
         ids, starts, lengths = store.src
-        return _Begun(Ragged(ids, starts, np.minimum(lengths, config.window - 1)), store.tgt)
+        read = Ragged(ids, starts, np.minimum(lengths, config.window - 1))
+        return _Begun(read, store.tgt, OURS if codec is None else special_of(codec))
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all texts but empty ones."""
-        return without({"empty": _is_empty(items.src)})
+        return without({"empty": _is_empty(items)})
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        src = _begun(items.src, placement, (rows, src_length))
+        src = _begun(items, placement, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
         target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
         return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
@@ -202,12 +204,12 @@ def replaced(masks: Masks, pieces: np.ndarray, keys: tuple) -> np.ndarray:
     return np.select([fate < 8, fate == 8], [np.full_like(pieces, masks.mask), other], pieces)
 
 
-def _begun(texts: Ragged, placement: Placement, shape: tuple[int, int]) -> Side:
+def _begun(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> Side:
     """Copy the placed texts into an array [B L], each behind BOS."""
     at = placement.rows, placement.src_offset
-    side = lay_out(texts, placement, placement.src_offset + 1, shape)
+    side = lay_out(items.src, placement, placement.src_offset + 1, shape)
     side = side._replace(pos=np.where(side.seg > 0, side.pos + 1, 0).astype(np.int32))
-    side.inputs[at], side.seg[at] = BOS, placement.segment
+    side.inputs[at], side.seg[at] = items.special.bos, placement.segment
     return side
 
 
@@ -218,6 +220,7 @@ def _places(texts: Ragged, placement: Placement) -> tuple[np.ndarray, np.ndarray
     return item, np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
 
 
-def _is_empty(texts: Ragged) -> np.ndarray:
+def _is_empty(items: TokenStore) -> np.ndarray:
     """Return which texts are EOS alone."""
-    return (texts.lengths == 1) & (texts.ids[texts.starts] == EOS)
+    texts = items.src
+    return (texts.lengths == 1) & (texts.ids[texts.starts] == items.special.eos)

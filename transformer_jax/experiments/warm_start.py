@@ -4,7 +4,7 @@ A name here is a parameter's path, "encoder/layer_0/feed_forward/up/kernel".
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface.directory import is_directory, read
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
@@ -46,12 +47,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
     init = experiment.init
     if init.source is None or not init.tokenizer:
         return None
-    path, _ = _source(init)
-    try:
-        theirs = WorkDir(path).experiment()
-        tokenizers = TokenizerPair.load(Path(path), theirs.tokenizer.joint, theirs.codecs)
-    except UserError as error:
-        raise UserError(f"config.init.source={init.source!r}: {error}") from None
+    theirs, tokenizers = _named(init, _read_tokenizers)
     different = differences(theirs, experiment)
     classifies = experiment.codecs[1] == "classes"
     if classifies:  # whatever stands on the other side there
@@ -63,8 +59,8 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         for path, (there, here) in different.items():
             if path.split(".")[0] == name:
                 raise UserError(
-                    f"config.{path}={here!r}: the tokenizer of {path} has {there!r}; set "
-                    "it to that, or train one here with --config.init.tokenizer=False"
+                    f"config.{path}={here!r}: the tokenizer of {init.source} has {there!r}; "
+                    "set it to that, or train one here with --config.init.tokenizer=False"
                 )
     if classifies:
         classes = CODECS["classes"].train(experiment.tokenizer, train.tgt, ())
@@ -113,18 +109,38 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     return WarmStart(replace(state, params=params, average=average), lines)
 
 
-def _source(init: InitConfig) -> tuple[str, str | None]:
-    """Return the work directory and the checkpoint of `init.source`, None where it names none."""
+def _named(init: InitConfig, read: Callable[[str, str | None], Any]) -> Any:
+    """Return what is read of the work directory and the checkpoint, if it is named, of a source."""
     assert init.source is not None
     path, at, checkpoint = init.source.rpartition("@")
-    return (path, checkpoint) if at else (init.source, None)
+    try:
+        return read(path, checkpoint) if at else read(init.source, None)
+    except UserError as error:
+        raise UserError(f"config.init.source={init.source!r}: {error}") from None
 
 
 def _load(init: InitConfig) -> TrainedModel:
-    try:
-        return load(*_source(init))
-    except UserError as error:
-        raise UserError(f"config.init.source={init.source!r}: {error}") from None
+    return _named(init, _read)
+
+
+def _read(path: str, checkpoint: str | None) -> TrainedModel:
+    if is_directory(Path(path)):
+        return _of_huggingface(Path(path))
+    return load(path, checkpoint)
+
+
+def _read_tokenizers(path: str, checkpoint: str | None) -> tuple[Experiment, TokenizerPair]:
+    if is_directory(Path(path)):
+        theirs = _of_huggingface(Path(path))
+        return theirs.experiment, theirs.tokenizers
+    experiment = WorkDir(path).experiment()
+    return experiment, TokenizerPair.load(Path(path), experiment.tokenizer.joint, experiment.codecs)
+
+
+def _of_huggingface(directory: Path) -> TrainedModel:
+    experiment, params, codecs = read(directory, heads=True)
+    model = build_for(experiment, *codecs.sizes)
+    return TrainedModel(experiment, model, params, codecs, [0], directory)
 
 
 def _flat(params: Any) -> dict[str, np.ndarray]:

@@ -23,6 +23,8 @@ class Decoder(Network):
             self.output = self.new_embedding(self.tgt_vocab_size)
         self.positions = self.new_positions()
         self.tgt_positions = self.positions
+        self.input_norm = self.new_input_norm()
+        self.tgt_input_norm = self.input_norm
         self.dropout = self.new_dropout()
         self.decoder = self.new_stack(c.num_decoder_layers, c.decoder_pattern, cross=False)
 

@@ -32,7 +32,7 @@ class Encoder(Network):
         self.embedding = self.new_embedding(self.src_vocab_size)
         self.positions = self.new_positions()
         self.kinds = Embed(c.token_types, c, self.dtype) if c.token_types else None
-        self.input_norm = make_norm(c) if c.input_norm else None
+        self.input_norm = self.new_input_norm()
         self.dropout = self.new_dropout()
         self.encoder = self.new_stack(c.num_encoder_layers, c.encoder_pattern, cross=False)
         if "tokens" in self.predicts:

@@ -24,6 +24,7 @@ class EncoderDecoder(Network):
             tied = c.tied_embeddings == "decoder"
             self.output = self.tgt_embedding if tied else self.new_embedding(self.tgt_vocab_size)
         self.src_positions, self.tgt_positions = self.new_positions(), self.new_positions()
+        self.src_input_norm, self.tgt_input_norm = self.new_input_norm(), self.new_input_norm()
         self.dropout = self.new_dropout()
         self.encoder = self.new_stack(c.num_encoder_layers, c.encoder_pattern, cross=False)
         self.decoder = self.new_stack(c.num_decoder_layers, c.decoder_pattern, cross=True)
@@ -37,9 +38,8 @@ class EncoderDecoder(Network):
         """Return the encoder's output, the memory."""
         assert side is not None
         length = side.inputs.shape[1]
-        x = self.embedded(
-            self.src_embedding, self.src_positions, side.inputs, side.pos, length, train
-        )
+        given = self.src_embedding, self.src_positions, self.src_input_norm
+        x = self.embedded(*given, side.inputs, side.pos, length, train)
         return self.encoder(x, self_view(side.pos, side.seg, "all", single=self.single), train)
 
     @nn.nowrap

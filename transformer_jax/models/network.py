@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
@@ -17,6 +17,7 @@ from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.embedding import Embed
+from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.view import Order, View, cross_view, self_view
 
@@ -85,7 +86,7 @@ class Network(nn.Module):
         lanes, slots = lanes.prompt(prompt.seg, self.order, prompt.rank)
         x = self._embed_new(prompt.inputs, slots.view.q_pos, prompt.seg.shape[1])
         across = _across(slots.view, src_seg)
-        everyone = jnp.ones(len(prompt.seg), bool)
+        everyone = jnp.ones(prompt.seg.shape[0], bool)
         caches = self.decoder.empty(lanes)
         _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
         return DecodeState(memories, src_seg, caches, lanes)
@@ -111,22 +112,33 @@ class Network(nn.Module):
         return logits, attention, replace(state, caches=caches, lanes=lanes)
 
     def embed_target(
-        self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: int, train: bool
+        self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: Size, train: bool
     ) -> Float[Array, "B T D"]:
         """Return the decoder's input; positions are below the static `limit`."""
-        return self.embedded(self.tgt_embedding, self.tgt_positions, ids, pos, limit, train)
+        given = self.tgt_embedding, self.tgt_positions, self.tgt_input_norm
+        return self.embedded(*given, ids, pos, limit, train)
 
     def _embed_new(
-        self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: int
+        self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: Size
     ) -> Float[Array, "B T D"]:
         """Return the input of a search; what is beyond the limit is lost, but has an embedding."""
         limit = min(limit, self.config.position_limit or limit)
         return self.embed_target(ids, jnp.minimum(pos, limit - 1), limit, False)
 
-    def embedded(self, embedding: Any, positions: Any, ids: Any, pos: Any, limit: int, train: bool):
-        """Return embedded ids with what is added for their positions."""
+    def embedded(
+        self,
+        embedding: Any,
+        positions: Any,
+        norm: Any,
+        ids: Any,
+        pos: Any,
+        limit: Size,
+        train: bool,
+    ) -> Array:
+        """Return embedded ids with what is added for their positions; its norm, if there is one."""
         x, vectors = embedding(ids), positions.embed(pos, limit)
-        return self.dropout(x if vectors is None else x + vectors.astype(x.dtype), train)
+        x = x if vectors is None else x + vectors.astype(x.dtype)
+        return self.dropout(x if norm is None else norm(x), train)
 
     def predicted(self, x: Float[Array, "B T D"]) -> Output:
         """Return what hidden states say of the next token."""
@@ -140,6 +152,11 @@ class Network(nn.Module):
         universal = self.config.layer_sharing == "universal"
         name = "none" if universal else self.config.positions
         return pick(POSITIONS, name, "config.model.positions")(self.config)
+
+    @nn.nowrap
+    def new_input_norm(self) -> nn.Module | None:
+        """Return the norm of what enters a stack, if the config has one."""
+        return make_norm(self.config) if self.config.input_norm else None
 
     @nn.nowrap
     def new_embedding(self, size: int) -> Embed:

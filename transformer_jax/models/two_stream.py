@@ -44,7 +44,7 @@ class TwoStream(Decoder):
             return jnp.broadcast_to(vector, (*ids.shape, self.config.d_model))
 
         length = side.inputs.shape[1]
-        given = same_everywhere, self.tgt_positions, side.inputs, side.pos
+        given = same_everywhere, self.tgt_positions, None, side.inputs, side.pos
         return self.embedded(*given, length, train)
 
     @nn.nowrap

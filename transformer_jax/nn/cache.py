@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.nn.view import Order, View, slot_view
 
 
@@ -73,7 +73,7 @@ class Lanes:
     shared: int = struct.field(pytree_node=False, default=0)  # slots of the prompt
 
     @classmethod
-    def empty(cls, batch: int, width: int, length: int) -> "Lanes":
+    def empty(cls, batch: Size, width: int, length: int) -> "Lanes":
         """Return lanes with room for `length` positions, and no prompt."""
         return cls(jnp.zeros((batch, width, length * width), bool), jnp.zeros(batch, jnp.int32))
 

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.arrays import Array, Float, Int, Size
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named
 
@@ -14,7 +14,7 @@ class NoPositions(nn.Module):
 
     config: ModelConfig
 
-    def embed(self, positions: Int[Array, "B T"], limit: int) -> Float[Array, "B T D"] | None:
+    def embed(self, positions: Int[Array, "B T"], limit: Size) -> Float[Array, "B T D"] | None:
         """Return what is added to the input at `positions`, all below the static `limit`."""
         return None
 
@@ -22,7 +22,7 @@ class NoPositions(nn.Module):
 class Sinusoidal(NoPositions):
     """Paper 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same."""
 
-    def embed(self, positions: Int[Array, "B T"], limit: int) -> Float[Array, "B T D"]:
+    def embed(self, positions: Int[Array, "B T"], limit: Size) -> Float[Array, "B T D"]:
         return jnp.asarray(self.table(limit))[positions]
 
     def table(self, limit: int) -> np.ndarray:
@@ -45,7 +45,7 @@ class Learned(NoPositions):
     """A trained vector for each position (paper Table 3, row E)."""
 
     @nn.compact
-    def embed(self, positions: Int[Array, "B T"], limit: int) -> Float[Array, "B T D"]:
+    def embed(self, positions: Int[Array, "B T"], limit: Size) -> Float[Array, "B T D"]:
         """See NoPositions.
 
         Raises:

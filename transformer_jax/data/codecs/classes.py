@@ -1,4 +1,6 @@
-"""Classes: a text is one of the different lines that the training text has, in their order."""
+"""Classes: a text is one of the different lines that the training text has, in their order, or of
+those that an imported model has, in its own.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +20,11 @@ class Classes:
         self.model = model
         self._names = _read(model)
         self._ids = {name: i for i, name in enumerate(self._names)}
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "Classes":
+        """Return the codec of classes in the order given."""
+        return cls(json.dumps({"classes": list(names)}).encode())
 
     @property
     def size(self) -> int:
@@ -63,7 +70,7 @@ class Classes:
 def _read(model: bytes) -> list[str]:
     try:
         names = json.loads(model)["classes"]
-        if names and names == sorted(set(names)) and all(isinstance(x, str) for x in names):
+        if names and len(set(names)) == len(names) and all(isinstance(x, str) for x in names):
             return names
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
@@ -79,4 +86,4 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     names = sorted(set(texts))
     if len(names) < 2:
         raise UserError(f"config.data.train: all {len(texts)} texts are of one class, {names}")
-    return Classes(json.dumps({"classes": names}).encode())
+    return Classes.of(names)

@@ -10,6 +10,7 @@ from transformer_jax.data.codecs.codec import hashed
 from transformer_jax.errors import UserError
 
 NONE = -1  # of special pieces that a model has not
+LEAD = "lead"  # the special piece before every text, sources and targets, of BART's kind
 
 
 class Imported:
@@ -37,6 +38,7 @@ class Imported:
             self._tokenizer: Any = Tokenizer.from_str(json.dumps(content["tokenizer"]))
         except Exception as error:  # of tokenizers, which has no kind of its own
             raise ValueError(str(error)) from None
+        self._lead = [self.special[LEAD]] if LEAD in self.special else []
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
@@ -57,9 +59,11 @@ class Imported:
         return hashed(self.model)
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
-        """See Codec. What the tokenizer itself would put around a text is left out."""
+        """See Codec. What the tokenizer itself would put around a text is left out, but for a piece
+        that leads every text.
+        """
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        before = [self._known("bos")] if bos else []
+        before = [self._known("bos")] if bos else self._lead
         after = [self._known("eos")] if eos else []
         return [before + item.ids + after for item in found]
 
@@ -87,6 +91,15 @@ class Imported:
         if found is None:
             raise UserError(f"{piece!r} is no piece of the tokenizer")
         return found
+
+    def has(self, piece: str) -> bool:
+        """Whether there is such a piece."""
+        return self._tokenizer.token_to_id(piece) is not None
+
+    def leads(self) -> dict[str, int]:
+        """Return the piece that the tokenizer puts before a text, with EOS behind it, if any."""
+        found = self._tokenizer.encode("").ids
+        return {LEAD: found[0]} if len(found) == 2 and found[1] == self.special["eos"] else {}
 
     def is_text(self, piece: int) -> bool:
         """See Codec: which of them are bytes, only the tokenizer knows."""

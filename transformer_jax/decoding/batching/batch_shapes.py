@@ -36,8 +36,8 @@ def batch_shapes(
     """
     longest = min(next((n for n in _LENGTHS if n >= max(lengths)), max(lengths)), positions)
     most = min(_rounded(max(limits)), positions)
-    shapes = []
-    shorter = 0
+    shapes: list[BatchShape] = []
+    shorter = -1  # a prompt may have no piece beside the one that is not read
     for length in (*(n for n in _LENGTHS if n < longest), longest):
         new = -(-sum(shorter < n <= length for n in lengths) // devices)
         if new <= _FEW and length < min(longest, _SHORT):

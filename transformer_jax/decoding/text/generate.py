@@ -19,6 +19,7 @@ from transformer_jax.decoding.text.searching import (
     make_search,
     until_eos,
 )
+from transformer_jax.decoding.text.streaming import cut, held_back, pieces_of
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -28,7 +29,7 @@ MAX_TOKENS = 256  # unless another number is asked for
 class Generated(NamedTuple):
     """One text that a model wrote."""
 
-    text: str  # a language model's with the prompt
+    text: str  # a language model's with the prompt; before a stop string, which the rest has
     ids: list[int]  # the pieces that were written, with EOS where the search came to one
     score: float  # log-probability / length penalty: what the search ranks by
     log_prob: float  # of the pieces that were written, nats
@@ -97,30 +98,78 @@ class Generator:
         max_tokens: int | None = None,
         first: int = 1,
         progress: Callable[[Iterable], Iterable] = iter,
+        stop: Sequence[str] = (),
     ) -> list[list[Generated]]:
         """Return up to n_best texts of each prompt, best first, samples as they were drawn.
 
         A text ends with EOS or after `max_tokens` new pieces; None are 256, or as many as the model
-        has positions for. `first` is the number of the first prompt, on which samples depend.
+        has positions for. It is cut before the first of the strings `stop` behind the prompt.
+        `first` is the number of the first prompt, on which samples depend.
         `progress` wraps the loop over prompts, in the order in which they are finished.
 
         Raises:
           UserError: if a prompt and its text are longer than the model can read.
         """
-        read = [PROMPTS[self._objective.name](self._codec, x, self._objective) for x in prompts]
-        sentences = [
-            Sentence(
-                ids[:-1], self._limit(first + i, len(ids), max_tokens),
-                seed=(first + i) % 2**31, line=i, first=ids[-1],
-            )
-            for i, ids in enumerate(read)
-        ]  # fmt: skip
+        read = [self._read(prompt) for prompt in prompts]
+        sentences = [self._sentence(ids, i, first, max_tokens) for i, ids in enumerate(read)]
         found: list[list[Generated]] = [[] for _ in prompts]
         params = [params] if len(self._models) == 1 else list(params)
         with jax.set_mesh(self._mesh):
             for _ in progress(self._each(params, sentences, read, found)):
                 pass
-        return found
+        if not stop:
+            return found
+        starts = [len(self._text(ids, [])) for ids in read]
+        return [
+            [text._replace(text=cut(text.text, stop, start)) for text in texts]
+            for texts, start in zip(found, starts, strict=True)
+        ]
+
+    def stream(
+        self,
+        params: Any,
+        prompt: str,
+        max_tokens: int | None = None,
+        number: int = 1,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """Yield the text that `generate` returns for the prompt of that number, in parts: the
+        prompt, where the text has it, and what each piece adds, which may be nothing yet.
+
+        Raises:
+          UserError: if several hypotheses are searched; see `generate`.
+        """
+        read = self._read(prompt)
+        sentence = self._sentence(read, 0, number, max_tokens)
+        params = [params] if len(self._models) == 1 else list(params)
+        given = tuple(self._models), self._config.ensemble, params, self._search, sentence
+        text = shown = self._text(read, [])
+        start, ids = len(text), []
+        yield text
+        for piece in pieces_of(*given, self._positions):
+            ids.append(piece)
+            text = self._text(read, ids)
+            ended = cut(text, stop, start)
+            last = len(ended) < len(text) or piece == self._special.eos
+            last |= len(ids) == sentence.limit
+            kept = ended if last else text[: len(text) - held_back(text, stop, start)]
+            part = kept[len(shown) :]
+            shown += part
+            yield part
+            if last:
+                return
+
+    def _read(self, prompt: str) -> list[int]:
+        return PROMPTS[self._objective.name](self._codec, prompt, self._objective)
+
+    def _sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
+        number = first + place
+        limit = self._limit(number, len(ids), max_tokens)
+        return Sentence(ids[:-1], limit, seed=number % 2**31, line=place, first=ids[-1])
+
+    def _text(self, read: list[int], ids: list[int]) -> str:
+        """Return what is shown of what was read, and of what was written."""
+        return self._codec.decode([*read, *ids] if self._objective.one_sided else ids)
 
     def _limit(self, number: int, length: int, max_tokens: int | None) -> int:
         """Return how many pieces may follow those of a prompt, of which the last is not read."""
@@ -169,9 +218,8 @@ class Generator:
         for row, score in zip(tokens.tolist(), scores.tolist(), strict=True):
             if score > NOTHING / 2:
                 ids = until_eos(row, self._special)
-                whole = [*read, *ids] if self._objective.one_sided else ids
                 log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
-                texts.append(Generated(self._codec.decode(whole), ids, score, log_prob))
+                texts.append(Generated(self._text(read, ids), ids, score, log_prob))
         return texts[: self._n_best]
 
 

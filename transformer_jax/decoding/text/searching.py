@@ -1,7 +1,7 @@
 """What a config asks of a search, and the engine that it runs on."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,13 +47,18 @@ def make_search(
 @functools.lru_cache(maxsize=8)
 def make_engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
     """Return the engine of these models, shared by all searches: it holds compiled programs."""
+    return Engine(stepper_maker(models, ensemble), mesh)
+
+
+def stepper_maker(models: Sequence[Model], ensemble: str) -> Callable[[Any], Stepper]:
+    """Return what makes a Stepper of the parameters of one model, or of several."""
     mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
 
     def make_stepper(params: Any) -> Stepper:
         steppers = [stepper_of(model, mine) for model, mine in zip(models, params, strict=True)]
         return steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
 
-    return Engine(make_stepper, mesh)
+    return make_stepper
 
 
 def fewest_positions(models: Sequence[Model]) -> int:

@@ -11,16 +11,18 @@ ACTIVATIONS = (
     ("gelu_pytorch_tanh", "gelu_tanh"), ("relu2", "relu_squared"), ("silu", "silu"),
     ("swish", "silu"), ("mish", "mish"),
 )  # fmt: skip
-_TIED = ((True, "all"), (True, "decoder"), (False, "none"))
-_DECODER = {
+TIED = ((True, "all"), (True, "decoder"), (False, "none"))
+DECODER = {
     "architecture": "decoder", "residual": "pre_norm", "embedding_scale": False,
     "logits_scale": False,
 }  # fmt: skip
 
 
-def _theta(words: Mapping[str, Any]) -> float:
+def theta(words: Mapping[str, Any]) -> float:
+    """Return the base of rotary frequencies, wherever config.json has it."""
     rope = words.get("rope_parameters") or {}
-    return rope.get("rope_theta", words.get("rope_theta", 10_000.0))
+    older = words.get("rope_theta", words.get("rotary_emb_base", 10_000.0))
+    return rope.get("rope_theta", older)
 
 
 # Radford et al. 2019; q, k and v are one map.
@@ -53,13 +55,13 @@ GPT2 = Family(
         ("resid_pdrop", Word("dropout_rate", default=0.1)),
         ("embd_pdrop", Word("dropout_rate", default=0.1)),
         ("attn_pdrop", Word("attention_dropout_rate", default=0.1)),
-        ("tie_word_embeddings", Word("tied_embeddings", _TIED, default=True)),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
         ("scale_attn_weights", Fixed(True)),
         ("scale_attn_by_inverse_layer_idx", Fixed(False)),
         ("add_cross_attention", Fixed(False)),
     ),
     fixed={
-        **_DECODER, "norm": "layer_norm", "positions": "learned", "relative_positions": "none",
+        **DECODER, "norm": "layer_norm", "positions": "learned", "relative_positions": "none",
         "biases": (*ATTENTION, "feed_forward"),
     },
     in_out=True,
@@ -111,14 +113,14 @@ LLAMA = Family(
         ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
         ("attention_bias", Part("biases", ATTENTION)),
         ("mlp_bias", Part("biases", ("feed_forward",))),
-        ("rope_parameters.rope_theta", Word("rope_theta", default=_theta)),
-        ("rope_theta", Word("rope_theta", default=_theta)),  # where older versions look for it
+        ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
+        ("rope_theta", Word("rope_theta", default=theta)),  # where older versions look for it
         ("rope_parameters.rope_type", Fixed("default")),
         ("rope_scaling", Fixed(None, written=False)),
-        ("tie_word_embeddings", Word("tied_embeddings", _TIED, default=False)),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=False)),
     ),
     fixed={
-        **_DECODER, "norm": "rms_norm", "positions": "none", "relative_positions": "rope",
+        **DECODER, "norm": "rms_norm", "positions": "none", "relative_positions": "rope",
         "query_key_norm": "none",
     },
     whole_heads=True,
@@ -126,6 +128,18 @@ LLAMA = Family(
     drops=("rotary_emb.inv_freq",),
 )  # fmt: skip
 
+# OLMo et al. 2025, arXiv:2501.00656.
+OLMO2 = LLAMA._replace(
+    model_type="olmo2",
+    architecture="Olmo2ForCausalLM",
+    modules={
+        **LLAMA.modules,
+        "decoder/layer_{}/self_attention_residual/norm": "model.layers.{}.post_attention_layernorm",
+        "decoder/layer_{}/feed_forward_residual/norm": "model.layers.{}.post_feedforward_layernorm",
+    },
+    words=tuple(item for item in LLAMA.words if item[0] not in ("head_dim", "mlp_bias")),
+    fixed={**LLAMA.fixed, "residual": "reordered_norm", "query_key_norm": "all_heads"},
+)  # fmt: skip
 _NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part))
 _NO_WINDOW = (*_NO_BIASES, ("sliding_window", Fixed(None)))
 _OFF = (*_NO_BIASES, ("use_sliding_window", Fixed(False)))

@@ -24,13 +24,21 @@ from transformer_jax.models.build import abstract_params, build
 log = logging.getLogger("transformer_jax")
 
 
-def family_of(config: ModelConfig) -> Family:
-    """Return the family that can express a model.
+def family_of(config: ModelConfig, predicts: str = "tokens", kind: str | None = None) -> Family:
+    """Return the first family that can express a model of what its objective predicts.
+
+    `kind` is a model_type, for a model that several families can express.
 
     Raises:
       UserError: if there is none; names a field that the nearest one has not.
     """
-    by_distance = sorted(FAMILIES.values(), key=lambda f: len(refused(config, f.supported)))
+    families = [family for family in FAMILIES.values() if family.predicts == predicts]
+    families = [family for family in families if kind in (None, family.model_type)]
+    if not families:
+        raise UserError(
+            f"--family={kind}: no family that predicts {predicts}; there are {_kinds()}"
+        )
+    by_distance = sorted(families, key=lambda f: len(refused(config, f.supported)))
     for family in by_distance:
         try:
             to_words(family, config)
@@ -41,22 +49,33 @@ def family_of(config: ModelConfig) -> Family:
     raise AssertionError("refused once and not twice")
 
 
-def export(experiment: Experiment, params: Any, tokenizers: TokenizerPair, output: Path) -> None:
-    """Write a directory with weights, configs and the tokenizer.
+def export(
+    experiment: Experiment,
+    params: Any,
+    tokenizers: TokenizerPair,
+    output: Path,
+    kind: str | None = None,
+) -> Family:
+    """Write a directory with weights, configs and the tokenizer; return the family, of `kind` if
+    given.
 
     Raises:
       UserError: if no family can express the model, or output exists.
     """
     if output.exists():
         raise UserError(f"--output={output}: exists already; name a new directory")
-    family = family_of(experiment.model)
     settings.refuse(experiment)
+    family = family_of(experiment.model, settings.predicted(experiment), kind)
     for warning in settings.lacks(family, experiment):
         log.warning("%s", warning)
-    codec = tokenizers.tgt
+    codec = tokenizers.src  # which is the target side's, but for classes
     files = tokenizer_json.files(codec, experiment)
-    files["config.json"] = _json(config_words(family, experiment.model, codec))
-    files["generation_config.json"] = _json(settings.to_generation(experiment, codec))
+    words = config_words(family, experiment.model, codec)
+    if family.predicts == "class":
+        words |= settings.label_words(tokenizers.tgt)
+    files["config.json"] = _json(words)
+    if family.writes:
+        files["generation_config.json"] = _json(settings.to_generation(experiment, codec))
     found = tensors.to_tensors(family, jax.device_get(params))
     found |= {name: np.zeros((1, codec.size), np.float32) for name in family.zeros}
     if family.saves_sinusoids:
@@ -67,6 +86,15 @@ def export(experiment: Experiment, params: Any, tokenizers: TokenizerPair, outpu
         for name, text in files.items():
             write_text(output / name, text)
         tensors.save(output, found)
+    return family
+
+
+def auto_class(family: Family) -> str:
+    """Return the class of `transformers` that finds the model by its config.json."""
+    if family.predicts == "class":
+        return "AutoModelForSequenceClassification"
+    kinds = {"encoder": "MaskedLM", "decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
+    return f"AutoModelFor{kinds[family.fixed['architecture']]}"
 
 
 def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str, Any]:
@@ -85,42 +113,60 @@ def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str,
     }
 
 
-def read(directory: Path) -> tuple[Experiment, Any, TokenizerPair]:
+def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, TokenizerPair]:
     """Return the experiment, the parameters and the codecs of a directory.
+
+    With `heads`, parameters are those of all heads of an encoder that are there, for one to begin
+    with that predicts something else.
 
     Raises:
       UserError: if it is not of a family that can be imported; names the word of its config.json.
     """
     words = _words(directory / "config.json")
     given = tensors.load(directory)
+    predicts = "class" if "classifier.weight" in given else "tokens"
     try:
-        family, config = _recognised(words | {"lm_head": tensors.has_own_head(given)})
+        family, config = _recognised(words | {"lm_head": tensors.has_own_head(given)}, predicts)
     except UserError as error:
         raise UserError(f"{directory / 'config.json'}: {error}") from None
     rows = _rows(family, given)
-    shapes = nn.unbox(abstract_params(build(config, rows, rows)))
+    classes = settings.classes(words) if predicts == "class" else None
+    outs = rows if classes is None else classes.size
+    names = ("tokens", "class") if heads else (predicts,)
+    shapes = nn.unbox(abstract_params(build(config, rows, outs, predicts=names)))
+    if heads:
+        shapes = tensors.present(family, given, shapes)
     try:
         params = tensors.from_tensors(family, given, shapes)
     except UserError as error:
         raise UserError(f"{directory}: {error}") from None
     generation = directory / "generation_config.json"
     said = _words(generation) if generation.exists() else {}
-    codec = tokenizer_json.read(directory, words | said, rows)
-    experiment = settings.to_experiment(config, {**words, **said})
-    return experiment, params, TokenizerPair(codec, codec)
+    codec = tokenizer_json.read(directory, words | said, rows, config.architecture)
+    experiment = settings.to_experiment(config, {**words, **said}, predicts)
+    return experiment, params, TokenizerPair(codec, classes or codec)
 
 
-def _recognised(words: Mapping[str, Any]) -> tuple[Family, ModelConfig]:
+def is_directory(place: Path) -> bool:
+    """Whether save_pretrained wrote a place, and no run of ours."""
+    config = place / "config.json"
+    return config.exists() and "model_type" in _words(config)
+
+
+def _recognised(words: Mapping[str, Any], predicts: str) -> tuple[Family, ModelConfig]:
     kind = words.get("model_type")
-    families = [family for family in FAMILIES.values() if family.model_type == kind]
-    known = ", ".join(dict.fromkeys(family.model_type for family in FAMILIES.values()))
-    problem = UserError(f"model_type={kind!r}: can import {known}")
+    families = [f for f in FAMILIES.values() if (f.model_type, f.predicts) == (kind, predicts)]
+    problem = UserError(f"model_type={kind!r}: can import {_kinds()}")
     for family in families:
         try:
             return family, from_words(family, words)
         except UserError as error:
             problem = error
     raise problem
+
+
+def _kinds() -> str:
+    return ", ".join(dict.fromkeys(family.model_type for family in FAMILIES.values()))
 
 
 def _rows(family: Family, given: tensors.Tensors) -> int:

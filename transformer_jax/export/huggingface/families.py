@@ -1,7 +1,15 @@
-"""The families. One belongs here once tests/oracle/test_huggingface.py passes with it."""
+"""The families. One belongs here once tests/oracle/test_huggingface_peers.py passes with it."""
 
-from transformer_jax.export.huggingface.decoders import GPT2, LLAMA, MISTRAL, QWEN2, QWEN3
-from transformer_jax.export.huggingface.seq2seq import MARIAN, PEGASUS, T5, T5_GATED
+from transformer_jax.export.huggingface.decoders import GPT2, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3
+from transformer_jax.export.huggingface.encoders import BERT, BERT_CLASSES
+from transformer_jax.export.huggingface.layer_norm_decoders import (
+    BLOOM,
+    GPT_NEOX,
+    OPT,
+    STABLELM,
+    STARCODER2,
+)
+from transformer_jax.export.huggingface.seq2seq import BART, MARIAN, MBART, PEGASUS, T5, T5_GATED
 
 FAMILIES = {
     "gpt2": GPT2,
@@ -9,8 +17,18 @@ FAMILIES = {
     "mistral": MISTRAL,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "olmo2": OLMO2,
+    "opt": OPT,
+    "gpt_neox": GPT_NEOX,
+    "bloom": BLOOM,
+    "stablelm": STABLELM,
+    "starcoder2": STARCODER2,
     "marian": MARIAN,
     "pegasus": PEGASUS,
+    "bart": BART,
+    "mbart": MBART,
     "t5": T5,
     "t5, gated": T5_GATED,
+    "bert": BERT,
+    "bert, classes": BERT_CLASSES,
 }

@@ -83,6 +83,7 @@ class Fixed(NamedTuple):
 
     value: Any
     written: bool = True
+    default: Any = _REQUIRED  # what config.json means that lacks it; as it is here: the value
 
 
 class Family(NamedTuple):
@@ -95,7 +96,11 @@ class Family(NamedTuple):
     words: tuple[tuple[str, Word | Part | Fixed], ...]  # "a.b": b in the group a
     fixed: Mapping[str, Any]  # fields that have one value in this family
     nearly: Mapping[str, tuple[Any, ...]] = {}  # other values of those, for which it is near enough
+    predicts: str = "tokens"  # or "class", of the objective
     whole_heads: bool = False  # d_model must be a multiple of num_heads, though heads have any size
+    fourfold: bool = False  # d_ff must be 4 d_model
+    per_head: bool = False  # joined q, k and v lie head by head; elsewhere all q, all k, all v
+    offset: int = 0  # rows of a table of learned positions before the first one, never read
     in_out: bool = False  # matrices are [in out]; elsewhere [out in]
     tables: tuple[str, ...] = ()  # other names under which a tied embedding may be saved
     zeros: tuple[str, ...] = ()  # [1 V], which ours has not
@@ -103,6 +108,7 @@ class Family(NamedTuple):
     sinusoids: tuple[str, ...] = ()  # names under which their table may be saved
     saves_sinusoids: bool = False
     drops: tuple[str, ...] = ()  # endings of names of tensors that hold no parameters
+    others: tuple[str, ...] = ()  # beginnings, without the prefix: of other heads on the same body
 
     @property
     def supported(self) -> Allowed:
@@ -127,6 +133,11 @@ class Family(NamedTuple):
         """Whether there is an encoder."""
         return self.fixed["architecture"] == "encoder_decoder"
 
+    @property
+    def writes(self) -> bool:
+        """Whether it writes text."""
+        return self.fixed["architecture"] != "encoder"
+
 
 def refuse(family: Family, config: ModelConfig) -> None:
     """Raise a UserError that names the choice the family cannot express, if there is one."""
@@ -137,22 +148,21 @@ def refuse(family: Family, config: ModelConfig) -> None:
             f"config.model.{field}={value!r}: {name} does not write such a model; it writes "
             f"{field}={among(config, supported, field)}"
         )
-    if config.key_size != config.value_size:
-        raise UserError(
-            f"config.model.v_head_dim={config.value_size}: {name} knows no value heads of another "
-            f"size than key heads ({config.key_size})"
-        )
-    if family.whole_heads and config.d_model % config.num_heads:
-        raise UserError(
-            f"config.model.num_heads={config.num_heads}: {name} wants it to divide "
-            f"d_model={config.d_model}"
-        )
-    free = any(isinstance(word, Word) and word.field == "head_dim" for _, word in family.words)
-    if not free and config.key_size * config.num_heads != config.d_model:
-        raise UserError(
-            f"config.model.head_dim={config.key_size}: {name} wants num_heads x head_dim = "
-            f"d_model, here {config.num_heads} x {config.key_size} and {config.d_model}"
-        )
+    words = dict(family.words)
+    free = any(isinstance(word, Word) and word.field == "head_dim" for word in words.values())
+    width, key, value = config.d_model, config.key_size, config.value_size
+    for field, given, good, wanted in (
+        ("v_head_dim", value, key == value, f"value heads of the size of key heads, {key}"),
+        ("num_heads", config.num_heads, not family.whole_heads or width % config.num_heads == 0,
+         f"it to divide d_model={width}"),
+        ("head_dim", key, free or key * config.num_heads == width,
+         f"num_heads x head_dim = d_model, here {config.num_heads} x {key} and {width}"),
+        ("d_ff", config.d_ff, not family.fourfold or config.d_ff == 4 * width, f"4 x {width}"),
+        ("token_types", config.token_types, "type_vocab_size" not in words or config.token_types,
+         "at least 1"),
+    ):  # fmt: skip
+        if not good:
+            raise UserError(f"config.model.{field}={given}: {name} wants {wanted}")
 
 
 def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
@@ -219,7 +229,7 @@ def _look_up(words: Mapping[str, Any], name: str, word: Word | Part | Fixed) -> 
         return found  # null stands for a default, too
     default: Any = False
     if isinstance(word, Fixed):
-        default = word.value
+        default = word.value if word.default is _REQUIRED else word.default
     elif isinstance(word, Word):
         default = word.default
         if isinstance(default, Callable):  # type: ignore[arg-type]

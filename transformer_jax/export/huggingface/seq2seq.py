@@ -84,6 +84,36 @@ PEGASUS = MARIAN._replace(
     fixed={**MARIAN.fixed, "residual": "pre_norm"},
     saves_sinusoids=True,
 )
+# Lewis et al. 2020, arXiv:1910.13461.
+BART = MARIAN._replace(
+    model_type="bart",
+    architecture="BartForConditionalGeneration",
+    modules={
+        **MARIAN.modules,
+        "src_positions": "model.encoder.embed_positions",
+        "src_input_norm": "model.encoder.layernorm_embedding",
+        "tgt_positions": "model.decoder.embed_positions",
+        "tgt_input_norm": "model.decoder.layernorm_embedding",
+    },
+    words=(
+        *PEGASUS.words,
+        ("normalize_before", Fixed(False, written=False)),  # of older versions
+        ("normalize_embedding", Fixed(True, written=False)),
+        ("add_final_layer_norm", Fixed(False, written=False)),
+    ),
+    fixed={**MARIAN.fixed, "positions": "learned", "input_norm": True},
+    nearly={},
+    halves=False,
+    sinusoids=(),
+    offset=2,
+)  # fmt: skip
+# BART with norms before sub-layers (Liu et al. 2020, arXiv:2001.08210).
+MBART = BART._replace(
+    model_type="mbart",
+    architecture="MBartForConditionalGeneration",
+    words=tuple(item for item in PEGASUS.words if not item[0].startswith("normalize")),
+    fixed={**BART.fixed, "residual": "pre_norm"},
+)
 
 
 def _t5_layers(side: str, feed_forward: dict[str, str]) -> dict[str, str]:

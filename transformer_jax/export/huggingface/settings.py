@@ -12,13 +12,16 @@ from transformer_jax.config import (
     ModelConfig,
     ObjectiveConfig,
     SideConfig,
+    TokenizerConfig,
 )
+from transformer_jax.data.codecs.classes import Classes
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.family import Family
 
-OBJECTIVES = ("translate", "language_model")  # others read their text in another order
+# Others read their text in another order.
+OBJECTIVES = ("translate", "language_model", "masked_lm", "classify")
 
 
 def refuse(experiment: Experiment) -> None:
@@ -36,10 +39,15 @@ def refuse(experiment: Experiment) -> None:
                 f"config.tokenizer.{field}={value!r}: the export to Hugging Face writes tokenizers "
                 "that were trained here, without symbols"
             )
-    if not experiment.tokenizer.joint:
+    if not experiment.tokenizer.joint and name != "classify":
         raise UserError(
             "config.tokenizer.joint=False: the export to Hugging Face writes one vocabulary"
         )
+
+
+def predicted(experiment: Experiment) -> str:
+    """Return what a model predicts: "tokens" or "class"."""
+    return "class" if experiment.objective.name == "classify" else "tokens"
 
 
 def lacks(family: Family, experiment: Experiment) -> list[str]:
@@ -64,6 +72,32 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
         for name, differs, what in missing
         if differs
     ]
+
+
+def label_words(classes: Codec) -> dict[str, Any]:
+    """Return what config.json says of classes."""
+    names = classes.pieces(range(classes.size))
+    return {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+        "problem_type": "single_label_classification",
+    }
+
+
+def classes(words: Mapping[str, Any]) -> Classes:
+    """Return the codec of the classes that config.json names.
+
+    Raises:
+      UserError: if they are no classes of which each text has one.
+    """
+    kind = words.get("problem_type") or "single_label_classification"
+    if kind != "single_label_classification":
+        raise UserError(f"config.json: problem_type={kind!r}: only one class a text is imported")
+    names = words.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    ordered = [names[number] for number in sorted(names, key=int)]
+    if len(set(ordered)) < max(len(ordered), 2):
+        raise UserError(f"config.json: id2label={names}: must name two classes or more, each once")
+    return Classes.of(ordered)
 
 
 def special_words(codec: Codec) -> dict[str, Any]:
@@ -102,7 +136,9 @@ def to_generation(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     return found | {"num_beams": decoding.beam_size}
 
 
-def to_experiment(model: ModelConfig, words: Mapping[str, Any]) -> Experiment:
+def to_experiment(
+    model: ModelConfig, words: Mapping[str, Any], predicts: str = "tokens"
+) -> Experiment:
     """Return the experiment of an imported model: what it can be used for, with its own search."""
     longest = min(DataConfig.max_length, model.position_limit or DataConfig.max_length)
     decoding = DecodingConfig(
@@ -115,10 +151,14 @@ def to_experiment(model: ModelConfig, words: Mapping[str, Any]) -> Experiment:
     side = SideConfig(codec="huggingface")
     common: dict[str, Any] = {"model": model, "tgt": side, "decoding": decoding,
                               "data": DataConfig(max_length=longest)}  # fmt: skip
+    name: Any = "masked_lm" if model.architecture == "encoder" else "language_model"
+    if predicts == "class":
+        name, joint = "classify", TokenizerConfig(joint=False)
+        common |= {"src": side, "tgt": SideConfig(codec="classes"), "tokenizer": joint}
     if model.architecture == "encoder_decoder":
         return Experiment(src=side, evaluation=EvaluationConfig(checkpoint="last"), **common)
     return Experiment(
-        objective=ObjectiveConfig(name="language_model", window=longest),
+        objective=ObjectiveConfig(name=name, window=longest),
         evaluation=EvaluationConfig(checkpoint="last", bleu_sentences=0),
         checkpoint=CheckpointConfig(best_by="loss"),
         **common,

@@ -1,6 +1,7 @@
 """Parameters as the tensors of a family and back, and the files that hold them."""
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +16,10 @@ from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.family import Family
 from transformer_jax.nn.positions import Sinusoidal
 
+log = logging.getLogger("transformer_jax")
 Tensors = dict[str, np.ndarray]
 _FILE = "model.safetensors"
+HEADS = ("piece_head", "pooler", "class_head")  # of encoders
 _LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
 _INWARD = ("query", "key", "value", "gate", "up")  # maps that read the residual stream
 
@@ -48,6 +51,8 @@ def to_tensors(family: Family, params: Any) -> Tensors:
     found = {}
     for name, paths in names(family, params).items():
         parts = [_matrix(path, flat[path]) for path in paths]
+        if family.offset and paths[0].endswith("positions/table"):
+            parts = [np.concatenate([np.zeros_like(parts[0][: family.offset]), parts[0]])]
         if paths[0].endswith("table"):
             if not all(np.array_equal(parts[0], part) for part in parts):
                 raise UserError(
@@ -56,7 +61,9 @@ def to_tensors(family: Family, params: Any) -> Tensors:
                 )
             whole = parts[0]
         else:
-            whole = np.concatenate(parts)
+            heads = flat[paths[0]].shape[-2] if family.per_head and len(paths) > 1 else 1
+            cut = [part.reshape(heads, -1, *part.shape[1:]) for part in parts]
+            whole = np.concatenate(cut, axis=1).reshape(-1, *parts[0].shape[1:])
         turned = family.in_out and paths[0].endswith("kernel")
         # A strided view would be written with wrong contents, and no error.
         found[name] = np.ascontiguousarray(whole.T if turned else whole)
@@ -80,13 +87,16 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
             raise UserError(f"{family.prefix}{name}: missing")
         whole = np.asarray(left.pop(name), np.float32)
         whole = whole.T if family.in_out and paths[0].endswith("kernel") else whole
+        whole = whole[family.offset :] if paths[0].endswith("positions/table") else whole
         parts = [np.broadcast_to(np.float32(0), _matrix_shape(p, leaves[p].shape)) for p in paths]
         rows = sum(len(part) for part in parts) if not paths[0].endswith("table") else len(parts[0])
         if whole.shape != (rows, *parts[0].shape[1:]):
             raise UserError(
                 f"{name}: has the shape {whole.shape}, must have {(rows, *parts[0].shape[1:])}"
             )
-        for path, part in zip(paths, _cut(whole, [len(p) for p in parts], paths[0]), strict=True):
+        heads = leaves[paths[0]].shape[-2] if family.per_head and len(paths) > 1 else 1
+        cut = _cut(whole, [len(part) for part in parts], paths[0], heads)
+        for path, part in zip(paths, cut, strict=True):
             turned = part.T if path.endswith("kernel") else part
             array = turned.reshape(leaves[path].shape)
             found[path] = _permuted(path, array, _alternating) if family.halves else array
@@ -94,10 +104,23 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
     return unflatten_dict({k: np.ascontiguousarray(v) for k, v in found.items()}, sep="/")
 
 
-def _cut(whole: np.ndarray, rows: list[int], path: str) -> list[np.ndarray]:
+def present(family: Family, tensors: Tensors, shapes: Any) -> Any:
+    """Return the parameters of a model without the heads of which a file has no tensors."""
+    given = tuple(name.removeprefix(family.prefix) for name in tensors)
+
+    def there(part: str) -> bool:
+        name = family.modules.get(part, "").removeprefix(family.prefix)
+        return part not in HEADS or any(other.startswith(f"{name}.") for other in given)
+
+    return {part: leaves for part, leaves in shapes.items() if there(part)}
+
+
+def _cut(whole: np.ndarray, rows: list[int], path: str, heads: int) -> list[np.ndarray]:
     if path.endswith("table"):
         return [whole] * len(rows)
-    return np.split(whole, np.cumsum(rows)[:-1])
+    shape = whole.shape[1:]
+    parts = np.split(whole.reshape(heads, -1, *shape), np.cumsum(rows)[:-1] // heads, axis=1)
+    return [part.reshape(-1, *shape) for part in parts]
 
 
 def _untie(family: Family, left: Tensors, wanted: Mapping[str, list[str]]) -> None:
@@ -117,6 +140,9 @@ def _check_left(family: Family, left: Tensors, leaves: Mapping[str, Any]) -> Non
         full = family.prefix + name
         if name.endswith(family.drops) and family.drops:
             continue
+        if name.startswith(family.others) and family.others:
+            log.info("%s: not imported, it is of another head", name)
+            continue
         if name in family.zeros and not np.any(array):
             continue
         if full in family.sinusoids and np.allclose(
@@ -128,10 +154,10 @@ def _check_left(family: Family, left: Tensors, leaves: Mapping[str, Any]) -> Non
 
 def has_own_head(tensors: Tensors) -> bool:
     """Whether the pre-softmax table is there and is no embedding."""
-    head = tensors.get("lm_head.weight")
-    same = (name for name, array in tensors.items() if name != "lm_head.weight"
-            and head is not None and np.array_equal(array, head))  # fmt: skip
-    return head is not None and next(same, None) is None
+    heads = ("lm_head.weight", "embed_out.weight")
+    head = next((tensors[name] for name in heads if name in tensors), None)
+    others = (array for name, array in tensors.items() if name not in heads)
+    return head is not None and not any(np.array_equal(array, head) for array in others)
 
 
 def sinusoids(rows: int, width: int) -> np.ndarray:

@@ -11,13 +11,16 @@ from typing import Any
 
 from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.characters import Characters
-from transformer_jax.data.codecs.codec import SPELLED, Codec
-from transformer_jax.data.codecs.imported import NONE, Imported
+from transformer_jax.data.codecs.codec import SPELLED, Codec, symbols_of
+from transformer_jax.data.codecs.imported import LEAD, NONE, Imported
 from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.errors import UserError
 
 _PAD, _BOS, _EOS, _UNK = SPELLED
+# What tokenizers of encoders call them, and how BERT's and RoBERTa's write them.
+_OF_ENCODERS = {"bos_token": "cls_token", "eos_token": "sep_token"}
+_USUAL = {"bos": ("[CLS]", "<s>"), "eos": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>")}
 
 
 def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
@@ -27,15 +30,15 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
       UserError: if `tokenizers` is not installed.
     """
     words: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    special = {name: piece for name, piece in codec.special.items() if piece != NONE}
+    special.pop(LEAD, None)
+    words |= {f"{name}_token": codec.pieces([piece])[0] for name, piece in special.items()}
+    if experiment.model.architecture == "encoder":
+        named = {theirs: words.get(ours) for ours, theirs in _OF_ENCODERS.items()}
+        words |= {name: piece for name, piece in named.items() if piece is not None}
     if isinstance(codec, Imported):
         content = json.dumps(codec.tokenizer, ensure_ascii=False)
-        words |= {
-            f"{name}_token": codec.pieces([piece])[0]
-            for name, piece in codec.special.items()
-            if piece != NONE
-        }
     else:
-        words |= {"pad_token": _PAD, "bos_token": _BOS, "eos_token": _EOS, "unk_token": _UNK}
         content = _built(codec, experiment)
     words |= {"clean_up_tokenization_spaces": False}
     if experiment.model.position_limit is not None:
@@ -56,10 +59,13 @@ def _built(codec: Codec, experiment: Experiment) -> str:
             "such a tokenizer"
         )
     tokenizer = _BUILDERS[type(codec)](codec)
-    tokenizer.add_special_tokens([AddedToken(p, special=True, normalized=False) for p in SPELLED])
+    pieces = [*SPELLED, *symbols_of(codec.special)]
+    tokenizer.add_special_tokens([AddedToken(p, special=True, normalized=False) for p in pieces])
     special = [(piece, number) for number, piece in enumerate(SPELLED)]
     frame = f"$A {_EOS}"
-    if experiment.objective.one_sided:  # a prompt, of which no file's begins with BOS
+    if experiment.model.architecture == "encoder":
+        frame = f"{_BOS} $A" + ("" if experiment.objective.document == "file" else f" {_EOS}")
+    elif experiment.objective.one_sided:  # a prompt, of which no file's begins with BOS
         frame = f"{_BOS} $A" if experiment.objective.document == "line" else "$A"
     tokenizer.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
     return tokenizer.to_str()
@@ -79,7 +85,11 @@ def _subwords(codec: Subwords) -> Any:
     else:
         vocabulary = {piece: number for number, (piece, _) in enumerate(pieces)}
         model = models.BPE(
-            vocabulary, _merges(pieces), unk_token=_UNK, fuse_unk=True, byte_fallback=fallback
+            vocabulary,
+            _merges(pieces, codec),
+            unk_token=_UNK,
+            fuse_unk=True,
+            byte_fallback=fallback,
         )
     tokenizer = Tokenizer(model)
     charsmap = proto.normalizer_spec.precompiled_charsmap
@@ -96,13 +106,13 @@ def _subwords(codec: Subwords) -> Any:
     return tokenizer
 
 
-def _merges(pieces: list[tuple[str, float]]) -> list[tuple[str, str]]:
+def _merges(pieces: list[tuple[str, float]], codec: Codec) -> list[tuple[str, str]]:
     """Return pairs in the order in which SentencePiece joins them: best score of the whole first.
 
     As `transformers.convert_slow_tokenizer.generate_merges`.
     """
     number = {piece: i for i, (piece, _) in enumerate(pieces)}
-    skipped = {*SPELLED, *(f"<0x{byte:02X}>" for byte in range(256))}
+    skipped = {*SPELLED, *symbols_of(codec.special), *(f"<0x{byte:02X}>" for byte in range(256))}
     found = []
     for piece, score in pieces:
         if piece in skipped:
@@ -141,7 +151,9 @@ _BUILDERS: dict[type, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def read(directory: Path, words: Mapping[str, Any], rows: int) -> Imported:
+def read(
+    directory: Path, words: Mapping[str, Any], rows: int, architecture: str = "decoder"
+) -> Imported:
     """Return the codec of a directory; `words` are those of its configs.
 
     Raises:
@@ -165,9 +177,26 @@ def read(directory: Path, words: Mapping[str, Any], rows: int) -> Imported:
         if unknown is not None:
             special["unk"] = codec.piece_id(unknown)
             codec = Imported.of(content, special, rows)
+        if architecture == "encoder":
+            special |= _of_encoder(directory, codec)
+        if architecture == "encoder_decoder":
+            special |= codec.leads()
+        return Imported.of(content, special, rows)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not a tokenizer ({error})") from None
-    return codec
+
+
+def _of_encoder(directory: Path, codec: Imported) -> dict[str, int]:
+    """Return BERT's CLS, SEP and MASK by our names, those of them that there are."""
+    path = directory / "tokenizer_config.json"
+    said = json.loads(path.read_bytes()) if path.exists() else {}
+    found: dict[str, int] = {}
+    for ours, usual in _USUAL.items():
+        name = said.get(_OF_ENCODERS.get(f"{ours}_token", f"{ours}_token"))
+        name = name["content"] if isinstance(name, dict) else name
+        known = [piece for piece in (name, *usual) if piece and codec.has(piece)]
+        found |= {ours: codec.piece_id(known[0])} if known else {}
+    return found
 
 
 def _one(ids: Any) -> int:

@@ -1,0 +1,69 @@
+"""Hidden states and attention are those that lead to the logits."""
+
+import jax
+import numpy as np
+import pytest
+from decoding.test_generate import CODEC, LINES, PREFIX, made
+from tiny import make
+
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.text.attention import cross_attention
+from transformer_jax.decoding.text.inside import inside
+from transformer_jax.decoding.text.score import score_pairs, score_texts
+from transformer_jax.errors import UserError
+
+PAIR = TokenizerPair(CODEC, CODEC)
+
+
+def looks(attention, causal):
+    np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-5)
+    assert np.allclose(np.triu(attention, 1), 0) == causal
+
+
+def log_probs(states, params, ids):
+    table = np.asarray(params["embedding"]["table"])
+    found = jax.nn.log_softmax(states @ table.T)
+    return np.asarray(found)[np.arange(len(ids)), ids]
+
+
+def test_a_language_model():
+    model, params = made(LINES)
+    (stack,) = inside(model, params, PAIR, LINES, "hound", None).values()
+    assert stack.pieces == ["<s>", *"hound", "</s>"]
+    layers, width = model.config.num_decoder_layers, model.config.d_model
+    assert stack.hidden.shape == (layers + 1, 7, width)
+    assert stack.attention.shape == (layers, model.config.num_heads, 7, 7)
+    assert stack.cross_attention is None
+    looks(stack.attention, causal=True)
+    (scored,) = score_texts(model, params, CODEC, LINES, ["hound"])
+    found = log_probs(stack.output[:-1], params, scored.ids)
+    np.testing.assert_allclose(found, scored.log_probs, atol=1e-5)
+
+
+def test_a_translation_model():
+    """Its cross-attention is what a search sees, too."""
+    model, params = make()
+    stacks = inside(model, params, PAIR, ObjectiveConfig(), "dog", "hund")
+    assert stacks.keys() == {"encoder", "decoder"}
+    encoder, decoder = stacks.values()
+    assert encoder.pieces == [*"dog", "</s>"]
+    assert decoder.pieces == ["<s>", *"hund"]
+    looks(encoder.attention, causal=False)
+    looks(decoder.attention, causal=True)
+    source, target = CODEC.encode(["dog", "hund"])
+    searched = cross_attention(model, params, PAIR, source, target)
+    np.testing.assert_allclose(decoder.cross_attention, searched.weights, atol=1e-6)
+    (scored,) = score_pairs(model, params, PAIR, ["dog"], ["hund"])
+    np.testing.assert_allclose(log_probs(decoder.output, params, target), scored.log_probs,
+                               atol=1e-5)  # fmt: skip
+
+
+def test_texts_that_are_missing_or_too_many_are_refused():
+    model, params = made(LINES)
+    with pytest.raises(UserError, match="reads one text; give no translation"):
+        inside(model, params, PAIR, LINES, "dog", "hund")
+    with pytest.raises(UserError, match="give a text and its translation"):
+        inside(*made(PREFIX), PAIR, PREFIX, "dog", None)
+    with pytest.raises(UserError, match="reads a text in several orders"):
+        inside(model, params, PAIR, ObjectiveConfig("permutation_lm"), "dog", None)

@@ -1,0 +1,50 @@
+"""A text in parts is the text; stop strings end it."""
+
+import dataclasses
+
+import pytest
+from decoding.test_generate import CODEC, GREEDY, LINES, PREFIX, SAMPLES, generator, made
+
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.streaming import cut, held_back
+from transformer_jax.errors import UserError
+
+ONE = dataclasses.replace(SAMPLES, num_samples=1)
+
+
+@pytest.mark.parametrize(
+    ("objective", "decoding"), [(LINES, GREEDY), (LINES, ONE), (PREFIX, GREEDY)],
+    ids=["greedy", "sampled", "prefixes"],
+)  # fmt: skip
+def test_the_parts_are_the_text(objective, decoding):
+    """One for the prompt and one for each piece; random ones depend on the prompt's number."""
+    writer, params = generator(objective, decoding), made(objective)[1]
+    for number, prompt in ((1, "ab"), (7, "")):
+        ((whole,),) = writer.generate(params, [prompt], 9, first=number)
+        parts = list(writer.stream(params, prompt, 9, number))
+        assert "".join(parts) == whole.text
+        assert len(parts) == 1 + len(whole.ids)
+        behind = whole.text.removeprefix(prompt)
+        stop = behind[2:4]
+        if len(stop) == 2:
+            end = whole.text[: whole.text.index(stop, len(whole.text) - len(behind))]
+            assert "".join(writer.stream(params, prompt, 9, number, [stop])) == end
+            ((short,),) = writer.generate(params, [prompt], 9, first=number, stop=["?", stop])
+            assert (short.text, short.ids) == (end, whole.ids)
+
+
+def test_what_may_not_be_shown_yet_is_held_back():
+    assert cut("abcabc", ["ca", "bc"]) == "a"
+    assert cut("abcabc", ["ab"], 1) == "abc"
+    assert held_back("xab", ["abc", "b!"], 0) == 2
+    assert held_back("xab", ["abc"], 2) == 0  # the prompt's own characters begin no stop string
+    assert held_back("x\ufffd", [], 0) == 1
+
+
+def test_several_texts_are_not_shown_at_once():
+    params = made(LINES)[1]
+    with pytest.raises(UserError, match="can be shown as it is written if it is one: with greedy"):
+        list(generator(LINES, SAMPLES).stream(params, "ab"))
+    beam = Generator(made(LINES)[0], CODEC, LINES, dataclasses.replace(GREEDY, beam_size=2))
+    with pytest.raises(UserError, match=r"decoding\.beam_size=1"):
+        list(beam.stream(params, "ab"))

@@ -1,0 +1,111 @@
+"""Programs as files: read back and called, they say what the model says."""
+
+import dataclasses
+import json
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tiny import MODEL, random_params
+
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    Experiment,
+    ObjectiveConfig,
+    SideConfig,
+    TokenizerConfig,
+)
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.errors import UserError
+from transformer_jax.export import stablehlo
+from transformer_jax.models.build import build_for
+
+pytest.importorskip("flatbuffers", reason="jax.export serialises with it")
+TEXTS = ["abc de", "fgh"]
+TRANSLATION = Experiment(
+    model=dataclasses.replace(MODEL, dropout_rate=0.0),
+    src=SideConfig("characters"), tgt=SideConfig("characters"), data=DataConfig(max_length=8),
+)  # fmt: skip
+WRITER = dataclasses.replace(
+    TRANSLATION, src=SideConfig(), objective=ObjectiveConfig("language_model", window=8),
+    model=dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, positions="learned", max_positions=16,
+    ),
+    checkpoint=CheckpointConfig(best_by="loss"), evaluation=EvaluationConfig(bleu_sentences=0),
+)  # fmt: skip
+
+
+def written(experiment, directory):
+    """Return the model, its parameters, and a function that calls a program that was written."""
+    codec = CODECS["characters"].train(TokenizerConfig(), TEXTS)
+    model = build_for(experiment, codec.size, codec.size)
+    params = random_params(model)
+    stablehlo.export(
+        experiment, params, TokenizerPair(codec, codec), directory, max_tokens=8, platforms=["cpu"]
+    )
+    programs = json.loads((directory / "README.json").read_text())["programs"]
+    tensors = load_file(directory / "model.safetensors")
+
+    def call(name, *inputs):
+        file = directory / programs[name]["file"]
+        return jax.export.deserialize(bytearray(file.read_bytes())).call(tensors, *inputs)
+
+    return model, params, call, programs
+
+
+def side(ids):
+    places = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
+    return Side(ids, places, (ids > 0).astype(np.int32))
+
+
+def log_probs(model, params, batch):
+    batch = jax.tree.map(jnp.asarray, batch)
+    return jax.nn.log_softmax(model.outputs(params, batch, None)["tokens"].logits())
+
+
+def close(one, other):
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_translation_model(tmp_path):
+    """Its sinusoids are a table of fixed size: lengths are fixed, the number of texts is open."""
+    model, params, call, programs = written(TRANSLATION, tmp_path / "out")
+    assert programs["forward"]["inputs"]["source"] == "int32[batch, 8]"
+    source = np.array([[4, 5, 6, 2, 0, 0, 0, 0], [7, 8, 2, 0, 0, 0, 0, 0]], np.int32)
+    target = np.array([[1, 4, 9, 5, 7, 0, 0, 0], [1, 6, 6, 0, 0, 0, 0, 0]], np.int32)
+    expected = log_probs(model, params, Batch(side(source), side(target), {}))
+    found = call("forward", source, target)
+    close(found[target > 0], expected[target > 0])
+    steps(call, call("prefill", source), target[:, :3], expected)
+
+
+def steps(call, state, pieces, expected):
+    """Write pieces one by one, and compare what is said after each."""
+    for place in range(pieces.shape[1]):
+        found, state = call("step", state, pieces[:, place], np.full(len(pieces), place, np.int32))
+        close(found, expected[:, place])
+
+
+def test_a_language_model(tmp_path):
+    """Lengths are open; a prompt may be shorter than there is room for."""
+    model, params, call, programs = written(WRITER, tmp_path / "out")
+    assert programs["forward"]["inputs"]["text"] == "int32[batch, text]"
+    text = np.array([[1, 4, 9, 5, 7], [1, 6, 6, 4, 5]], np.int32)
+    expected = log_probs(model, params, Batch(None, side(text), {}))
+    close(call("forward", text), expected)
+    prompt = np.pad(text[:, :2], ((0, 0), (0, 6)))
+    steps(call, call("prefill", prompt), text[:, 2:], expected[:, 2:])
+
+
+def test_what_reads_more_than_pieces_is_refused():
+    prefix = dataclasses.replace(
+        TRANSLATION, model=WRITER.model, objective=ObjectiveConfig("prefix_lm")
+    )
+    with pytest.raises(UserError, match=r"^config.objective.name='prefix_lm': such a model reads"):
+        stablehlo.refuse(prefix)

@@ -1,0 +1,127 @@
+"""What goes on in a model as it reads a text: hidden states and attention, layer by layer."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
+from transformer_jax.data.codecs.codec import special_of
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
+from transformer_jax.models.layers import Layer
+from transformer_jax.models.model import Model
+from transformer_jax.models.network import Network
+from transformer_jax.models.stack import Stack
+from transformer_jax.nn.mixers.attention import Attention
+
+
+class Inside(NamedTuple):
+    """What goes on in one stack as it reads T pieces; float32 but for bfloat16 models."""
+
+    pieces: list[str]
+    hidden: np.ndarray  # [L+1 T D]: what enters the first layer, and what leaves each
+    output: np.ndarray  # [T D]: what leaves the stack, behind the last norm where it has one
+    attention: np.ndarray  # [L N T T]: where each head looks, from each piece
+    cross_attention: np.ndarray | None  # [L N T S], at what an encoder has read
+
+
+def inside(
+    model: Model,
+    params: Any,
+    tokenizers: TokenizerPair,
+    objective: ObjectiveConfig,
+    source: str,
+    target: str | None,
+) -> dict[str, Inside]:
+    """Return what goes on in each stack, "encoder" or "decoder" or both.
+
+    Raises:
+      UserError: if there is no target where the model reads one, or the other way round, or the
+        model is none that reads its text as it is.
+    """
+    if objective.name == "permutation_lm" or not isinstance(model, Network):
+        raise UserError("inside: such a model reads a text in several orders; see score")
+    if (target is None) == objective.translates:
+        raise UserError(
+            "inside: give a text and its translation"
+            if objective.translates
+            else "inside: such a model reads one text; give no translation"
+        )
+    batch = _batch(tokenizers, objective, source, target)
+    stacks = _watched(model, params, batch)
+    names = {"encoder_decoder": ["encoder", "decoder"]}.get(
+        model.config.architecture, [model.config.architecture]
+    )
+    sides = [side for side in (batch.src, batch.tgt) if side is not None]
+    codecs = [tokenizers.src if side is batch.src else tokenizers.tgt for side in sides]
+    return {
+        name: Inside(codec.pieces(side.inputs[0]), *stack)
+        for name, stack, side, codec in zip(names, stacks, sides, codecs, strict=False)
+    }
+
+
+def _batch(
+    tokenizers: TokenizerPair, config: ObjectiveConfig, source: str, target: str | None
+) -> Batch:
+    """Return one row without padding; pieces are those of training, and none is hidden."""
+    if target is None:
+        codec = tokenizers.src
+        frame = OBJECTIVES[config.name].frame(config)
+        (ids,) = codec.encode([source], True, frame.eos)
+        row = np.asarray([ids], np.int32)
+        side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
+        one = np.ones((1, 1), np.int32)
+        if config.name == "language_model":
+            return Batch(None, side, {})
+        return Batch(side, Side(one, one - 1, one) if config.name == "classify" else None, {})
+    src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
+    special = special_of(tokenizers.tgt)
+    store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
+    objective = OBJECTIVES[config.name]
+    items = objective.items(store, config, tokenizers.src)
+    lengths = [int(side[0]) for side in items.lengths]
+    return objective.examples(items, one_per_row(np.arange(1)), 1, lengths[0], lengths[1])
+
+
+def _watched(model: Network, params: Any, batch: Batch) -> list[tuple]:
+    """Return (hidden, output, attention, cross-attention) of each stack, in turn.
+
+    The layers run one by one, outside any compiled loop, and all that passes is written down.
+    """
+    config = dataclasses.replace(
+        model.config, layer_loop="unrolled", remat="none", attention="dense"
+    )
+    plain = model.clone(config=config)
+    found: list[tuple] = []
+    hidden: list[Any] = []
+    weights: dict[str, list[Any]] = {"mix": [], "recall": []}
+
+    def watch(call: Callable, args: Sequence[Any], kwargs: Any, context: Any) -> Any:
+        out, method = call(*args, **kwargs), context.method_name
+        if isinstance(context.module, Layer) and method == "__call__":
+            hidden.extend([out] if hidden else [args[0], out])
+        elif isinstance(context.module, Attention) and method in weights:
+            weights[method].append(out[1])
+        elif isinstance(context.module, Stack) and method == "__call__":
+            at, across = (_stacked(rows) for rows in weights.values())
+            found.append((_stacked(hidden), np.asarray(out[0]), at, across))
+            for rows in (hidden, *weights.values()):
+                rows.clear()
+        return out
+
+    with nn.intercept_methods(watch):
+        plain.outputs(params, jax.tree.map(jnp.asarray, batch), None)
+    return found
+
+
+def _stacked(rows: Sequence[Any]) -> np.ndarray | None:
+    """Return what each layer has for the first row of a batch."""
+    return np.stack([np.asarray(row[0]) for row in rows]) if rows else None

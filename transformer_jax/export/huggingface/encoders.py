@@ -1,0 +1,65 @@
+"""BERT (Devlin et al. 2019, arXiv:1810.04805), of masked pieces or of classes."""
+
+from transformer_jax.export.huggingface.decoders import ACTIVATIONS, ATTENTION
+from transformer_jax.export.huggingface.family import Family, Fixed, Word
+
+_LAYER = "bert.encoder.layer.{}"
+_MODULES = {
+    "embedding": "bert.embeddings.word_embeddings",
+    "positions": "bert.embeddings.position_embeddings",
+    "kinds": "bert.embeddings.token_type_embeddings",
+    "input_norm": "bert.embeddings.LayerNorm",
+    **{
+        f"encoder/layer_{{}}/self_attention/{name}": f"{_LAYER}.attention.self.{name}"
+        for name in ("query", "key", "value")
+    },
+    "encoder/layer_{}/self_attention/output": f"{_LAYER}.attention.output.dense",
+    "encoder/layer_{}/self_attention_residual/norm": f"{_LAYER}.attention.output.LayerNorm",
+    "encoder/layer_{}/feed_forward/up": f"{_LAYER}.intermediate.dense",
+    "encoder/layer_{}/feed_forward/down": f"{_LAYER}.output.dense",
+    "encoder/layer_{}/feed_forward_residual/norm": f"{_LAYER}.output.LayerNorm",
+    "piece_head": "cls.predictions",
+    "piece_head/dense": "cls.predictions.transform.dense",
+    "piece_head/norm": "cls.predictions.transform.LayerNorm",
+    "pooler": "bert.pooler.dense",
+    "class_head": "classifier",
+}
+
+BERT = Family(
+    model_type="bert",
+    architecture="BertForMaskedLM",
+    prefix="bert.",
+    modules=_MODULES,
+    words=(
+        ("hidden_size", Word("d_model")),
+        ("intermediate_size", Word("d_ff")),
+        ("num_attention_heads", Word("num_heads")),
+        ("num_hidden_layers", Word("num_encoder_layers")),
+        ("max_position_embeddings", Word("max_positions", default=512)),
+        ("type_vocab_size", Word("token_types", default=2)),
+        ("layer_norm_eps", Word("norm_epsilon", default=1e-12)),
+        ("hidden_act", Word("activation", ACTIVATIONS, default="gelu")),
+        ("hidden_dropout_prob", Word("dropout_rate", default=0.1)),
+        ("attention_probs_dropout_prob", Word("attention_dropout_rate", default=0.1)),
+        ("tie_word_embeddings", Word("tied_embeddings", ((True, "all"), (True, "decoder")),
+                                     default=True)),
+        ("is_decoder", Fixed(False)),
+        ("add_cross_attention", Fixed(False)),
+        ("position_embedding_type", Fixed("absolute", written=False)),  # of older versions
+    ),
+    fixed={
+        "architecture": "encoder", "residual": "post_norm", "norm": "layer_norm",
+        "positions": "learned", "relative_positions": "none", "input_norm": True,
+        "biases": (*ATTENTION, "feed_forward"), "embedding_scale": False, "logits_scale": False,
+    },
+    tables=("cls.predictions.decoder.weight",),
+    # The bias of pieces under another name, in files of older versions.
+    drops=("embeddings.position_ids", "cls.predictions.decoder.bias"),
+    others=("pooler.", "cls.seq_relationship."),
+)  # fmt: skip
+BERT_CLASSES = BERT._replace(
+    architecture="BertForSequenceClassification",
+    predicts="class",
+    tables=(),
+    others=("cls.",),
+)

@@ -1,0 +1,209 @@
+"""Decoders of LayerNorm beside GPT-2: a table of names each, and what their config.json says."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformer_jax.export.huggingface.decoders import (
+    ACTIVATIONS,
+    ATTENTION,
+    DECODER,
+    LLAMA,
+    TIED,
+    theta,
+)
+from transformer_jax.export.huggingface.family import Family, Fixed, Part, Word
+
+_ALL = (*ATTENTION, "feed_forward")
+
+
+def _modules(layer: str, names: dict[str, str]) -> dict[str, str]:
+    return {f"decoder/layer_{{}}/{ours}": f"{layer}.{theirs}" for ours, theirs in names.items()}
+
+
+def _fraction(default: float) -> Callable[[Mapping[str, Any]], float]:
+    """Return where config.json may say which share of a head rotates."""
+
+    def found(words: Mapping[str, Any]) -> float:
+        older = words.get("partial_rotary_factor", words.get("rotary_pct", default))
+        return (words.get("rope_parameters") or {}).get("partial_rotary_factor", older)
+
+    return found
+
+
+def _rope(fraction: float) -> tuple:
+    return (
+        ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
+        ("rope_parameters.rope_type", Fixed("default")),
+        ("rope_parameters.partial_rotary_factor", Word("rope_fraction",
+                                                       default=_fraction(fraction))),
+        ("rope_scaling", Fixed(None, written=False)),
+    )  # fmt: skip
+
+
+# Zhang et al. 2022, arXiv:2205.01068.
+OPT = Family(
+    model_type="opt",
+    architecture="OPTForCausalLM",
+    prefix="model.",
+    modules={
+        "embedding": "model.decoder.embed_tokens",
+        "positions": "model.decoder.embed_positions",
+        **_modules("model.decoder.layers.{}", {
+            "self_attention_residual/norm": "self_attn_layer_norm",
+            "self_attention/query": "self_attn.q_proj",
+            "self_attention/key": "self_attn.k_proj",
+            "self_attention/value": "self_attn.v_proj",
+            "self_attention/output": "self_attn.out_proj",
+            "feed_forward_residual/norm": "final_layer_norm",
+            "feed_forward/up": "fc1",
+            "feed_forward/down": "fc2",
+        }),
+        "decoder/final_norm": "model.decoder.final_layer_norm",
+        "output": "lm_head",
+    },
+    words=(
+        ("hidden_size", Word("d_model")),
+        ("word_embed_proj_dim", Word("d_model", default=lambda words: words["hidden_size"])),
+        ("ffn_dim", Word("d_ff")),
+        ("num_attention_heads", Word("num_heads")),
+        ("num_hidden_layers", Word("num_decoder_layers")),
+        ("max_position_embeddings", Word("max_positions", default=2048)),
+        ("activation_function", Word("activation", ACTIVATIONS, default="relu")),
+        ("dropout", Word("dropout_rate", default=0.1)),
+        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
+        ("do_layer_norm_before", Fixed(True)),
+        ("enable_bias", Fixed(True)),
+        ("layer_norm_elementwise_affine", Fixed(True)),
+        ("_remove_final_layer_norm", Fixed(False)),
+    ),
+    fixed={
+        **DECODER, "norm": "layer_norm", "norm_epsilon": 1e-5, "positions": "learned",
+        "relative_positions": "none", "biases": _ALL,
+    },
+    tables=("lm_head.weight",),
+    offset=2,
+)  # fmt: skip
+
+_FUSED = {
+    "self_attention_residual/norm": "input_layernorm",
+    "feed_forward_residual/norm": "post_attention_layernorm",
+    "feed_forward/up": "mlp.dense_h_to_4h",
+    "feed_forward/down": "mlp.dense_4h_to_h",
+}
+
+
+def _joined(name: str) -> dict[str, str]:
+    maps = dict.fromkeys(ATTENTION[:3], "query_key_value") | {"output": "dense"}
+    return {f"self_attention/{ours}": f"{name}.{theirs}" for ours, theirs in maps.items()}
+
+
+# Black et al. 2022, arXiv:2204.06745; the released ones compute sub-layers side by side, and are
+# refused.
+GPT_NEOX = Family(
+    model_type="gpt_neox",
+    architecture="GPTNeoXForCausalLM",
+    prefix="gpt_neox.",
+    modules={
+        "embedding": "gpt_neox.embed_in",
+        **_modules("gpt_neox.layers.{}", _FUSED | _joined("attention")),
+        "decoder/final_norm": "gpt_neox.final_layer_norm",
+        "output": "embed_out",
+    },
+    words=(
+        ("hidden_size", Word("d_model")),
+        ("intermediate_size", Word("d_ff")),
+        ("num_attention_heads", Word("num_heads")),
+        ("num_hidden_layers", Word("num_decoder_layers")),
+        ("max_position_embeddings", Word("max_positions", default=2048)),
+        ("layer_norm_eps", Word("norm_epsilon", default=1e-5)),
+        ("hidden_act", Word("activation", ACTIVATIONS, default="gelu")),
+        ("hidden_dropout", Word("dropout_rate", default=0.0)),
+        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
+        *_rope(0.25),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=False)),
+        ("use_parallel_residual", Fixed(False, default=True)),
+        ("attention_bias", Fixed(True)),
+    ),
+    fixed={
+        **DECODER, "norm": "layer_norm", "positions": "none", "relative_positions": "rope",
+        "biases": _ALL,
+    },
+    per_head=True,
+    tables=("embed_out.weight",),
+    drops=("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq"),
+)  # fmt: skip
+
+# BigScience 2022, arXiv:2211.05100. Its GELU has sqrt(2 / pi) to eight digits, as in float32.
+BLOOM = Family(
+    model_type="bloom",
+    architecture="BloomForCausalLM",
+    prefix="transformer.",
+    modules={
+        "embedding": "transformer.word_embeddings",
+        "input_norm": "transformer.word_embeddings_layernorm",
+        **_modules("transformer.h.{}", _FUSED | _joined("self_attention")),
+        "decoder/final_norm": "transformer.ln_f",
+        "output": "lm_head",
+    },
+    words=(
+        ("hidden_size", Word("d_model")),
+        ("n_inner", Word("d_ff", default=lambda words: 4 * words["hidden_size"], written=None)),
+        ("n_head", Word("num_heads")),
+        ("n_layer", Word("num_decoder_layers")),
+        ("layer_norm_epsilon", Word("norm_epsilon", default=1e-5)),
+        ("hidden_dropout", Word("dropout_rate", default=0.0)),
+        ("attention_dropout", Word("attention_dropout_rate", default=0.0)),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
+        ("apply_residual_connection_post_layernorm", Fixed(False)),
+    ),
+    fixed={
+        **DECODER, "norm": "layer_norm", "positions": "none", "relative_positions": "alibi",
+        "biases": _ALL, "input_norm": True, "activation": "gelu_tanh",
+    },
+    fourfold=True,
+    per_head=True,
+    tables=("lm_head.weight",),
+)  # fmt: skip
+
+_LLAMA = {name: word for name, word in LLAMA.words if not isinstance(word, Part)}
+_SIZED = tuple((name, word) for name, word in _LLAMA.items()
+               if name not in ("head_dim", "rms_norm_eps") and "rope" not in name)  # fmt: skip
+STABLELM = LLAMA._replace(
+    model_type="stablelm",
+    architecture="StableLmForCausalLM",
+    words=(
+        *_SIZED,
+        ("layer_norm_eps", Word("norm_epsilon", default=1e-5)),
+        ("hidden_dropout", Word("dropout_rate", default=0.0)),
+        ("use_qkv_bias", Part("biases", ATTENTION[:3])),
+        *_rope(0.25),
+        ("use_parallel_residual", Fixed(False)),
+        ("qk_layernorm", Fixed(False)),
+    ),
+    fixed={**LLAMA.fixed, "norm": "layer_norm"},
+)
+_TANH = (("gelu_pytorch_tanh", "gelu_tanh"), *ACTIVATIONS)
+# Lozhkov et al. 2024, arXiv:2402.19173.
+STARCODER2 = LLAMA._replace(
+    model_type="starcoder2",
+    architecture="Starcoder2ForCausalLM",
+    modules={
+        **LLAMA.modules,
+        "decoder/layer_{}/feed_forward/up": "model.layers.{}.mlp.c_fc",
+        "decoder/layer_{}/feed_forward/down": "model.layers.{}.mlp.c_proj",
+    },
+    words=(
+        *(item for item in _SIZED if item[0] not in ("hidden_act", "tie_word_embeddings")),
+        ("norm_epsilon", Word("norm_epsilon", default=1e-5)),
+        ("hidden_act", Word("activation", _TANH, default="gelu_pytorch_tanh")),
+        ("residual_dropout", Word("dropout_rate", default=0.0)),
+        ("embedding_dropout", Word("dropout_rate", default=0.0)),
+        ("use_bias", Part("biases", _ALL)),
+        ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
+        ("rope_parameters.rope_type", Fixed("default")),
+        ("sliding_window", Fixed(None)),
+        ("tie_word_embeddings", Word("tied_embeddings", TIED, default=True)),
+    ),
+    fixed={**LLAMA.fixed, "norm": "layer_norm"},
+)  # fmt: skip

@@ -1,0 +1,248 @@
+"""A model's programs as StableHLO, which XLA runs without code of ours: `jax.export`.
+
+A directory with a file for each program, what `jax.export.deserialize` reads; the parameters beside
+them, in model.safetensors; the tokenizer; and README.json, which says what goes in and comes out.
+"""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors.numpy import save_file
+
+from transformer_jax.arrays import Array, at_least_float32
+from transformer_jax.config import Experiment
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.data.codecs.codec import special_of
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.decoding.stepper import stepper_of
+from transformer_jax.decoding.text.generate import MAX_TOKENS
+from transformer_jax.disk import write_bytes, write_text, writing
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+
+log = logging.getLogger("transformer_jax")
+READ = ("translate", "language_model", "masked_lm", "classify")  # whose ids are all there is to say
+
+
+class Program(NamedTuple):
+    """A function of parameters {path: array} and of inputs by their names."""
+
+    function: Callable[..., Any]
+    inputs: Mapping[str, Any]  # shapes
+    outputs: Sequence[str]
+
+
+def export(
+    experiment: Experiment,
+    params: Any,
+    tokenizers: TokenizerPair,
+    output: Path,
+    length: int | None = None,
+    max_tokens: int | None = None,
+    platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
+) -> None:
+    """Write the directory.
+
+    `length` is that of sources and prompts, and of all texts where a program cannot leave it open;
+    None: what the model was trained on. `max_tokens` is how many pieces the step has room for;
+    None: 256, or as many as the model has positions for.
+
+    Raises:
+      UserError: if the output exists, or the model reads more than pieces.
+    """
+    if output.exists():
+        raise UserError(f"--output={output}: exists already; name a new directory")
+    refuse(experiment)
+    _check(experiment, length, max_tokens, platforms)
+    flat = {k: np.ascontiguousarray(v) for k, v in flatten_dict(params, sep="/").items()}
+    shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in flat.items()}
+    longest = experiment.objective.window if experiment.objective.windowed else None
+    length = length or longest or experiment.data.max_length
+    limit = experiment.model.position_limit
+    max_tokens = max_tokens or min(MAX_TOKENS, limit or MAX_TOKENS)
+    files, words = {}, {}
+    for name, choices in programs(experiment, tokenizers, shapes, length, max_tokens).items():
+        program, exported = _first(choices, shapes, platforms)
+        files[f"{name}.stablehlo"] = bytes(exported.serialize())
+        shown = zip(program.outputs, exported.out_avals, strict=False)
+        words[name] = {
+            "file": f"{name}.stablehlo",
+            "inputs": {"parameters": "the tensors of model.safetensors by their names",
+                       **{key: _shape(value) for key, value in program.inputs.items()}},
+            "outputs": {key: _shape(value) for key, value in shown},
+        }  # fmt: skip
+    with writing(str(output), output.absolute().parent):
+        output.mkdir(parents=True)
+        for name, content in files.items():
+            write_bytes(output / name, content)
+        save_file(flat, output / "model.safetensors")
+        tokenizers.save(output)
+        write_text(output / "README.json", _readme(words, tokenizers, platforms, limit))
+
+
+def refuse(experiment: Experiment) -> None:
+    """Raise a UserError if the programs would need more than ids, or cannot be written."""
+    name = experiment.objective.name
+    if name not in READ:
+        raise UserError(
+            f"config.objective.name={name!r}: such a model reads ranks beside pieces; the export "
+            f"to StableHLO writes {' or '.join(map(repr, READ))}"
+        )
+    try:
+        import flatbuffers  # noqa: F401 (of jax.export)
+    except ImportError:
+        raise UserError(
+            "the export to StableHLO needs flatbuffers: pip install 'transformer-jax[stablehlo]'"
+        ) from None
+
+
+def _check(
+    experiment: Experiment,
+    length: int | None,
+    max_tokens: int | None,
+    platforms: Sequence[str],
+) -> None:
+    """Refuse sizes and platforms that there are not."""
+    limit = experiment.model.position_limit
+    for name, value in (("length", length), ("max_tokens", max_tokens)):
+        if value is not None and not 1 <= value <= (limit or 1 << 20):
+            raise UserError(f"{name}={value}: must lie between 1 and {limit or 1 << 20}")
+    unknown = set(platforms) - {"cpu", "cuda", "rocm", "tpu"}
+    if unknown:
+        raise UserError(f"platforms: {sorted(unknown)} unknown; there are cpu, cuda, rocm, tpu")
+
+
+def programs(
+    experiment: Experiment,
+    tokenizers: TokenizerPair,
+    params: Any,
+    length: int,
+    max_tokens: int,
+) -> dict[str, list[Program]]:
+    """Return what each program may be, by its name, the most general first."""
+    config = dataclasses.replace(experiment.model, attention="dense", layer_loop="unrolled")
+    objective = OBJECTIVES[experiment.objective.name]
+    options = {"order": objective.order, "single": True, "predicts": objective.predicts}
+    model = build(config, *tokenizers.sizes, **options)  # type: ignore[arg-type]
+    pad = special_of(tokenizers.src).pad
+    two = config.architecture == "encoder_decoder"
+
+    def whole(params: Any, *ids: Array) -> Array:
+        source, target = _side(ids[0], pad), _side(ids[-1], pad)
+        batch = Batch(None if config.architecture == "decoder" else source, target, {})
+        if config.architecture == "encoder":
+            asked = jnp.ones_like(ids[0][:, :1])
+            batch = Batch(source, Side(asked, asked - 1, asked), {})
+        (output,) = model.outputs(unflatten_dict(params, sep="/"), batch, None).values()
+        found = jax.nn.log_softmax(at_least_float32(output.logits()))
+        return found[:, 0] if objective.predicts == ("class",) else found
+
+    def start(params: Any, ids: Array) -> Any:
+        stepper = stepper_of(model, unflatten_dict(params, sep="/"))
+        return stepper.start(stepper.context(_side(ids, pad)), 1, max_tokens)
+
+    (batch,) = jax.export.symbolic_shape("batch")
+    ids, one = _ids(batch, length), _ids(batch)
+    names = ("source", "target") if two else ("text",)
+    found = {
+        "forward": [
+            Program(whole, _open(names, config.position_limit), ["log_probs"]),
+            Program(whole, dict.fromkeys(names, ids), ["log_probs"]),
+        ]
+    }
+    if config.architecture == "encoder":
+        return found
+    trees = []  # what the state is a list of the leaves of
+
+    def prefill(params: Any, ids: Array) -> list[Array]:
+        leaves, tree = jax.tree.flatten(start(params, ids))
+        trees.append(tree)
+        return leaves
+
+    state = jax.eval_shape(prefill, params, ids)
+
+    def step(params: Any, state: list[Array], piece: Array, position: Array) -> Any:
+        stepper, everyone = stepper_of(model, unflatten_dict(params, sep="/")), piece >= 0
+        given = (
+            jax.tree.unflatten(trees[0], state),
+            piece.reshape(-1, 1, 1),
+            position.reshape(-1, 1),
+        )
+        logits, _, new = stepper.step(*given, jnp.ones_like(everyone))
+        return jax.nn.log_softmax(at_least_float32(logits[:, 0, 0])), jax.tree.leaves(new)
+
+    found["prefill"] = [Program(prefill, {"source" if two else "prompt": ids}, ["state ..."])]
+    inputs = {"state": state, "piece": one, "position": one}
+    found["step"] = [Program(step, inputs, ["log_probs", "state ..."])]
+    return found
+
+
+def _first(
+    choices: Sequence[Program], params: Any, platforms: Sequence[str]
+) -> tuple[Program, jax.export.Exported]:
+    """Return the first program that can be written."""
+    for number, program in enumerate(choices):
+        try:
+            write = jax.export.export(jax.jit(program.function), platforms=platforms)
+            return program, write(params, *program.inputs.values())
+        except Exception as error:  # of many kinds: an array's length must often be a number
+            if number + 1 == len(choices):
+                raise
+            log.info("lengths are fixed, for this model does not leave them open: %s",
+                     str(error).partition("\n")[0])  # fmt: skip
+    raise AssertionError("no choice")
+
+
+def _open(names: Sequence[str], limit: int | None) -> dict[str, Any]:
+    """Return ids whose number and lengths are open."""
+    bounds = [] if limit is None else [f"{name} <= {limit}" for name in names]
+    batch, *lengths = jax.export.symbolic_shape(", ".join(["batch", *names]), constraints=bounds)
+    return {name: _ids(batch, length) for name, length in zip(names, lengths, strict=True)}
+
+
+def _ids(*shape: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def _side(ids: Array, pad: int) -> Side:
+    places = jnp.broadcast_to(jnp.arange(ids.shape[1], dtype=jnp.int32)[None], ids.shape)
+    return Side(ids, places, (ids != pad).astype(jnp.int32))
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_shape(part) for part in value]
+    return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+
+
+def _readme(
+    words: Any, tokenizers: TokenizerPair, platforms: Sequence[str], limit: int | None
+) -> str:
+    special = special_of(tokenizers.tgt)
+    content = {
+        "format": "jax.export",
+        "jax": jax.__version__,
+        "platforms": list(platforms),
+        "parameters": "model.safetensors",
+        "how": (
+            "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(parameters, *inputs); "
+            "inputs in the order below. Ids are int32; after the end of a text stands pad. A "
+            "target begins with bos. state: what prefill returns, and each step returns anew. The "
+            "first piece of a step is bos behind a source, and behind a prompt the last piece of "
+            "it, which prefill is not given; positions count from 0."
+        ),
+        "positions": limit,  # of a text, or of a prompt and what is written together
+        "special": dict(special._asdict()),
+        "programs": words,
+    }
+    return json.dumps(content, indent=2) + "\n"
