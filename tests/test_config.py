@@ -67,6 +67,7 @@ MODEL_OF_ORDERS = MODEL_OF_LINES | {
 MODEL_OF_MASKS = MODEL_OF_LINES | {
     "objective.name": "masked_lm", "model.architecture": "encoder",
 }  # fmt: skip
+MODEL_OF_PAIRS = MODEL_OF_MASKS | {"objective.name": "masked_lm_nsp"}
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
@@ -583,6 +584,12 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.document='joined'", "'language_model'", "choose 'line'"]),
         (MODEL_OF_MASKS | {"objective.window": 1},
          ["config.objective.window=1", "'masked_lm'", "at least 2"]),
+        (MODEL_OF_PAIRS | {"objective.window": 4},
+         ["config.objective.window=4", "'masked_lm_nsp'", "at least 5"]),
+        (MODEL_OF_PAIRS | {"objective.document": "joined"},
+         ["config.objective.document='joined'", "'masked_lm_nsp'", "leave it at 'line'"]),
+        (MODEL_OF_PAIRS | {"model.token_types": 1},
+         ["config.model.token_types=1", "'masked_lm_nsp'", "set it to 2"]),
         (MODEL_OF_MASKS | {"objective.whole_words": True, "tgt.codec": "bytes"},
          ["config.objective.whole_words=True", "tgt.codec='bytes'", "choose 'subwords'"]),
         (MODEL_OF_MASKS | {"model.num_decoder_layers": 2},

@@ -510,10 +510,11 @@ ARCHITECTURES = {
     "prefix_lm": "decoder",
     "permutation_lm": "two_stream",
     "masked_lm": "encoder",
+    "masked_lm_nsp": "encoder",
     "classify": "encoder",
 }
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
-SYMBOLS = {"masked_lm": ("<mask>",)}
+SYMBOLS = {"masked_lm": ("<mask>",), "masked_lm_nsp": ("<mask>",)}
 
 
 @dataclass(frozen=True)
@@ -527,24 +528,27 @@ class ObjectiveConfig:
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
+    # "masked_lm_nsp": the same of two segments of one text, and whether the second follows the
+    # first or is from elsewhere (BERT 3.1); a line is a sentence, an empty one ends a document.
     # "classify": the line of the target side, which is one of few, from the source side.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "classify"
-    ] = "translate"
+        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
+        "classify",
+    ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
     # masked_lm, each begins with BOS. What classify does not read is left out.
     window: int = 256
-    # Of the same but classify, what a document is. "line": each line, EOS stands for its end.
-    # "file": each part of the split, line ends and all, as it lies on the disk. "joined"
-    # (masked_lm): all lines behind one another, EOS between them.
+    # Of the same but masked_lm_nsp and classify, what a document is. "line": each line, EOS stands
+    # for its end. "file": each part of the split, line ends and all, as it lies on the disk.
+    # "joined" (masked_lm): all lines behind one another, EOS between them.
     document: Literal["line", "file", "joined"] = "line"
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
     partial_prediction: int = 6
-    # masked_lm: the share of pieces that are predicted, at least one of each window. Of ten, eight
-    # are read as MASK, one as any other piece, one as it is (Devlin et al. 2019, 3.1).
+    # masked_lm, masked_lm_nsp: the share of pieces that are predicted, at least one of each window.
+    # Of ten, eight are read as MASK, one as any other piece, one as it is (Devlin et al. 2019).
     mask_rate: float = 0.15
-    whole_words: bool = False  # masked_lm: a word is hidden whole or not at all
+    whole_words: bool = False  # of the same: a word is hidden whole or not at all
 
     def __post_init__(self) -> None:
         _within(1, _SIZE, window=self.window)
@@ -562,7 +566,8 @@ class ObjectiveConfig:
             "read and one that is predicted",
         )
         for name, default, read in (
-            ("window", 256, self.windowed), ("document", "line", self.one_sided),
+            ("window", 256, self.windowed),
+            ("document", "line", self.one_sided and self.name != "masked_lm_nsp"),
         ):  # fmt: skip
             value = getattr(self, name)
             _check(
@@ -570,7 +575,7 @@ class ObjectiveConfig:
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
                 "or choose name='language_model'",
             )
-        masked = self.name == "masked_lm"
+        masked = self.name in SYMBOLS
         for name in ("mask_rate", "whole_words"):
             usual = ObjectiveConfig.__dataclass_fields__[name].default
             value = getattr(self, name)
@@ -580,7 +585,7 @@ class ObjectiveConfig:
                 "or choose name='masked_lm'",
             )
         _check(
-            masked or self.document != "joined",
+            self.name == "masked_lm" or self.document != "joined",
             f"document='joined': name={self.name!r} reads documents apart; choose 'line', or "
             "name='masked_lm'",
         )
@@ -588,11 +593,16 @@ class ObjectiveConfig:
             self.name not in ("masked_lm", "classify") or self.window > 1,
             f"window={self.window}: name={self.name!r} needs at least 2, BOS and a piece",
         )
+        _check(
+            self.name != "masked_lm_nsp" or self.window >= 5,
+            f"window={self.window}: name='masked_lm_nsp' needs at least 5, BOS and two segments of "
+            "a piece and EOS",
+        )
 
     @property
     def one_sided(self) -> bool:
         """Whether there is a target side alone."""
-        return self.name in ("language_model", "permutation_lm", "masked_lm")
+        return self.name in ("language_model", "permutation_lm", "masked_lm", "masked_lm_nsp")
 
     @property
     def windowed(self) -> bool:
@@ -1064,6 +1074,10 @@ class Experiment:
         _check(
             objective.name in ("translate", "classify") or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
+        )
+        _check(
+            objective.name != "masked_lm_nsp" or self.model.token_types != 1,
+            f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
         )
         _check(
             not objective.whole_words or codec == "subwords",

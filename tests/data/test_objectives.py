@@ -33,8 +33,8 @@ CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
     "permutation_lm": ObjectiveConfig("permutation_lm", window=7, partial_prediction=2),
     "masked_lm": ObjectiveConfig("masked_lm", window=7, mask_rate=0.3),
 }
-# Classes have laws of their own: tests/data/test_reading.py.
-OF_PIECES = [name for name, objective in OBJECTIVES.items() if "tokens" in objective.predicts]
+# Classes, and pairs of segments, have laws of their own: test_reading.py, test_next_sentence.py.
+OF_PIECES = [name for name, objective in OBJECTIVES.items() if objective.predicts == ("tokens",)]
 CODEC: Any = SimpleNamespace(size=3000, special={**SPECIAL, "mask": 4})
 
 

@@ -78,7 +78,7 @@ def test_a_formula_that_forgets_a_product_is_noticed():
 
 
 def test_operations_of_an_encoder():
-    """Of masked pieces, with a linear map before the table, and of a class a row."""
+    """Of masked pieces, with a linear map before the table, of a class a row, and of both."""
     config = dataclasses.replace(
         MODEL, architecture="encoder", num_encoder_layers=2, num_decoder_layers=6, token_types=2,
         input_norm=True,
@@ -87,8 +87,9 @@ def test_operations_of_an_encoder():
     for name, sizes, shape, classes in (
         ("masked_lm", (VOCAB, VOCAB), Shape(4, 6, 0), 0),
         ("classify", (VOCAB, 3), Shape(4, 6, 1), 3),
+        ("masked_lm_nsp", (VOCAB, VOCAB), Shape(4, 6, 1), 2),
     ):  # fmt: skip
-        masked = name == "masked_lm"
+        masked = name != "classify"
         experiment = Experiment(
             model=config, objective=ObjectiveConfig(name, window=6),  # type: ignore[arg-type]
             tgt=SideConfig("subwords" if masked else "classes"),
@@ -96,8 +97,8 @@ def test_operations_of_an_encoder():
             checkpoint=checkpoint,
         )  # fmt: skip
         counted = step_cost(experiment, sizes, shape).operations
-        assert counted == (by_formula.of_encoder(config, VOCAB, 4, 6, classes), ())
-        assert longest_shape(experiment)[1:] == (6, 0 if masked else 1)
+        assert counted == (by_formula.of_encoder(config, VOCAB, 4, 6, classes, masked), ())
+        assert longest_shape(experiment)[1:] == (6, int(classes > 0))
 
 
 def test_operations_of_the_rest_of_a_step():

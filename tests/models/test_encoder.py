@@ -29,7 +29,7 @@ OTHER = dataclasses.replace(
     tied_embeddings="none",
 )  # fmt: skip
 BOTH = pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["bert", "other"])
-PREDICTS = ("tokens", "class")
+PREDICTS = ("tokens", "class", "next_sentence")
 IDS = np.random.default_rng(0).integers(UNK, VOCAB, (3, 5)).astype(np.int32)
 
 
@@ -41,7 +41,8 @@ def batch_of(ids, pos=None, seg=None) -> Batch:
     asked = np.arange(1, seg.max() + 1) * np.ones_like(seg[:, :1])
     tgt = Side(0 * asked, 0 * asked, np.where(asked <= seg.max(1, keepdims=True), asked, 0))
     targets = {"tokens": Target(ids, np.float32(seg > 0)),
-               "class": Target(tgt.seg % 3, np.float32(tgt.seg > 0))}  # fmt: skip
+               "class": Target(tgt.seg % 3, np.float32(tgt.seg > 0)),
+               "next_sentence": Target(tgt.seg % 2, np.float32(tgt.seg > 0))}  # fmt: skip
     as_ints = jax.tree.map(lambda x: jnp.asarray(x, "int32"), (side, tgt))
     return Batch(*as_ints, jax.tree.map(jnp.asarray, targets))
 
@@ -70,7 +71,8 @@ def test_packed_is_alone(config):
     close = {"rtol": 1e-5, "atol": 1e-5}
     tokens = packed["tokens"][0, :10].reshape(2, 5, -1)
     np.testing.assert_allclose(tokens, alone["tokens"][:2], **close)
-    np.testing.assert_allclose(packed["class"][0], alone["class"][:2, 0], **close)
+    for name in ("class", "next_sentence"):
+        np.testing.assert_allclose(packed[name][0], alone[name][:2, 0], **close)
 
 
 @BOTH
@@ -135,8 +137,12 @@ def test_in_bfloat16():
 
 
 def test_it_has_heads_for_what_is_predicted_alone():
-    for predicts, heads in (("tokens", {"piece_head"}), ("class", {"pooler", "class_head"})):
-        params = random_params(build(CONFIG, VOCAB, 3, predicts=[predicts]))
+    for predicts, heads in (
+        (["tokens"], {"piece_head"}),
+        (["class"], {"pooler", "class_head"}),
+        (["tokens", "next_sentence"], {"piece_head", "pooler", "next_sentence_head"}),
+    ):
+        params = random_params(build(CONFIG, VOCAB, 3, predicts=predicts))
         assert params.keys() == {"embedding", "positions", "kinds", "input_norm", "encoder", *heads}
 
 

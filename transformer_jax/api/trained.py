@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax import counting
+from transformer_jax.api.reading import Reading
 from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
-from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.translate import Translator
@@ -18,7 +18,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 
-class TrainedModel:
+class TrainedModel(Reading):
     """A model read back from a work directory."""
 
     def __init__(
@@ -162,18 +162,6 @@ class TrainedModel:
             raise UserError("score: give a translation for each line: two texts, or two lists")
         return score_pairs(*given, src, tgt, objective=objective) if len(src) else []
 
-    def classify(self, texts: str | Sequence[str]) -> Any:
-        """Return the classes of a text with their probabilities, the likeliest first, or a list of
-        those of several.
-
-        Raises:
-          UserError: if the model does not predict classes.
-        """
-        several = [texts] if isinstance(texts, str) else list(texts)
-        given = self.model, self.params, self.tokenizers, self.experiment.objective
-        found = classify(*given, several)
-        return found[0] if isinstance(texts, str) else found
-
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
 
@@ -220,6 +208,10 @@ class TrainedEnsemble(TrainedModel):
     def classify(self, texts: Any) -> Any:
         """Refuse: probabilities are of one model."""
         raise UserError("classify is of one model: load one checkpoint of one work directory")
+
+    def follows(self, first: Any, second: Any) -> Any:
+        """Refuse: probabilities are of one model."""
+        raise UserError("follows is of one model: load one checkpoint of one work directory")
 
     def score(self, src: Any, tgt: Any = None) -> Any:
         """Refuse: log-probabilities are of one model."""

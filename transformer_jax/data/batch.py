@@ -39,6 +39,14 @@ class Batch(NamedTuple):
     tgt: Side | None  # what a decoder reads, already shifted; None: there is none
     targets: dict[str, Target]
 
+    @property
+    def main(self) -> str:
+        """The target whose weight makes means: pieces, where there are any, else the only one."""
+        if "tokens" in self.targets:
+            return "tokens"
+        (name,) = self.targets
+        return name
+
 
 class Ragged(NamedTuple):
     """Sequences of ids: sequence i is ids[starts[i]:starts[i] + lengths[i]]; they may overlap."""
@@ -70,6 +78,20 @@ class Ragged(NamedTuple):
         begin = (np.arange(int(count.sum())) - first) * most
         lengths = np.minimum(most, np.repeat(self.lengths, count) - begin)
         return Ragged(self.ids, np.repeat(self.starts, count) + begin, lengths)
+
+    def runs(self, owner: np.ndarray, most: np.ndarray) -> np.ndarray:
+        """Return which sequences begin a run: as many of one owner as have at most `most` ids
+        together [n], and one at least. Owners do not decrease.
+        """
+        ends = np.cumsum(self.lengths)
+        begin = np.arange(len(ends))
+        reach = np.searchsorted(ends, ends - self.lengths + most, side="right")
+        reach = np.maximum(np.minimum(reach, np.searchsorted(owner, owner, "right")), begin + 1)
+        found, here = [], 0
+        while here < len(ends):
+            found.append(here)
+            here = int(reach[here])
+        return np.array(found, np.int64)
 
     def emptied(self) -> "Ragged":
         """Return as many sequences of nothing."""

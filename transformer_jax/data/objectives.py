@@ -5,6 +5,7 @@ import numpy as np
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, shifted
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.reading import Classify, MaskedLM
@@ -215,5 +216,6 @@ OBJECTIVES: dict[str, Objective] = {
     "prefix_lm": PrefixLM(),
     "permutation_lm": PermutationLM(),
     "masked_lm": MaskedLM(),
+    "masked_lm_nsp": NextSentence(),
     "classify": Classify(),
 }

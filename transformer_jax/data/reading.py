@@ -52,7 +52,7 @@ class Masks(NamedTuple):
         return cls(config.mask_rate, codec.special["mask"], special, begins)
 
 
-class _Masked(_Begun):
+class Masked(_Begun):
     """Windows of a text of which some pieces are predicted."""
 
     masks: Masks
@@ -87,7 +87,7 @@ class MaskedLM:
             total = lengths.sum(keepdims=True)
             starts, lengths = starts[:1], total
         windows = Ragged(ids, starts, lengths).windows(config.window - 1)
-        items = _Masked(windows, windows.emptied())
+        items = Masked(windows, windows.emptied())
         items.masks = Masks.of(config, codec)
         return items
 
@@ -100,24 +100,39 @@ class MaskedLM:
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        side = _begun(items.src, placement, (rows, src_length))
-        labels = np.zeros_like(side.inputs)
-        if isinstance(items, _Masked):
-            item, within = _places(items.src, placement)
-            at = placement.rows[item], placement.src_offset[item] + 1 + within
-            pieces, number = side.inputs[at], placement.pairs[item]
-            if items.alone is None:
-                keys = *draw, number, within
-                hidden = chosen(items.masks, pieces, item, keys)
-                read = replaced(items.masks, pieces, keys)
-            else:
-                hidden = within == items.alone[number]
-                read = np.full_like(pieces, items.masks.mask)
-            labels[at] = np.where(hidden, pieces, PAD)
-            inputs = side.inputs.copy()
-            inputs[at] = np.where(hidden, read, pieces)
-            side = side._replace(inputs=inputs)
-        return Batch(side, None, {"tokens": Target(labels, (labels != PAD).astype(np.float32))})
+        side = begun(items.src, placement, (rows, src_length))
+        item, within = places(items.src.lengths[placement.pairs])
+        at = placement.rows[item], placement.src_offset[item] + 1 + within
+        side, target = hide(items, side, Pieces(at, item, placement.pairs[item], within), draw)
+        return Batch(side, None, {"tokens": target})
+
+
+class Pieces(NamedTuple):
+    """Pieces of a batch that may be hidden, those of items one after the other; arrays [n]."""
+
+    at: tuple[np.ndarray, np.ndarray]  # row and column
+    item: np.ndarray  # whose they are, of those in the batch
+    number: np.ndarray  # whose they are, of all
+    within: np.ndarray  # their places there
+
+
+def hide(items: TokenStore, side: Side, found: Pieces, draw: Draw) -> tuple[Side, Target]:
+    """Return what is read when some pieces of a side are hidden, and these."""
+    labels = np.zeros_like(side.inputs)
+    if isinstance(items, Masked):
+        pieces = side.inputs[found.at]
+        if items.alone is None:
+            keys = *draw, found.number, found.within
+            hidden = chosen(items.masks, pieces, found.item, keys)
+            read = replaced(items.masks, pieces, keys)
+        else:
+            hidden = found.within == items.alone[found.number]
+            read = np.full_like(pieces, items.masks.mask)
+        labels[found.at] = np.where(hidden, pieces, PAD)
+        inputs = side.inputs.copy()
+        inputs[found.at] = np.where(hidden, read, pieces)
+        side = side._replace(inputs=inputs)
+    return side, Target(labels, (labels != PAD).astype(np.float32))
 
 
 def one_by_one(items: TokenStore, most: int) -> TokenStore:
@@ -126,7 +141,7 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     They are those of as many windows, drawn at random but always the same, as have at most `most`
     positions together, and of one at least.
     """
-    assert isinstance(items, _Masked)
+    assert isinstance(items, Masked)
     windows = np.argsort(random(np.arange(len(items))), kind="stable")
     lengths = items.src.lengths[windows]
     windows = windows[: max(int((np.cumsum(lengths * (lengths + 1)) <= most).sum()), 1)]
@@ -136,7 +151,7 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
     window, place = window[may], place[may]
     repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
-    found = _Masked(repeated, repeated.emptied())
+    found = Masked(repeated, repeated.emptied())
     found.masks, found.alone = items.masks, place
     return found
 
@@ -171,7 +186,7 @@ class Classify:
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        src = _begun(items.src, placement, (rows, src_length))
+        src = begun(items.src, placement, (rows, src_length))
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
         target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
         return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
@@ -205,7 +220,7 @@ def replaced(masks: Masks, pieces: np.ndarray, keys: tuple) -> np.ndarray:
     return np.select([fate < 8, fate == 8], [np.full_like(pieces, masks.mask), other], pieces)
 
 
-def _begun(texts: Ragged, placement: Placement, shape: tuple[int, int]) -> Side:
+def begun(texts: Ragged, placement: Placement, shape: tuple[int, int]) -> Side:
     """Copy the placed texts into an array [B L], each behind BOS."""
     at = placement.rows, placement.src_offset
     side = lay_out(texts, placement, placement.src_offset + 1, shape)
@@ -214,9 +229,8 @@ def _begun(texts: Ragged, placement: Placement, shape: tuple[int, int]) -> Side:
     return side
 
 
-def _places(texts: Ragged, placement: Placement) -> tuple[np.ndarray, np.ndarray]:
-    """Return of each piece of the placed texts, whose it is and its place in it."""
-    lengths = texts.lengths[placement.pairs]
+def places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return of each piece of texts of some lengths, whose it is and its place in it."""
     item = np.repeat(np.arange(len(lengths)), lengths)
     return item, np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.data.sources import Corpus
+from transformer_jax.decoding.text.next_sentence import validated
 from transformer_jax.decoding.text.score import masked_log_probs, pseudo_log_probs, score_texts
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
@@ -26,7 +27,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     bytes are left out where the codec does not keep the text as it is.
 
     Of a masked language model those pieces count that are hidden where it is validated, always the
-    same; its pseudo-perplexity is of pieces that are hidden one by one, of some windows.
+    same; its pseudo-perplexity is of pieces that are hidden one by one, of some windows. Where next
+    sentences are predicted beside them, half of the pairs are drawn as there, always the same.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -35,15 +37,20 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         raise UserError("a language model is scored alone: load one checkpoint of one --workdir")
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
-    masked = experiment.objective.name == "masked_lm"
+    name = experiment.objective.name
+    masked = bool(experiment.objective.symbols)
     found = masked_log_probs(*given) if masked else [x.log_probs for x in score_texts(*given)]
     nll = -math.fsum(map(math.fsum, found))
     tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-    if masked:
+    if name == "masked_lm":
         alone = np.concatenate(pseudo_log_probs(*given, _POSITIONS))
         values["pseudo_perplexity"] = math.exp(min(-float(alone.mean()), 700.0))
+    if name == "masked_lm_nsp":
+        right = np.log(0.5) < (said := validated(*given))
+        values["next_sentence_loss"] = -float(said.mean())
+        values["next_sentence_accuracy"] = 100 * float(right.mean())
     units = text_units(experiment, codec, corpus)
     values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
     return {

@@ -1,6 +1,7 @@
 """One stack that reads a text in both directions (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -20,12 +21,23 @@ from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.view import cross_view, self_view
 
 
-class Encoder(Network):
-    """Embedding, encoder, and a head for each thing that the objective predicts.
+class Kind(NamedTuple):
+    """A choice among a few that a head makes."""
 
-    "tokens" [B S]: the piece at each place of the source. "class" [B T]: a class of the segment of
-    the source that each place of the target side belongs to.
-    """
+    of_texts: bool  # of the segment of the source that each place of the target side belongs to
+    choices: int | None = None  # of what is chosen from; None: pieces of the target side's codec
+
+
+# By what is predicted: beside the piece at each place of the source, "tokens" [B S], a class of
+# each text [B T], whether its second segment follows the first [B T].
+HEADS = {
+    "class": Kind(of_texts=True),
+    "next_sentence": Kind(of_texts=True, choices=2),
+}
+
+
+class Encoder(Network):
+    """Embedding, encoder, and a head for each thing that the objective predicts: see `HEADS`."""
 
     def setup(self) -> None:
         c = self.config
@@ -39,9 +51,22 @@ class Encoder(Network):
             self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
             own = c.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
-        if "class" in self.predicts:
+        if self.asks():
             self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
-            self.class_head = ClassHead(c, self.tgt_vocab_size)
+        for name in self.chosen():
+            count = HEADS[name].choices
+            rows = "classes" if count is None else "choices"
+            setattr(self, f"{name}_head", ClassHead(c, count or self.tgt_vocab_size, rows))
+
+    @nn.nowrap
+    def chosen(self) -> list[str]:
+        """Return what is predicted by a choice among a few."""
+        return [name for name in self.predicts if name in HEADS]
+
+    @nn.nowrap
+    def asks(self) -> bool:
+        """Whether anything is predicted of whole texts, at places of the target side."""
+        return any(HEADS[name].of_texts for name in self.chosen())
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src
@@ -49,10 +74,13 @@ class Encoder(Network):
         x, found = self.encode(src, train), {}
         if "tokens" in self.predicts:
             found["tokens"] = self.predicted(x)
-        if "class" in self.predicts:
+        if self.asks():
             assert batch.tgt is not None
             pooled = jnp.tanh(self.pooler(pool(x, src, batch.tgt, self.config.pooling)))
-            found["class"] = Output(self.dropout(pooled, train), self.class_head())
+            pooled = self.dropout(pooled, train)
+        for name in self.chosen():
+            hidden = pooled if HEADS[name].of_texts else self.dropout(x, train)
+            found[name] = Output(hidden, getattr(self, f"{name}_head")())
         return found
 
     def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"]:
@@ -81,7 +109,7 @@ class Encoder(Network):
         """See Model."""
         ones = np.ones((1, 2), np.int32)
         side = Side(ones, ones, ones)
-        return Batch(side, side if "class" in self.predicts else None, {})
+        return Batch(side, side if self.asks() else None, {})
 
 
 # Which places of its segment [B T S] a vector of it is the mean of.
@@ -125,11 +153,12 @@ class ClassHead(nn.Module):
 
     config: ModelConfig
     count: int
+    rows: str = "classes"  # the logical axis
 
     @nn.compact
     def __call__(self) -> Head:
         width = self.config.d_model
-        init = named(nn.initializers.normal(width**-0.5), "classes", "embed")
-        zeros = named(nn.initializers.zeros, "classes")
+        init = named(nn.initializers.normal(width**-0.5), self.rows, "embed")
+        zeros = named(nn.initializers.zeros, self.rows)
         table = self.param("table", init, (self.count, width))
         return Head(table, self.param("bias", zeros, (self.count,)))

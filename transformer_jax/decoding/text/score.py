@@ -107,6 +107,7 @@ def score_texts(
         how = {
             "permutation_lm": "predicts a part of the pieces in a random order",
             "masked_lm": "predicts pieces from those on both sides",
+            "masked_lm_nsp": "predicts pieces from those on both sides",
         }
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model "
@@ -138,7 +139,7 @@ def masked_log_probs(
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
     """Return the log-probability of each piece that the masks of validation hide, by window."""
-    items = _masked(codec, objective, texts)
+    items = masked_items(codec, objective, texts)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
@@ -154,11 +155,12 @@ def pseudo_log_probs(
     """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
     pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659). See `one_by_one`.
     """
-    items = one_by_one(_masked(codec, objective, texts), most)
+    items = one_by_one(masked_items(codec, objective, texts), most)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
-def _masked(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+def masked_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+    """Return the items that some texts are cut into."""
     objective = OBJECTIVES[config.name]
     frame = objective.frame(config)
     encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))
