@@ -66,6 +66,8 @@ def parameters(
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
         if objective == "classify":  # the pooler, and classes
             return body + (d + 1) * d + (d + 1) * tgt_vocab_size
+        if objective == "tag":
+            return body + (d + 1) * tgt_vocab_size
         if objective == "masked_lm_nsp":  # the pooler, and whether a segment follows
             body += (d + 1) * d + (d + 1) * 2
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0

@@ -68,6 +68,9 @@ MODEL_OF_MASKS = MODEL_OF_LINES | {
     "objective.name": "masked_lm", "model.architecture": "encoder",
 }  # fmt: skip
 MODEL_OF_PAIRS = MODEL_OF_MASKS | {"objective.name": "masked_lm_nsp"}
+MODEL_OF_TAGS = MODEL_OF_MASKS | {
+    "objective.name": "tag", "tgt.codec": "labels", "tokenizer.joint": False,
+}  # fmt: skip
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
@@ -584,6 +587,12 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.document='joined'", "'language_model'", "choose 'line'"]),
         (MODEL_OF_MASKS | {"objective.window": 1},
          ["config.objective.window=1", "'masked_lm'", "at least 2"]),
+        (MODEL_OF_TAGS | {"objective.window": 2},
+         ["config.objective.window=2", "'tag'", "at least 3"]),
+        (MODEL_OF_TAGS | {"tgt.codec": "classes"},
+         ["config.tgt.codec='classes'", "'tag' predicts labels", "choose 'labels'"]),
+        (MODEL_OF_TAGS | {"src.codec": "labels"},
+         ["config.src.codec='labels'", "must be text", "another codec"]),
         (MODEL_OF_PAIRS | {"objective.window": 4},
          ["config.objective.window=4", "'masked_lm_nsp'", "at least 5"]),
         (MODEL_OF_PAIRS | {"objective.document": "joined"},

@@ -407,8 +407,11 @@ class SideConfig:
 
     # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
     # training text has; "classes": a line is one of the different lines of the training text;
+    # "labels": a line is labels with spaces between them, which the training text has;
     # "huggingface": the tokenizer.json of a model that was imported.
-    codec: Literal["subwords", "bytes", "characters", "classes", "huggingface"] = "subwords"
+    codec: Literal["subwords", "bytes", "characters", "classes", "labels", "huggingface"] = (
+        "subwords"
+    )
 
 
 @dataclass(frozen=True)
@@ -511,8 +514,11 @@ ARCHITECTURES = {
     "permutation_lm": "two_stream",
     "masked_lm": "encoder",
     "masked_lm_nsp": "encoder",
+    "tag": "encoder",
     "classify": "encoder",
 }
+# The codec of the target side where that is no text, but what is said of one.
+LABELS = {"classify": "classes", "tag": "labels"}
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
 SYMBOLS = {"masked_lm": ("<mask>",), "masked_lm_nsp": ("<mask>",)}
 
@@ -530,17 +536,19 @@ class ObjectiveConfig:
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
     # "masked_lm_nsp": the same of two segments of one text, and whether the second follows the
     # first or is from elsewhere (BERT 3.1); a line is a sentence, an empty one ends a document.
+    # "tag": a label for each word, both with spaces between them: parts of speech, names.
     # "classify": the line of the target side, which is one of few, from the source side.
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
-        "classify",
+        "tag", "classify",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
-    # masked_lm, each begins with BOS. What classify does not read is left out.
+    # masked_lm, each begins with BOS; of tag, they are of whole words. What classify does not read
+    # is left out.
     window: int = 256
-    # Of the same but masked_lm_nsp and classify, what a document is. "line": each line, EOS stands
-    # for its end. "file": each part of the split, line ends and all, as it lies on the disk.
+    # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
+    # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
     # "joined" (masked_lm): all lines behind one another, EOS between them.
     document: Literal["line", "file", "joined"] = "line"
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
@@ -594,6 +602,10 @@ class ObjectiveConfig:
             f"window={self.window}: name={self.name!r} needs at least 2, BOS and a piece",
         )
         _check(
+            self.name != "tag" or self.window > 2,
+            f"window={self.window}: name='tag' needs at least 3, BOS, a piece and EOS",
+        )
+        _check(
             self.name != "masked_lm_nsp" or self.window >= 5,
             f"window={self.window}: name='masked_lm_nsp' needs at least 5, BOS and two segments of "
             "a piece and EOS",
@@ -607,7 +619,12 @@ class ObjectiveConfig:
     @property
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
-        return self.one_sided or self.name == "classify"
+        return self.one_sided or self.labels
+
+    @property
+    def labels(self) -> bool:
+        """Whether the target side is no text, but what is said of one."""
+        return self.name in LABELS
 
     @property
     def translates(self) -> bool:
@@ -1017,8 +1034,8 @@ class Experiment:
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )
         _check(
-            self.checkpoint.best_by != "accuracy" or self.objective.name == "classify",
-            f"checkpoint.best_by='accuracy': is for objective.name='classify', not "
+            self.checkpoint.best_by != "accuracy" or self.objective.labels,
+            f"checkpoint.best_by='accuracy': is for objective.name='classify' or 'tag', not "
             f"{self.objective.name!r}; choose 'loss'",
         )
 
@@ -1030,16 +1047,18 @@ class Experiment:
     def _check_codecs(self) -> None:
         """Refuse codecs that do not go together, and settings of subwords where there are none."""
         codecs = self.codecs
-        name, classifies = self.objective.name, self.objective.name == "classify"
+        name, no_text = self.objective.name, LABELS.values()
+        wanted = LABELS.get(name)
         _check(
-            (codecs[1] == "classes") == classifies,
+            codecs[1] == wanted if wanted else codecs[1] not in no_text,
             f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
-            + ("predicts classes; choose 'classes'" if classifies else "has text there; choose "
-               "another codec, or objective.name='classify'"),
+            + (f"predicts {wanted}; choose {wanted!r}" if wanted else "has text there; choose "
+               f"another codec, or an objective.name of {', '.join(LABELS)}"),
         )  # fmt: skip
         _check(
-            codecs[0] != "classes",
-            "src.codec='classes': the source side is read, and must be text; choose another codec",
+            codecs[0] not in no_text,
+            f"src.codec={codecs[0]!r}: the source side is read, and must be text; choose another "
+            "codec",
         )
         _check(
             len(set(codecs)) == 1 or not self.tokenizer.joint,
@@ -1072,7 +1091,7 @@ class Experiment:
             f"architecture={wanted!r}; choose that, or another objective",
         )
         _check(
-            objective.name in ("translate", "classify") or self.tokenizer.joint,
+            objective.name == "translate" or objective.labels or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(

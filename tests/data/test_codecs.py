@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from transformer_jax.config import DataConfig, Experiment, SideConfig, TokenizerConfig
+from transformer_jax.config import LABELS, DataConfig, Experiment, SideConfig, TokenizerConfig
 from transformer_jax.data.codecs import characters, classes, imported, utf8
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
@@ -20,7 +20,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
-TEXTS = [name for name in CODECS if name != "classes"]
+TEXTS = [name for name in CODECS if name not in LABELS.values()]
 
 
 @pytest.fixture(scope="module", params=TEXTS)

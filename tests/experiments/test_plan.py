@@ -10,6 +10,7 @@ from tiny import MODEL, VOCAB
 
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
+    LABELS,
     CheckpointConfig,
     DataConfig,
     EvaluationConfig,
@@ -78,7 +79,9 @@ def test_a_formula_that_forgets_a_product_is_noticed():
 
 
 def test_operations_of_an_encoder():
-    """Of masked pieces, with a linear map before the table, of a class a row, and of both."""
+    """Of masked pieces, with a linear map before the table, of a class a row, of both, and of
+    labels of places.
+    """
     config = dataclasses.replace(
         MODEL, architecture="encoder", num_encoder_layers=2, num_decoder_layers=6, token_types=2,
         input_norm=True,
@@ -88,16 +91,19 @@ def test_operations_of_an_encoder():
         ("masked_lm", (VOCAB, VOCAB), Shape(4, 6, 0), 0),
         ("classify", (VOCAB, 3), Shape(4, 6, 1), 3),
         ("masked_lm_nsp", (VOCAB, VOCAB), Shape(4, 6, 1), 2),
+        ("tag", (VOCAB, 3), Shape(4, 6, 0), 0),
     ):  # fmt: skip
-        masked = name != "classify"
+        masked = "masked" in name
         experiment = Experiment(
             model=config, objective=ObjectiveConfig(name, window=6),  # type: ignore[arg-type]
-            tgt=SideConfig("subwords" if masked else "classes"),
+            tgt=SideConfig(LABELS.get(name, "subwords")),
             tokenizer=TokenizerConfig(vocab_size=VOCAB, joint=masked), evaluation=evaluation,
             checkpoint=checkpoint,
         )  # fmt: skip
         counted = step_cost(experiment, sizes, shape).operations
-        assert counted == (by_formula.of_encoder(config, VOCAB, 4, 6, classes, masked), ())
+        by_hand = by_formula.of_encoder(config, VOCAB, 4, 6, classes, masked)
+        by_hand += 6 * 4 * 6 * config.d_model * 3 * (name == "tag")
+        assert counted == (by_hand, ())
         assert longest_shape(experiment)[1:] == (6, int(classes > 0))
 
 

@@ -91,7 +91,9 @@ def test_the_formula_is_the_models_count():
 
 def test_of_classes():
     for config in ENCODERS.values():
-        for objective, sizes in (("classify", (30, 3)), ("masked_lm_nsp", (30, 30))):
+        for objective, sizes in (
+            ("classify", (30, 3)), ("tag", (30, 3)), ("masked_lm_nsp", (30, 30)),
+        ):  # fmt: skip
             expected = by_formula.parameters(config, *sizes, objective)
             assert parameters(config, sizes, objective) == expected
 

@@ -29,7 +29,7 @@ OTHER = dataclasses.replace(
     tied_embeddings="none",
 )  # fmt: skip
 BOTH = pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["bert", "other"])
-PREDICTS = ("tokens", "class", "next_sentence")
+PREDICTS = ("tokens", "class", "next_sentence", "tags")
 IDS = np.random.default_rng(0).integers(UNK, VOCAB, (3, 5)).astype(np.int32)
 
 
@@ -42,6 +42,7 @@ def batch_of(ids, pos=None, seg=None) -> Batch:
     tgt = Side(0 * asked, 0 * asked, np.where(asked <= seg.max(1, keepdims=True), asked, 0))
     targets = {"tokens": Target(ids, np.float32(seg > 0)),
                "class": Target(tgt.seg % 3, np.float32(tgt.seg > 0)),
+               "tags": Target(ids % 3, np.float32(seg > 0)),
                "next_sentence": Target(tgt.seg % 2, np.float32(tgt.seg > 0))}  # fmt: skip
     as_ints = jax.tree.map(lambda x: jnp.asarray(x, "int32"), (side, tgt))
     return Batch(*as_ints, jax.tree.map(jnp.asarray, targets))
@@ -69,8 +70,9 @@ def test_packed_is_alone(config):
     """Two texts in a row, with padding that holds anything: the same pieces and classes."""
     alone, packed = logits(config, batch_of(IDS)), logits(config, PACKED)
     close = {"rtol": 1e-5, "atol": 1e-5}
-    tokens = packed["tokens"][0, :10].reshape(2, 5, -1)
-    np.testing.assert_allclose(tokens, alone["tokens"][:2], **close)
+    for name in ("tokens", "tags"):
+        places = packed[name][0, :10].reshape(2, 5, -1)
+        np.testing.assert_allclose(places, alone[name][:2], **close)
     for name in ("class", "next_sentence"):
         np.testing.assert_allclose(packed[name][0], alone[name][:2, 0], **close)
 
@@ -140,6 +142,7 @@ def test_it_has_heads_for_what_is_predicted_alone():
     for predicts, heads in (
         (["tokens"], {"piece_head"}),
         (["class"], {"pooler", "class_head"}),
+        (["tags"], {"tags_head"}),
         (["tokens", "next_sentence"], {"piece_head", "pooler", "next_sentence_head"}),
     ):
         params = random_params(build(CONFIG, VOCAB, 3, predicts=predicts))

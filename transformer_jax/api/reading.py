@@ -7,6 +7,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.next_sentence import follows
+from transformer_jax.decoding.text.tag import tag
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -29,6 +30,18 @@ class Reading:
         several = [texts] if isinstance(texts, str) else list(texts)
         given = self.model, self.params, self.tokenizers, self.experiment.objective
         found = classify(*given, several)
+        return found[0] if isinstance(texts, str) else found
+
+    def tag(self, texts: str | Sequence[str]) -> Any:
+        """Return the likeliest label of each word of a text, or a list of those of several. Words
+        stand between spaces, as in the files of training: punctuation is a word of its own there.
+
+        Raises:
+          UserError: if the model does not predict labels of words.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        given = self.model, self.params, self.tokenizers, self.experiment.objective
+        found = [said.labels for said in tag(*given, several)]
         return found[0] if isinstance(texts, str) else found
 
     def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:

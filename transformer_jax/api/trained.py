@@ -7,7 +7,7 @@ from typing import Any
 
 from transformer_jax import counting
 from transformer_jax.api.reading import Reading
-from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.config import LABELS, DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
@@ -43,8 +43,9 @@ class TrainedModel(Reading):
         size = f"{counting.parameters(self.params):,} parameters"
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if one_sided else what
-        if self.experiment.objective.name == "classify":
-            what = f"classifier of {data.source_language}"
+        if self.experiment.objective.labels:
+            kind = {"classify": "classifier", "tag": "tagger"}[self.experiment.objective.name]
+            what = f"{kind} of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
@@ -58,8 +59,8 @@ class TrainedModel(Reading):
             raise UserError(
                 f"config.objective.name={name!r}: such a model "
                 + (
-                    "writes no text; see classify"
-                    if name == "classify"
+                    f"writes no text; see {name}"
+                    if name in LABELS
                     else "has no source to translate"
                 )
                 + ("; to continue a prompt, use generate" if name == "language_model" else "")
@@ -147,8 +148,9 @@ class TrainedModel(Reading):
             model has positions.
         """
         objective, pair = self.experiment.objective, self.tokenizers
-        if objective.name == "classify":
-            raise UserError("score: such a model predicts classes; see classify")
+        if objective.labels:
+            said = LABELS[objective.name]
+            raise UserError(f"score: such a model predicts {said}; see {objective.name}")
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give texts alone")
@@ -208,6 +210,10 @@ class TrainedEnsemble(TrainedModel):
     def classify(self, texts: Any) -> Any:
         """Refuse: probabilities are of one model."""
         raise UserError("classify is of one model: load one checkpoint of one work directory")
+
+    def tag(self, texts: Any) -> Any:
+        """Refuse: labels are of one model."""
+        raise UserError("tag is of one model: load one checkpoint of one work directory")
 
     def follows(self, first: Any, second: Any) -> Any:
         """Refuse: probabilities are of one model."""

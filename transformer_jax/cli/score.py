@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
-from transformer_jax.config import ObjectiveConfig
+from transformer_jax.config import LABELS, ObjectiveConfig
 from transformer_jax.data import sources
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
@@ -49,9 +49,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:
     """Return sources and targets, or the texts alone that a language model is asked about."""
-    if objective.name == "classify":
+    if objective.labels:
         raise UserError(
-            "config.objective.name='classify': such a model predicts classes; see eval.py"
+            f"config.objective.name={objective.name!r}: such a model predicts "
+            f"{LABELS[objective.name]}; see eval.py"
         )
     if not objective.one_sided:
         if arguments.source is None:

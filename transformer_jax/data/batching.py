@@ -97,12 +97,13 @@ class PackPlan:
     """
 
     def __init__(self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int) -> None:
-        longest = config.max_length
-        sides = (longest if lengths.any() else 0 for lengths in store.lengths)
-        self.shapes = [Shape(rows_for(config, longest), *sides)]
-        self.seed = seed
+        longest, self.seed = config.max_length, seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
         self._rows = first_fit(order, *store.lengths, longest)
+        # Where all are one position long, a row needs no more than it has items.
+        most = [0, max(map(len, self._rows), default=0), longest]
+        sides = (most[min(int(lengths.max(initial=0)), 2)] for lengths in store.lengths)
+        self.shapes = [Shape(rows_for(config, longest), *sides)]
         self._epoch = lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))
         )

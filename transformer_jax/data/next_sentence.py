@@ -21,7 +21,7 @@ class Segments(Masked):
     # Items that a second segment from elsewhere is not of: `own[1]` of them from `own[0]` on, each
     # [n]. None: every second segment is the item's own.
     own: tuple[np.ndarray, np.ndarray] | None = None
-    alone_in_document: int = 0  # sentences without another one
+    alone_in_document: int = 0  # sentences that are in no pair
 
     @property
     def lengths(self) -> Lengths:

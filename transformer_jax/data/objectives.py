@@ -9,6 +9,7 @@ from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.reading import Classify, MaskedLM
+from transformer_jax.data.tagging import Tag
 from transformer_jax.data.token_store import (
     Frame,
     Lengths,
@@ -217,5 +218,6 @@ OBJECTIVES: dict[str, Objective] = {
     "permutation_lm": PermutationLM(),
     "masked_lm": MaskedLM(),
     "masked_lm_nsp": NextSentence(),
+    "tag": Tag(),
     "classify": Classify(),
 }

@@ -12,7 +12,7 @@ from typing import Literal
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import spelled_numbers, tfds
+from transformer_jax.data import labelled, spelled_numbers, tfds
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
@@ -54,6 +54,8 @@ def load(
         src, tgt = source(config, split)
         if not src:
             raise UserError(f"{place}: holds no pairs")
+        if objective.name == "tag":
+            labelled.check(src, tgt, lambda number: _place(config, split, number))
         if split != "train":
             _mention_empty(place, src, tgt)
         return Corpus(src, tgt, _fingerprint(src, tgt))
@@ -72,6 +74,17 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
             "%s: an empty line in %d of %d pairs (first: pair %d); these are scored like any other",
             name, len(empty), len(src), empty[0],
         )  # fmt: skip
+
+
+def _place(config: DataConfig, split: Split, number: int) -> str:
+    """Return the file of a pair's source and the line there."""
+    for part in getattr(config, split) if config.source == "text" else ():
+        path = _find(config, split, f"{part}.{config.source_language}")
+        count = len(read_lines(path))
+        if number <= count:
+            return f"{path}:{number}"
+        number -= count
+    return f"config.data.{split}={getattr(config, split)}: pair {number}"
 
 
 def _fingerprint(*sides: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data import labelled
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -52,6 +53,7 @@ class Frame(NamedTuple):
 
     bos: bool = False
     eos: bool = True
+    words: bool = False  # each word of the source side is a sequence, as it stands behind another
 
 
 def open_store(
@@ -72,12 +74,12 @@ def open_store(
     if sampling is not None:
         key += f" {tuple(sampling)}"
     if frame != Frame():
-        key += f" {frame}"
+        key += f" {tuple(frame)}"
     name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     directory = cache / "tokens" / name
     store = _read(directory)
     if store is None:
-        need = _need(corpus) * (1 if sampling is None else sampling.times)
+        need = _need(corpus) * (1 + frame.words) * (1 if sampling is None else sampling.times)
         with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
             with open(directory.with_suffix(".lock"), "w") as lock:
@@ -108,6 +110,8 @@ def _write(
     try:
         sides = (("src", corpus.src, tokenizers.src), ("tgt", corpus.tgt, tokenizers.tgt))
         for name, lines, tokenizer in sides:
+            if frame.words and name == "src":
+                lines = [word for line in lines for word in labelled.words_of(line)]
             _write_side(partial, name, _encoded(lines, tokenizer, sampling, frame, name))
         sums = {path.name: _sum(path) for path in partial.iterdir()}
         write_text(partial / "sums.json", json.dumps(sums))
@@ -115,6 +119,11 @@ def _write(
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each word, one at least: UNK, where normalisation leaves nothing."""
+    return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
 
 
 def _write_side(directory: Path, name: str, chunks: Iterator[list[list[int]]]) -> None:
@@ -132,7 +141,9 @@ def _write_side(directory: Path, name: str, chunks: Iterator[list[list[int]]]) -
 def _encoded(
     lines: Sequence[str], tokenizer: Codec, sampling: Sampling | None, frame: Frame, name: str
 ) -> Iterator[list[list[int]]]:
-    times, encode = 1, lambda part, first: tokenizer.encode(part, *frame)
+    times, encode = 1, lambda part, first: tokenizer.encode(part, frame.bos, frame.eos)
+    if frame.words and name == "src":
+        encode = lambda part, first: encode_words(tokenizer, part)  # noqa: E731
     if sampling is not None:
         # The sides draw different numbers.
         dropout = SubwordDropout(tokenizer, sampling.rate, 2 * sampling.seed + (name == "tgt"))

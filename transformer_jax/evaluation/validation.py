@@ -39,8 +39,8 @@ def make_validation(
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
 
     The loss is over the items that `selected` leaves; for BLEU, a source that is too long is
-    translated in parts, as `translate` does. A classifier also has "accuracy", the share of texts
-    whose class is the likeliest, and no "bleu"; what is predicted beside pieces has a loss and an
+    translated in parts, as `translate` does. Classes and tags also have "accuracy", the share of
+    those that are the likeliest, and no "bleu"; what is predicted beside pieces has a loss and an
     accuracy of its own, "next_sentence_loss". A language model also has "bits_per_character" and
     "bits_per_byte", see `text_units`.
     """
@@ -67,7 +67,7 @@ def make_validation(
         each = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         total = each.pop(batch.main)
         scores = {"loss": total.nll / total.weight}
-        if "class" in objective.predicts:
+        if batch.main != "tokens":
             scores["accuracy"] = total.correct / total.weight
         for name, beside in each.items():
             scores[f"{name}_loss"] = beside.nll / beside.weight

@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.config import Experiment, InitConfig
+from transformer_jax.config import LABELS, Experiment, InitConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.data.sources import Corpus
@@ -36,7 +36,7 @@ class WarmStart(NamedTuple):
 
 def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None:
     """Return the tokenizer of the source, if an experiment takes it over; of one that predicts
-    classes, that of what it reads, beside the classes of its training text.
+    labels of texts, that of what it reads, beside the labels of its training text.
 
     Raises:
       UserError: if the config asks for another one.
@@ -46,8 +46,8 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         return None
     theirs = _load(init)
     different = differences(theirs.experiment, experiment)
-    classifies = experiment.codecs[1] == "classes"
-    if classifies:  # whatever stands on the other side there
+    said = LABELS.get(experiment.objective.name)
+    if said is not None:  # whatever stands on the other side there
         (there, _), (here, _) = theirs.experiment.codecs, experiment.codecs
         different = {k: v for k, v in different.items() if k != "tokenizer.joint"}
         different = {k: v for k, v in different.items() if k.split(".")[0] not in ("src", "tgt")}
@@ -59,9 +59,9 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
                     f"config.{path}={here!r}: the tokenizer of {theirs.path} has {there!r}; set "
                     "it to that, or train one here with --config.init.tokenizer=False"
                 )
-    if classifies:
-        classes = CODECS["classes"].train(experiment.tokenizer, train.tgt, ())
-        return TokenizerPair(theirs.tokenizers.src, classes)
+    if said is not None:
+        codec = CODECS[said].train(experiment.tokenizer, train.tgt, ())
+        return TokenizerPair(theirs.tokenizers.src, codec)
     return theirs.tokenizers
 
 

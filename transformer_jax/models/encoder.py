@@ -29,10 +29,11 @@ class Kind(NamedTuple):
 
 
 # By what is predicted: beside the piece at each place of the source, "tokens" [B S], a class of
-# each text [B T], whether its second segment follows the first [B T].
+# each text [B T], whether its second segment follows the first [B T], a label at places [B S].
 HEADS = {
     "class": Kind(of_texts=True),
     "next_sentence": Kind(of_texts=True, choices=2),
+    "tags": Kind(of_texts=False),
 }
 
 

@@ -22,7 +22,8 @@ INWARD = ("query", "key", "value", "up", "gate")  # kernels [in, out...]
 OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
 EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding")
 POSITIONS = ("positions", "src_positions", "tgt_positions")
-HEADS = ("dense", "pooler", "class_head", "next_sentence_head")  # of an encoder
+# Of an encoder.
+HEADS = ("dense", "pooler", "class_head", "next_sentence_head", "tags_head")
 
 
 class Parameter(NamedTuple):

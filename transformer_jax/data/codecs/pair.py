@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.config import Experiment, TokenizerConfig
+from transformer_jax.config import LABELS, Experiment, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import characters, classes, imported, subwords, utf8
+from transformer_jax.data.codecs import characters, classes, imported, labels, subwords, utf8
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
@@ -25,6 +25,7 @@ CODECS: dict[str, Kind] = {
     "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
     "characters": Kind(characters.Characters, characters.train, "a list of characters"),
     "classes": Kind(classes.Classes, classes.train, "a list of classes"),
+    "labels": Kind(labels.Labels, labels.train, "a list of labels"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
 }
 
@@ -121,7 +122,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """
     config, codecs = experiment.tokenizer, experiment.codecs
     texts: Sequence[Sequence[str]] = ((), ())
-    if {"characters", "classes"} & {*codecs}:
+    if {"characters", *LABELS.values()} & {*codecs}:
         corpus = sources.load(experiment.data, "train", experiment.objective)
         texts = (corpus.src, corpus.tgt)
         if config.joint:

@@ -1,0 +1,27 @@
+"""Texts of words, and a label for each word."""
+
+from collections.abc import Callable, Sequence
+
+from transformer_jax.errors import UserError
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a line as they are encoded one by one, all but the first with the space
+    that stands before them.
+    """
+    return [f" {word}" if place else word for place, word in enumerate(line.split())]
+
+
+def check(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str]) -> None:
+    """Check that there are as many labels as words; `place` says where a pair is.
+
+    Raises:
+      UserError: if not.
+    """
+    for number, pair in enumerate(zip(src, tgt, strict=True), 1):
+        words, labels = (len(line.split()) for line in pair)
+        if words != labels:
+            raise UserError(
+                f"{place(number)}: {words} words and {labels} labels; give each word one label, "
+                "with spaces between them"
+            )
