@@ -68,6 +68,10 @@ def parameters(
             return body + (d + 1) * d + (d + 1) * tgt_vocab_size
         if objective == "tag":
             return body + (d + 1) * tgt_vocab_size
+        if objective == "answer":
+            return body + (d + 1) * 2
+        if objective == "regress":
+            return body + (d + 1) * d + d + 1
         if objective == "masked_lm_nsp":  # the pooler, and whether a segment follows
             body += (d + 1) * d + (d + 1) * 2
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0

@@ -20,6 +20,7 @@ TOPICS = {
     "SEA": ["boat", "wave", "harbour", "sail", "fish", "tide"],
     "SKY": ["cloud", "wing", "star", "wind", "bird", "rain"],
 }
+NAMES = "pairs", "tags", "values", "answers"
 STEPS = {"steps": 80, "label_smoothing": 0.0, "log_every": 40}
 
 
@@ -38,8 +39,10 @@ def label(word: str, before: str | None) -> str:
     return f"{'B' if before is None else 'I'}-{kind}"
 
 
-def experiments(directory: Path) -> tuple[Experiment, Experiment]:
-    """Return one of pairs of segments, and one of labels that begins as it."""
+def experiments(directory: Path) -> tuple[Experiment, Experiment, Experiment, Experiment]:
+    """Return one of pairs of segments, and one of labels, of numbers and of answers that begin as
+    it.
+    """
     for part, count in (("train", 40), ("validation", 12)):
         texts = documents(count, count)
         lines = [line for text in texts for line in (*map(" ".join, text), "")]
@@ -48,6 +51,9 @@ def experiments(directory: Path) -> tuple[Experiment, Experiment]:
                   for row in words]  # fmt: skip
         for ending, rows in (
             ("lines", lines), ("words", map(" ".join, words)), ("labels", map(" ".join, labels)),
+            ("asked", [f"where?\t{' '.join(row)}" for row in words]),
+            ("spans", [f"0\t{row[0]}" for row in words]),
+            ("values", [10 + 0.5 * sum(word in TOPICS["SEA"] for word in row) for row in words]),
         ):  # fmt: skip
             (directory / f"{part}.{ending}").write_text("".join(f"{row}\n" for row in rows))
     model = dataclasses.replace(
@@ -75,17 +81,26 @@ def experiments(directory: Path) -> tuple[Experiment, Experiment]:
         init=InitConfig(source=str(directory / "pairs")),
         checkpoint=dataclasses.replace(pairs.checkpoint, best_by="accuracy"),
     )  # fmt: skip
-    return pairs, tags
+    values = dataclasses.replace(
+        tags, data=dataclasses.replace(tags.data, target_language="values"),
+        objective=ObjectiveConfig("regress", window=24), tgt=SideConfig("values"),
+        checkpoint=pairs.checkpoint,
+    )  # fmt: skip
+    answers = dataclasses.replace(
+        tags, data=dataclasses.replace(data, source_language="asked", target_language="spans"),
+        objective=ObjectiveConfig("answer", window=32), tgt=SideConfig("spans"),
+    )  # fmt: skip
+    return pairs, tags, values, answers
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Return a folder in which pairs/ and tags/ were trained."""
+    """Return a folder in which pairs/, tags/, values/ and answers/ were trained."""
     directory = tmp_path_factory.mktemp("understanding")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(directory / "cache"))
         patch.setattr(runs.process, "use_compilation_cache", lambda: None)
-        for name, experiment in zip(("pairs", "tags"), experiments(directory), strict=True):
+        for name, experiment in zip(NAMES, experiments(directory), strict=True):
             assert runs.run_experiment(experiment, WorkDir(directory / name)) == 0
         yield directory
 
@@ -169,6 +184,53 @@ def test_labels_from_python(home):
     assert "tagger of words" in repr(model)
     with pytest.raises(UserError, match="'masked_lm_nsp': such a model predicts no labels"):
         transformer_jax.load(home / "pairs").tag("boat")
+
+
+def test_numbers_are_learned_and_scored(home, capsys):
+    """In the unit of the files, whatever they are scaled to inside."""
+    last = rows(home / "values")[-1]
+    assert "validation_accuracy" not in last
+    assert last["validation_loss"] < 0.5  # of the variance
+    assert evaluate.main([f"--workdir={home}/values", "--split=validation"]) == 0
+    assert "spearman = " in capsys.readouterr().out
+    found = scores(home / "values")
+    assert found["pearson"] > 0.7
+    variance = np.var([float(x) for x in (home / "train.values").read_text().split()])
+    best = min(row["validation_loss"] for row in rows(home / "values"))
+    assert found["mean_squared_error"] == pytest.approx(best * variance, rel=1e-3)
+    model = transformer_jax.load(home / "values")
+    low, high = model.value(["cloud wing star wind", "boat wave sail fish"])
+    assert 9 < low < high < 15
+    assert "regression of words" in repr(model)
+    with pytest.raises(UserError, match="'tag': such a model predicts no number of a text"):
+        transformer_jax.load(home / "tags").value("boat")
+    (home / "x.values").write_text("1\n2,5\n")
+    (home / "x.words").write_text("boat\nwave\n")
+    argv = [f"--source={home}/x.words", f"--reference={home}/x.values"]
+    with pytest.raises(UserError, match=r"x\.values:2: '2,5' is no number, such as 3\.5"):
+        evaluate.main([f"--workdir={home}/values", *argv])
+
+
+def test_answers_are_learned_and_scored(home, capsys):
+    """The first word is the answer, to everything; packed in training, alone when asked."""
+    assert rows(home / "answers")[-1]["validation_accuracy"] > 0.5
+    assert evaluate.main([f"--workdir={home}/answers", "--split=validation"]) == 0
+    assert "exact match = " in capsys.readouterr().out
+    found = scores(home / "answers")
+    assert 40 < found["exact_match"] <= found["f1"] <= 100
+    model = transformer_jax.load(home / "answers")
+    context = "boat wave sail fish tide harbour boat wave"
+    (one,) = model.answer(["where?"], [context])
+    assert one == model.answer("where?", context)
+    assert context[one.begin :].startswith(one.text)
+    assert one.log_prob < 0
+    long = model.answer("where?", f"{context} " * 9)  # in windows
+    assert long.text
+    for pair, message in (((["a"], []), "a context for each"), (("a", ""), "question 1 or its")):
+        with pytest.raises(UserError, match=message):
+            model.answer(*pair)
+    with pytest.raises(UserError, match="'tag': such a model answers no question"):
+        transformer_jax.load(home / "tags").answer("a", "b")
 
 
 def test_reports_speak_of_them(home):

@@ -408,10 +408,12 @@ class SideConfig:
     # "subwords": SentencePiece, see `tokenizer`; "bytes" of UTF-8; "characters": those that the
     # training text has; "classes": a line is one of the different lines of the training text;
     # "labels": a line is labels with spaces between them, which the training text has;
+    # "values": a line is a number; "spans": a line is a place in the source side's;
     # "huggingface": the tokenizer.json of a model that was imported.
-    codec: Literal["subwords", "bytes", "characters", "classes", "labels", "huggingface"] = (
-        "subwords"
-    )
+    codec: Literal[
+        "subwords", "bytes", "characters", "classes", "labels", "values", "spans",
+        "huggingface",
+    ] = "subwords"  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -515,10 +517,12 @@ ARCHITECTURES = {
     "masked_lm": "encoder",
     "masked_lm_nsp": "encoder",
     "tag": "encoder",
+    "answer": "encoder",
+    "regress": "encoder",
     "classify": "encoder",
 }
 # The codec of the target side where that is no text, but what is said of one.
-LABELS = {"classify": "classes", "tag": "labels"}
+LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer": "spans"}
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
 SYMBOLS = {"masked_lm": ("<mask>",), "masked_lm_nsp": ("<mask>",)}
 
@@ -537,15 +541,19 @@ class ObjectiveConfig:
     # "masked_lm_nsp": the same of two segments of one text, and whether the second follows the
     # first or is from elsewhere (BERT 3.1); a line is a sentence, an empty one ends a document.
     # "tag": a label for each word, both with spaces between them: parts of speech, names.
+    # "answer": where in a text the answer to a question stands (SQuAD). A line of the source side
+    # is a question, a TAB and the text, one of the target side how many characters stand before
+    # the answer, a TAB and the answer.
+    # "regress": the number on the line of the target side, from the source side.
     # "classify": the line of the target side, which is one of few, from the source side.
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
-        "tag", "classify",
+        "tag", "answer", "regress", "classify",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
-    # masked_lm, each begins with BOS; of tag, they are of whole words. What classify does not read
-    # is left out.
+    # masked_lm, each begins with BOS; of tag and answer, they are of whole words. What classify and
+    # regress do not read is left out.
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
@@ -583,7 +591,7 @@ class ObjectiveConfig:
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
                 "or choose name='language_model'",
             )
-        masked = self.name in SYMBOLS
+        masked = self.masked
         for name in ("mask_rate", "whole_words"):
             usual = ObjectiveConfig.__dataclass_fields__[name].default
             value = getattr(self, name)
@@ -598,7 +606,7 @@ class ObjectiveConfig:
             "name='masked_lm'",
         )
         _check(
-            self.name not in ("masked_lm", "classify") or self.window > 1,
+            self.name not in ("masked_lm", "classify", "regress") or self.window > 1,
             f"window={self.window}: name={self.name!r} needs at least 2, BOS and a piece",
         )
         _check(
@@ -606,8 +614,8 @@ class ObjectiveConfig:
             f"window={self.window}: name='tag' needs at least 3, BOS, a piece and EOS",
         )
         _check(
-            self.name != "masked_lm_nsp" or self.window >= 5,
-            f"window={self.window}: name='masked_lm_nsp' needs at least 5, BOS and two segments of "
+            self.name not in ("masked_lm_nsp", "answer") or self.window >= 5,
+            f"window={self.window}: name={self.name!r} needs at least 5, BOS and two segments of "
             "a piece and EOS",
         )
 
@@ -620,6 +628,11 @@ class ObjectiveConfig:
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
         return self.one_sided or self.labels
+
+    @property
+    def masked(self) -> bool:
+        """Whether pieces are hidden, and predicted where they stand."""
+        return self.name in ("masked_lm", "masked_lm_nsp")
 
     @property
     def labels(self) -> bool:
@@ -1034,9 +1047,10 @@ class Experiment:
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )
         _check(
-            self.checkpoint.best_by != "accuracy" or self.objective.labels,
-            f"checkpoint.best_by='accuracy': is for objective.name='classify' or 'tag', not "
-            f"{self.objective.name!r}; choose 'loss'",
+            self.checkpoint.best_by != "accuracy"
+            or self.objective.name in ("classify", "tag", "answer"),
+            "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
+            f"not {self.objective.name!r}; choose 'loss'",
         )
 
     @property
@@ -1095,13 +1109,18 @@ class Experiment:
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
-            objective.name != "masked_lm_nsp" or self.model.token_types != 1,
+            objective.name not in ("masked_lm_nsp", "answer") or self.model.token_types != 1,
             f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
         )
         _check(
             not objective.whole_words or codec == "subwords",
             f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
             "it to False or choose 'subwords'",
+        )
+        _check(
+            objective.name not in ("regress", "answer") or self.training.r_drop is None,
+            f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes, of "
+            f"which {name} has none; set it to None",
         )
         if not objective.windowed:
             return

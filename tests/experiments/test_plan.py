@@ -79,8 +79,8 @@ def test_a_formula_that_forgets_a_product_is_noticed():
 
 
 def test_operations_of_an_encoder():
-    """Of masked pieces, with a linear map before the table, of a class a row, of both, and of
-    labels of places.
+    """Of masked pieces, with a linear map before the table, of a class a row, of both, and of what
+    is said of places.
     """
     config = dataclasses.replace(
         MODEL, architecture="encoder", num_encoder_layers=2, num_decoder_layers=6, token_types=2,
@@ -92,6 +92,8 @@ def test_operations_of_an_encoder():
         ("classify", (VOCAB, 3), Shape(4, 6, 1), 3),
         ("masked_lm_nsp", (VOCAB, VOCAB), Shape(4, 6, 1), 2),
         ("tag", (VOCAB, 3), Shape(4, 6, 0), 0),
+        ("regress", (VOCAB, 1), Shape(4, 6, 1), 1),
+        ("answer", (VOCAB, 2), Shape(4, 6, 2), 0),
     ):  # fmt: skip
         masked = "masked" in name
         experiment = Experiment(
@@ -102,9 +104,9 @@ def test_operations_of_an_encoder():
         )  # fmt: skip
         counted = step_cost(experiment, sizes, shape).operations
         by_hand = by_formula.of_encoder(config, VOCAB, 4, 6, classes, masked)
-        by_hand += 6 * 4 * 6 * config.d_model * 3 * (name == "tag")
+        by_hand += 6 * 4 * 6 * config.d_model * {"tag": 3, "answer": 2}.get(name, 0)
         assert counted == (by_hand, ())
-        assert longest_shape(experiment)[1:] == (6, int(classes > 0))
+        assert longest_shape(experiment) == Shape(longest_shape(experiment).rows, *shape[1:])
 
 
 def test_operations_of_the_rest_of_a_step():

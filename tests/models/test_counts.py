@@ -93,6 +93,8 @@ def test_of_classes():
     for config in ENCODERS.values():
         for objective, sizes in (
             ("classify", (30, 3)), ("tag", (30, 3)), ("masked_lm_nsp", (30, 30)),
+            ("regress", (30, 1)),
+            ("answer", (30, 2)),
         ):  # fmt: skip
             expected = by_formula.parameters(config, *sizes, objective)
             assert parameters(config, sizes, objective) == expected

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax import counting
-from transformer_jax.api.reading import Reading
+from transformer_jax.api.reading import ASKED, KINDS, Reading
 from transformer_jax.config import LABELS, DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
@@ -44,8 +44,7 @@ class TrainedModel(Reading):
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if one_sided else what
         if self.experiment.objective.labels:
-            kind = {"classify": "classifier", "tag": "tagger"}[self.experiment.objective.name]
-            what = f"{kind} of {data.source_language}"
+            what = f"{KINDS[self.experiment.objective.name]} of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
@@ -59,7 +58,7 @@ class TrainedModel(Reading):
             raise UserError(
                 f"config.objective.name={name!r}: such a model "
                 + (
-                    f"writes no text; see {name}"
+                    f"writes no text; see {ASKED[name]}"
                     if name in LABELS
                     else "has no source to translate"
                 )
@@ -150,7 +149,7 @@ class TrainedModel(Reading):
         objective, pair = self.experiment.objective, self.tokenizers
         if objective.labels:
             said = LABELS[objective.name]
-            raise UserError(f"score: such a model predicts {said}; see {objective.name}")
+            raise UserError(f"score: such a model predicts {said}; see {ASKED[objective.name]}")
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give texts alone")
@@ -214,6 +213,14 @@ class TrainedEnsemble(TrainedModel):
     def tag(self, texts: Any) -> Any:
         """Refuse: labels are of one model."""
         raise UserError("tag is of one model: load one checkpoint of one work directory")
+
+    def answer(self, questions: Any, contexts: Any) -> Any:
+        """Refuse: answers are of one model."""
+        raise UserError("answer is of one model: load one checkpoint of one work directory")
+
+    def value(self, texts: Any) -> Any:
+        """Refuse: values are of one model."""
+        raise UserError("value is of one model: load one checkpoint of one work directory")
 
     def follows(self, first: Any, second: Any) -> Any:
         """Refuse: probabilities are of one model."""

@@ -8,6 +8,7 @@ from typing import Any
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import Experiment
 from transformer_jax.data import labelled, sources
+from transformer_jax.data.questions import located
 from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.scores import scores_name
@@ -20,7 +21,8 @@ def main(argv: Sequence[str]) -> int:
         "Translate a split or a file with a trained model, and score the result. Of a language\n"
         "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
         "character. Of a classifier, print its accuracy, of a tagger that of words and the F1 of\n"
-        "entities. The fields of decoding, evaluation and data can be changed."
+        "entities, of numbers their correlation, of answers SQuAD's scores. The fields of\n"
+        "decoding, evaluation and data can be changed."
     )
     parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
     parser.add_argument("--checkpoint", help=CHECKPOINTS)
@@ -96,10 +98,10 @@ def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: 
 
 
 def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation import classes, tags
+    from transformer_jax.evaluation import answers, classes, tags, values
 
-    of = {"classify": classes, "tag": tags}[trained.experiment.objective.name]
-    evaluation = of.evaluate(trained, corpus, split, name)
+    of = {"classify": classes, "tag": tags, "regress": values, "answer": answers}
+    evaluation = of[trained.experiment.objective.name].evaluate(trained, corpus, split, name)
     print(*evaluation.result["details"], sep="\n")
     evaluation.write(stem)
     print(f"written to {stem}.*")
@@ -112,8 +114,12 @@ def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Co
     src, references = sources.read_parallel(arguments.source, arguments.reference)
     if not src:
         raise UserError(f"{arguments.source}: holds no lines")
+    if experiment.objective.name == "answer":
+        references = located(src, references, lambda number: f"{arguments.source}:{number}")
+    if experiment.objective.name == "regress":
+        labelled.check_numbers(references, lambda number: f"{arguments.reference}:{number}")
     if experiment.objective.name == "tag":
-        labelled.check(src, references, lambda number: f"{arguments.source}:{number}")
+        labelled.check_words(src, references, lambda number: f"{arguments.source}:{number}")
     return sources.Corpus(src, references, "")
 
 

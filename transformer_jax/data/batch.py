@@ -28,7 +28,7 @@ class Side(NamedTuple):
 class Target(NamedTuple):
     """What is predicted: the weight, not the segment, says where."""
 
-    labels: Any  # ids [B T]
+    labels: Any  # ids [B T], or numbers
     weight: Any  # float32 [B T]; 0: not predicted
 
 

@@ -30,7 +30,7 @@ class Shape(NamedTuple):
     def of(cls, rows: int, length: int, items: TokenStore) -> "Shape":
         """Return a shape for items that are at most so long on each side that they have.
 
-        Where all are one position long, as classes are, a row of one item needs no more.
+        Where all have one or two positions, as classes and spans, a row of one item needs no more.
         """
         src, tgt = (_side(lengths, length) for lengths in items.lengths)
         return cls(rows, src, tgt)
@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 
 def _side(lengths: np.ndarray, length: int) -> int:
     most = int(lengths.max(initial=0))
-    return length if most > 1 else most
+    return length if most > 2 else most
 
 
 @runtime_checkable
@@ -100,9 +100,12 @@ class PackPlan:
         longest, self.seed = config.max_length, seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
         self._rows = first_fit(order, *store.lengths, longest)
-        # Where all are one position long, a row needs no more than it has items.
-        most = [0, max(map(len, self._rows), default=0), longest]
-        sides = (most[min(int(lengths.max(initial=0)), 2)] for lengths in store.lengths)
+        # Where all have one or two positions, a row needs no more than those of its items.
+        items = max(map(len, self._rows), default=0)
+        most = [0, items, 2 * items, longest]
+        sides = (
+            min(most[min(int(lengths.max(initial=0)), 3)], longest) for lengths in store.lengths
+        )
         self.shapes = [Shape(rows_for(config, longest), *sides)]
         self._epoch = lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(self._rows))

@@ -6,10 +6,10 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.random import Draw, random
-from transformer_jax.data.reading import Masked, MaskedLM, Masks, Pieces, hide, places
+from transformer_jax.data.reading import Masked, MaskedLM, Masks, hide, places, two_segments
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
 from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS, EOS, PAD
+from transformer_jax.vocabulary import PAD
 
 _FOLLOWS, _OTHER = 3, 4  # what a random number is for, beside those of masks
 
@@ -87,7 +87,8 @@ class NextSentence(MaskedLM):
         side, target = Side(ids, pos, seg, kind=kind), Target(ids, ids.astype(np.float32))
         if isinstance(items, Segments):
             drawn = _second(items, placement.pairs, draw)
-            side, found = _read(items, placement, drawn, shape)
+            first, second = _parts(items, placement.pairs, drawn)
+            side, found = two_segments(first, second, placement, shape)
             side, target = hide(items, side, found, draw)
             count = np.bincount(found.item, target.labels[found.at] != PAD, len(drawn))
         labels, weight = np.zeros_like(tgt.inputs), np.zeros(tgt.inputs.shape, np.float32)
@@ -155,20 +156,9 @@ def _second(items: Segments, pairs: np.ndarray, draw: Draw) -> np.ndarray:
     return np.where(random(*draw, pairs, _FOLLOWS) % np.uint64(2) == 0, pairs, other)
 
 
-def _read(
-    items: Segments, placement: Placement, second: np.ndarray, shape: tuple[int, int]
-) -> tuple[Side, Pieces]:
-    """Return both segments of the placed pairs, and the places of their pieces."""
-    pairs, src = placement.pairs, items.src
-    one, two = items.split[pairs], src.lengths[second] - items.split[second]
-    item, within = places(one + two + 3)
-    at = placement.rows[item], placement.src_offset[item] + within
-    ids, pos, seg, kind = (np.zeros(shape, np.int32) for _ in range(4))
-    pos[at], seg[at], kind[at] = within, placement.segment[item], within > one[item] + 1
-    ids[at] = EOS
-    ids[placement.rows, placement.src_offset] = BOS
-    piece = (within != 0) & (within != one[item] + 1) & (within != (one + two)[item] + 2)
-    at, item, within = (at[0][piece], at[1][piece]), item[piece], within[piece]
-    other = (src.starts[second] + items.split[second] - one - 2)[item]
-    ids[at] = src.ids[within + np.where(within > one[item], other, src.starts[pairs][item] - 1)]
-    return Side(ids, pos, seg, None, kind), Pieces(at, item, pairs[item], within)
+def _parts(items: Segments, pairs: np.ndarray, second: np.ndarray) -> tuple[Ragged, Ragged]:
+    """Return the first segments of pairs, and the second ones of others."""
+    ids, starts, lengths = items.src
+    split = items.split[second]
+    one = Ragged(ids, starts[pairs], items.split[pairs])
+    return one, Ragged(ids, starts[second] + split, lengths[second] - split)

@@ -3,12 +3,14 @@
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.answering import Answer
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, shifted
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.labelling import Classify, Regress
 from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
-from transformer_jax.data.reading import Classify, MaskedLM
+from transformer_jax.data.reading import MaskedLM
 from transformer_jax.data.tagging import Tag
 from transformer_jax.data.token_store import (
     Frame,
@@ -219,5 +221,7 @@ OBJECTIVES: dict[str, Objective] = {
     "masked_lm": MaskedLM(),
     "masked_lm_nsp": NextSentence(),
     "tag": Tag(),
+    "answer": Answer(),
+    "regress": Regress(),
     "classify": Classify(),
 }

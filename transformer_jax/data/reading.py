@@ -1,4 +1,4 @@
-"""Objectives that read a text in both directions: what is masked in it, or its class."""
+"""What is masked in a text that is read in both directions."""
 
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from transformer_jax.vocabulary import BOS, EOS, PAD
 _WORD, _FATE, _PIECE = range(3)  # what a random number is for
 
 
-class _Begun(TokenStore):
+class Begun(TokenStore):
     """Texts that are read behind BOS, whose place is the first: BERT's CLS."""
 
     @property
@@ -52,7 +52,7 @@ class Masks(NamedTuple):
         return cls(config.mask_rate, codec.special["mask"], special, begins)
 
 
-class Masked(_Begun):
+class Masked(Begun):
     """Windows of a text of which some pieces are predicted."""
 
     masks: Masks
@@ -93,7 +93,7 @@ class MaskedLM:
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
-        return without({"empty": _is_empty(items.src)})
+        return without({"empty": is_empty(items.src)})
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
@@ -156,42 +156,6 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     return found
 
 
-class Classify:
-    """Read a text, say its class. The target side has a place for each text, and nothing to read:
-    a class is asked for there.
-    """
-
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
-    predicts: tuple[str, ...] = ("class",)
-    noun = "text"
-
-    def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective."""
-        return Frame()
-
-    def items(
-        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
-    ) -> TokenStore:
-        """See Objective. BOS is read before each text, what is beyond the window is not."""
-        ids, starts, lengths = store.src
-        return _Begun(Ragged(ids, starts, np.minimum(lengths, config.window - 1)), store.tgt)
-
-    def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all texts but empty ones."""
-        return without({"empty": _is_empty(items.src)})
-
-    def examples(
-        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
-    ) -> Batch:  # fmt: skip
-        """See Objective."""
-        src = begun(items.src, placement, (rows, src_length))
-        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
-        return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
-
-
 def chosen(masks: Masks, pieces: np.ndarray, item: np.ndarray, keys: tuple) -> np.ndarray:
     """Return which pieces are hidden, those of items one after the other: bool [n].
 
@@ -235,6 +199,30 @@ def places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return item, np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
 
 
-def _is_empty(texts: Ragged) -> np.ndarray:
+def two_segments(
+    first: Ragged, second: Ragged, placement: Placement, shape: tuple[int, int]
+) -> tuple[Side, Pieces]:
+    """Return BOS, a first segment, EOS, a second one, EOS, of each placed item; and the places of
+    pieces. The sequences are those of the placed items, in their order.
+    """
+    one, two = first.lengths, second.lengths
+    item, within = places(one + two + 3)
+    at = placement.rows[item], placement.src_offset[item] + within
+    ids, pos, seg, kind = (np.zeros(shape, np.int32) for _ in range(4))
+    pos[at], seg[at], kind[at] = within, placement.segment[item], within > one[item] + 1
+    ids[at] = EOS
+    ids[placement.rows, placement.src_offset] = BOS
+    piece = (within != 0) & (within != one[item] + 1) & (within != (one + two)[item] + 2)
+    at, item, within = (at[0][piece], at[1][piece]), item[piece], within[piece]
+    behind = within > one[item]
+    ids[at] = np.where(
+        behind,
+        second.ids[np.where(behind, (second.starts - one - 2)[item] + within, 0)],
+        first.ids[np.where(behind, 0, first.starts[item] - 1 + within)],
+    )
+    return Side(ids, pos, seg, None, kind), Pieces(at, item, placement.pairs[item], within)
+
+
+def is_empty(texts: Ragged) -> np.ndarray:
     """Return which texts are EOS alone."""
     return (texts.lengths == 1) & (texts.ids[texts.starts] == EOS)

@@ -13,6 +13,7 @@ from typing import Literal
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import labelled, spelled_numbers, tfds
+from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
@@ -55,7 +56,11 @@ def load(
         if not src:
             raise UserError(f"{place}: holds no pairs")
         if objective.name == "tag":
-            labelled.check(src, tgt, lambda number: _place(config, split, number))
+            labelled.check_words(src, tgt, lambda number: _place(config, split, number))
+        if objective.name == "answer":
+            tgt = located(src, tgt, lambda number: _place(config, split, number))
+        if objective.name == "regress":
+            labelled.check_numbers(tgt, lambda number: _place(config, split, number, False))
         if split != "train":
             _mention_empty(place, src, tgt)
         return Corpus(src, tgt, _fingerprint(src, tgt))
@@ -76,10 +81,11 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _place(config: DataConfig, split: Split, number: int) -> str:
-    """Return the file of a pair's source and the line there."""
+def _place(config: DataConfig, split: Split, number: int, source: bool = True) -> str:
+    """Return the file of one side of a pair and the line there."""
+    language = config.source_language if source else config.target_language
     for part in getattr(config, split) if config.source == "text" else ():
-        path = _find(config, split, f"{part}.{config.source_language}")
+        path = _find(config, split, f"{part}.{language}")
         count = len(read_lines(path))
         if number <= count:
             return f"{path}:{number}"

@@ -40,7 +40,7 @@ class Tag:
 
     def frame(self, config: ObjectiveConfig) -> Frame:
         """See Objective."""
-        return Frame(eos=False, words=True)
+        return Frame(eos=False, cut="words")
 
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None

@@ -5,9 +5,9 @@ import hashlib
 import json
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from transformer_jax.data import labelled
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.questions import Asked
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
 from transformer_jax.disk import write_text, writing
@@ -53,7 +54,9 @@ class Frame(NamedTuple):
 
     bos: bool = False
     eos: bool = True
-    words: bool = False  # each word of the source side is a sequence, as it stands behind another
+    # Into which sequences a line of the source side is cut: itself, its words, or a question and
+    # the words and signs of what it is asked about.
+    cut: Literal["line", "words", "questions"] = "line"
 
 
 def open_store(
@@ -79,7 +82,11 @@ def open_store(
     directory = cache / "tokens" / name
     store = _read(directory)
     if store is None:
-        need = _need(corpus) * (1 + frame.words) * (1 if sampling is None else sampling.times)
+        need = (
+            _need(corpus)
+            * (1 + (frame.cut != "line"))
+            * (1 if sampling is None else sampling.times)
+        )
         with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
             with open(directory.with_suffix(".lock"), "w") as lock:
@@ -110,8 +117,8 @@ def _write(
     try:
         sides = (("src", corpus.src, tokenizers.src), ("tgt", corpus.tgt, tokenizers.tgt))
         for name, lines, tokenizer in sides:
-            if frame.words and name == "src":
-                lines = [word for line in lines for word in labelled.words_of(line)]
+            if frame.cut != "line" and name == "src":
+                lines = [part for line in lines for part in CUTS[frame.cut](line)]
             _write_side(partial, name, _encoded(lines, tokenizer, sampling, frame, name))
         sums = {path.name: _sum(path) for path in partial.iterdir()}
         write_text(partial / "sums.json", json.dumps(sums))
@@ -119,6 +126,12 @@ def _write(
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+CUTS: dict[str, Callable[[str], list[str]]] = {
+    "words": labelled.words_of,
+    "questions": lambda line: Asked.read(line).parts(),
+}
 
 
 def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
@@ -142,7 +155,7 @@ def _encoded(
     lines: Sequence[str], tokenizer: Codec, sampling: Sampling | None, frame: Frame, name: str
 ) -> Iterator[list[list[int]]]:
     times, encode = 1, lambda part, first: tokenizer.encode(part, frame.bos, frame.eos)
-    if frame.words and name == "src":
+    if frame.cut != "line" and name == "src":
         encode = lambda part, first: encode_words(tokenizer, part)  # noqa: E731
     if sampling is not None:
         # The sides draw different numbers.

@@ -38,7 +38,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
     name = experiment.objective.name
-    masked = bool(experiment.objective.symbols)
+    masked = experiment.objective.masked
     found = masked_log_probs(*given) if masked else [x.log_probs for x in score_texts(*given)]
     nll = -math.fsum(map(math.fsum, found))
     tokens = sum(map(len, found))

@@ -1,7 +1,7 @@
 """One stack that reads a text in both directions (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.models.model import Output
+from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.network import Network
 from transformer_jax.nn.embedding import Embed, Head
 from transformer_jax.nn.feedforward import ACTIVATIONS
@@ -24,17 +24,23 @@ from transformer_jax.nn.view import cross_view, self_view
 class Kind(NamedTuple):
     """A choice among a few that a head makes."""
 
-    of_texts: bool  # of the segment of the source that each place of the target side belongs to
+    # "text": of the segment of the source that each place of the target side belongs to, [B T];
+    # "place": of each place of the source, [B S]; "ends": of the first and the last place that are
+    # asked for, at two places of the target side, among those of their segment, [B T].
+    of: Literal["text", "place", "ends"]
     choices: int | None = None  # of what is chosen from; None: pieces of the target side's codec
 
 
-# By what is predicted: beside the piece at each place of the source, "tokens" [B S], a class of
-# each text [B T], whether its second segment follows the first [B T], a label at places [B S].
+# By what is predicted, beside the piece at each place of the source, "tokens" [B S]. One logit
+# alone is a number that is said of a text.
 HEADS = {
-    "class": Kind(of_texts=True),
-    "next_sentence": Kind(of_texts=True, choices=2),
-    "tags": Kind(of_texts=False),
+    "class": Kind("text"),
+    "next_sentence": Kind("text", choices=2),
+    "value": Kind("text", choices=1),
+    "tags": Kind("place"),
+    "span": Kind("ends", choices=2),
 }
+_NEVER = -1e9  # the logit of a place of another segment
 
 
 class Encoder(Network):
@@ -52,7 +58,7 @@ class Encoder(Network):
             self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
             own = c.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
-        if self.asks():
+        if self.asks("text"):
             self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
         for name in self.chosen():
             count = HEADS[name].choices
@@ -65,9 +71,9 @@ class Encoder(Network):
         return [name for name in self.predicts if name in HEADS]
 
     @nn.nowrap
-    def asks(self) -> bool:
-        """Whether anything is predicted of whole texts, at places of the target side."""
-        return any(HEADS[name].of_texts for name in self.chosen())
+    def asks(self, *kinds: str) -> bool:
+        """Whether anything of these kinds is predicted."""
+        return any(HEADS[name].of in kinds for name in self.chosen())
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src
@@ -75,13 +81,17 @@ class Encoder(Network):
         x, found = self.encode(src, train), {}
         if "tokens" in self.predicts:
             found["tokens"] = self.predicted(x)
-        if self.asks():
+        if self.asks("text"):
             assert batch.tgt is not None
             pooled = jnp.tanh(self.pooler(pool(x, src, batch.tgt, self.config.pooling)))
             pooled = self.dropout(pooled, train)
         for name in self.chosen():
-            hidden = pooled if HEADS[name].of_texts else self.dropout(x, train)
-            found[name] = Output(hidden, getattr(self, f"{name}_head")())
+            head, kind = getattr(self, f"{name}_head")(), HEADS[name].of
+            hidden = pooled if kind == "text" else self.dropout(x, train)
+            found[name] = Output(hidden, head)
+            if kind == "ends":
+                assert batch.tgt is not None
+                found[name] = Pointed(pointed(head.logits(hidden), src, batch.tgt), head)
         return found
 
     def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"]:
@@ -110,7 +120,7 @@ class Encoder(Network):
         """See Model."""
         ones = np.ones((1, 2), np.int32)
         side = Side(ones, ones, ones)
-        return Batch(side, side if self.asks() else None, {})
+        return Batch(side, side if self.asks("text", "ends") else None, {})
 
 
 # Which places of its segment [B T S] a vector of it is the mean of.
@@ -127,6 +137,16 @@ def pool(x: Float[Array, "B S D"], src: Side, tgt: Side, pooling: str) -> Float[
     weights = at_least_float32(seen.astype(x.dtype))
     weights = weights / jnp.maximum(weights.sum(-1, keepdims=True), 1)
     return jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), x)
+
+
+def pointed(logits: Float[Array, "B S 2"], src: Side, tgt: Side) -> Float[Array, "B T S"]:
+    """Return how well each place of the source is the end that a place of the target side is for:
+    the first place of its segment for the first, the second for the last.
+    """
+    seen = cross_view(tgt.pos, tgt.seg, src.pos, src.seg).mask()[:, 0]
+    first, last = logits[:, None, :, 0], logits[:, None, :, 1]
+    ends = jnp.where((tgt.pos == 0)[:, :, None], first, last)
+    return jnp.where(seen, ends, _NEVER)
 
 
 class PieceHead(nn.Module):

@@ -71,9 +71,9 @@ def longest_shape(experiment: Experiment) -> Shape:
         length = objective.window
     batch = blank(OBJECTIVES[objective.name], Shape(1, 1, 1))
     src, tgt = (length * (side is not None) for side in batch[:2])
-    asks = any(HEADS[x].of_texts for x in OBJECTIVES[objective.name].predicts if x in HEADS)
-    if asks and experiment.data.batching != "pack":
-        tgt = 1
+    kinds = {HEADS[x].of for x in OBJECTIVES[objective.name].predicts if x in HEADS}
+    if tgt and kinds and experiment.data.batching != "pack":
+        tgt = 2 if "ends" in kinds else 1
     return Shape(rows_for(experiment.data, length), src, tgt)
 
 

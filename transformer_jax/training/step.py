@@ -18,7 +18,7 @@ from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
-from transformer_jax.training.loss import Sums, fused_loss_sums
+from transformer_jax.training.loss import LOSSES, Sums, fused_loss_sums
 from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
 
@@ -53,7 +53,7 @@ def target_sums(
     with active():
         outputs = model.outputs(params, batch, key)
         return {
-            name: fused_loss_sums(
+            name: LOSSES.get(name, fused_loss_sums)(
                 outputs[name].hidden, outputs[name].head,
                 jnp.asarray(labels), jnp.asarray(weight),
                 config.label_smoothing, config.smoothing, r_drop,

@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 from transformer_jax.config import LABELS, Experiment, TokenizerConfig
 from transformer_jax.data import sources
-from transformer_jax.data.codecs import characters, classes, imported, labels, subwords, utf8
+from transformer_jax.data.codecs import (
+    characters,
+    classes,
+    imported,
+    labels,
+    spans,
+    subwords,
+    utf8,
+    values,
+)
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
@@ -26,6 +35,8 @@ CODECS: dict[str, Kind] = {
     "characters": Kind(characters.Characters, characters.train, "a list of characters"),
     "classes": Kind(classes.Classes, classes.train, "a list of classes"),
     "labels": Kind(labels.Labels, labels.train, "a list of labels"),
+    "values": Kind(values.Values, values.train, "the scale of values"),
+    "spans": Kind(spans.Spans, spans.train, "the description of spans"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
 }
 
@@ -107,7 +118,8 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     """Return the sizes of both codecs that follow from the config alone; None where they follow
     from the training text, as the number of its characters does."""
     symbols = experiment.objective.symbols
-    known = {"subwords": experiment.tokenizer.vocab_size, "bytes": utf8.SIZE + len(symbols)}
+    subwords = experiment.tokenizer.vocab_size
+    known = {"subwords": subwords, "bytes": utf8.SIZE + len(symbols), "values": 1, "spans": 2}
     src, tgt = (known.get(name) for name in experiment.codecs)
     return src, tgt
 
