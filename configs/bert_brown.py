@@ -1,6 +1,7 @@
 """A small BERT on the Brown corpus, from scratch: pieces that are masked, in windows of 128.
 
     python train.py --config=configs/bert_brown.py --config.data.directory=DIR
+    python train.py --config=configs/bert_brown.py:nsp --config.data.directory=DIR
     python eval.py --workdir=runs/bert_brown --split=validation
 
 The directory holds train.txt and validation.txt, a sentence a line: NLTK's Brown corpus, tokenised,
@@ -10,15 +11,19 @@ BERT (Devlin et al. 2019, arXiv:1810.04805) in its shape: post-norm, a norm of e
 learned positions, two token types of which one occurs here, and its head of masked pieces; 15 % of
 pieces are predicted, in whole words. 4 layers, width 256, 4 heads, 8,000 pieces: 5.4 M parameters.
 Windows are of running text, with EOS between sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019,
-arXiv:1907.11692). configs/movie_reviews.py fine-tunes it.
+arXiv:1907.11692); configs/movie_reviews.py and configs/treebank_chunks.py fine-tune it. "nsp" reads
+two segments and predicts whether the second follows as well, as BERT did; write an empty line where
+a document ends, or all is one.
 """
 
 from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
 
-def get_config():
-    """Return the experiment."""
+def get_config(objective: str = "joined"):
+    """Return the experiment for "joined" or "nsp"."""
+    if objective not in ("joined", "nsp"):
+        raise ValueError(f"no variant {objective!r}; there are 'joined' and 'nsp'")
     c = door(Experiment())
     c.model.architecture = "encoder"
     c.model.num_encoder_layers = 4
@@ -34,8 +39,11 @@ def get_config():
     c.model.embedding_scale = False
     c.model.initializer = "gpt2"
 
-    c.objective.name = "masked_lm"
-    c.objective.document = "joined"
+    if objective == "nsp":
+        c.objective.name = "masked_lm_nsp"
+    else:
+        c.objective.name = "masked_lm"
+        c.objective.document = "joined"
     c.objective.window = 128
     c.objective.whole_words = True
     c.tokenizer.vocab_size = 8000

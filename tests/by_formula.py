@@ -66,6 +66,14 @@ def parameters(
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
         if objective == "classify":  # the pooler, and classes
             return body + (d + 1) * d + (d + 1) * tgt_vocab_size
+        if objective == "tag":
+            return body + (d + 1) * tgt_vocab_size
+        if objective == "answer":
+            return body + (d + 1) * 2
+        if objective == "regress":
+            return body + (d + 1) * d + d + 1
+        if objective == "masked_lm_nsp":  # the pooler, and whether a segment follows
+            body += (d + 1) * d + (d + 1) * 2
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0
         return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
@@ -115,19 +123,21 @@ def operations(
     return 6 * (layers + target * c.d_model * tgt_vocab_size) + 4 * constant + 2 * again
 
 
-def of_encoder(c: ModelConfig, vocab_size: int, rows: int, length: int, classes: int = 0) -> int:
+def of_encoder(
+    c: ModelConfig, vocab_size: int, rows: int, length: int, classes: int = 0, pieces: bool = True
+) -> int:
     """Return the operations of a training step of an encoder, counted as `operations` does; of
-    masked pieces, or of one class a row.
+    masked pieces, of one class a row, or of both.
     """
     heads, source = c.num_heads * (c.key_size + c.value_size), rows * length
     layer = source * (2 * c.d_model * heads + 2 * c.d_model * c.d_ff) + heads * source * length
-    if not classes:
-        head = source * c.d_model * (c.d_model + vocab_size)
-    else:  # a mean over the row, the pooler, classes
-        head = rows * c.d_model * (length + c.d_model + classes)
-        # Weights of the mean are constants, which have no gradient.
-        return 6 * (c.num_encoder_layers * layer + head) - 2 * source * c.d_model
-    return 6 * (c.num_encoder_layers * layer + head)
+    total = 6 * c.num_encoder_layers * layer
+    if pieces:
+        total += 6 * source * c.d_model * (c.d_model + vocab_size)
+    if classes:  # a mean over the row, the pooler, classes
+        total += 6 * rows * c.d_model * (length + c.d_model + classes)
+        total -= 2 * source * c.d_model  # weights of the mean are constants, without a gradient
+    return total
 
 
 def of_distances(c: ModelConfig, tokens: int) -> int:

@@ -75,6 +75,10 @@ MODEL_OF_SPANS = MODEL_OF_LINES | {
     "objective.name": "span_corruption", "model.architecture": "encoder_decoder",
 }  # fmt: skip
 MODEL_OF_NOISE = MODEL_OF_SPANS | {"objective.name": "denoising"}
+MODEL_OF_PAIRS = MODEL_OF_MASKS | {"objective.name": "masked_lm_nsp"}
+MODEL_OF_TAGS = MODEL_OF_MASKS | {
+    "objective.name": "tag", "tgt.codec": "labels", "tokenizer.joint": False,
+}  # fmt: skip
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
@@ -626,6 +630,26 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.data.subword_dropout=0.1", "trained here", "set it to 0"]),
         (MODEL_OF_MASKS | {"objective.window": 1},
          ["config.objective.window=1", "'masked_lm'", "at least 2"]),
+        (MODEL_OF_TAGS | {"objective.window": 2},
+         ["config.objective.window=2", "'tag'", "at least 3"]),
+        (MODEL_OF_TAGS | {"tgt.codec": "classes"},
+         ["config.tgt.codec='classes'", "'tag' predicts labels", "choose 'labels'"]),
+        (MODEL_OF_TAGS | {"src.codec": "labels"},
+         ["config.src.codec='labels'", "must be text", "another codec"]),
+        (MODEL_OF_TAGS | {"objective.name": "regress", "tgt.codec": "values",
+                          "training.r_drop": 5.0},
+         ["config.training.r_drop=5.0", "'regress'", "set it to None"]),
+        (MODEL_OF_TAGS | {"objective.name": "regress", "tgt.codec": "values",
+                          "checkpoint.best_by": "accuracy"},
+         ["config.checkpoint.best_by='accuracy'", "'regress'", "choose 'loss'"]),
+        (MODEL_OF_TAGS | {"objective.name": "answer", "tgt.codec": "spans", "model.token_types": 1},
+         ["config.model.token_types=1", "'answer'", "set it to 2"]),
+        (MODEL_OF_PAIRS | {"objective.window": 4},
+         ["config.objective.window=4", "'masked_lm_nsp'", "at least 5"]),
+        (MODEL_OF_PAIRS | {"objective.document": "joined"},
+         ["config.objective.document='joined'", "'masked_lm_nsp'", "leave it at 'line'"]),
+        (MODEL_OF_PAIRS | {"model.token_types": 1},
+         ["config.model.token_types=1", "'masked_lm_nsp'", "set it to 2"]),
         (MODEL_OF_MASKS | {"objective.whole_words": True, "tgt.codec": "bytes"},
          ["config.objective.whole_words=True", "tgt.codec='bytes'", "choose 'subwords'"]),
         (MODEL_OF_MASKS | {"model.num_decoder_layers": 2},

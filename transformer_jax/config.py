@@ -420,9 +420,12 @@ class SideConfig:
     # in BERT; "words": what stands between spaces, which may be pieces that another program made;
     # "bytes" of UTF-8; "characters": those that the training text has; "classes": a line is one of
     # the different lines of the training text;
+    # "labels": a line is labels with spaces between them, which the training text has;
+    # "values": a line is a number; "spans": a line is a place in the source side's;
     # "huggingface": the tokenizer.json of a model that was imported.
     codec: Literal[
-        "subwords", "wordpiece", "words", "bytes", "characters", "classes", "huggingface"
+        "subwords", "wordpiece", "words", "bytes", "characters", "classes", "labels", "values",
+        "spans", "huggingface",
     ] = "subwords"  # fmt: skip
 
 
@@ -638,16 +641,23 @@ ARCHITECTURES = {
     "masked_lm": "encoder",
     "span_corruption": "encoder_decoder",
     "denoising": "encoder_decoder",
+    "masked_lm_nsp": "encoder",
+    "tag": "encoder",
+    "answer": "encoder",
+    "regress": "encoder",
     "classify": "encoder",
 }
+# The codec of the target side where that is no text, but what is said of one.
+LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer": "spans"}
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
-SYMBOLS = {"masked_lm": ("<mask>",), "denoising": ("<mask>",)}
+SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
+_MASKED = ("masked_lm", "masked_lm_nsp")
 # The objectives that read a field, where they are not all of those that read a window.
 _READ_BY = {
     "partial_prediction": ("permutation_lm",),
-    "mask_rate": ("masked_lm",),
-    "whole_words": ("masked_lm",),
+    "mask_rate": _MASKED,
+    "whole_words": _MASKED,
     "noise_density": ("span_corruption",),
     "sentinels": ("span_corruption",),
     "mean_span_length": ("span_corruption", "denoising"),
@@ -657,7 +667,7 @@ _READ_BY = {
     "sentence_permutation_rate": ("denoising",),
     "document_rotation_rate": ("denoising",),
 }
-_ONE_SIDED = ("language_model", "permutation_lm", "masked_lm", "span_corruption", "denoising")
+_ONE_SIDED = ("language_model", "permutation_lm", *_MASKED, "span_corruption", "denoising")
 _JOINS = ("masked_lm", "span_corruption", "denoising")
 
 
@@ -674,26 +684,35 @@ class ObjectiveConfig:
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
     # "span_corruption": the spans that a text has lost, from what is left of it (T5).
     # "denoising": a text, from what noise has made of it (BART); texts of both likewise.
+    # "masked_lm_nsp": the same of two segments of one text, and whether the second follows the
+    # first or is from elsewhere (BERT 3.1); a line is a sentence, an empty one ends a document.
+    # "tag": a label for each word, both with spaces between them: parts of speech, names.
+    # "answer": where in a text the answer to a question stands (SQuAD). A line of the source side
+    # is a question, a TAB and the text, one of the target side how many characters stand before
+    # the answer, a TAB and the answer.
+    # "regress": the number on the line of the target side, from the source side.
     # "classify": the line of the target side, which is one of few, from the source side.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm",
-        "span_corruption", "denoising", "classify",
+        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
+        "span_corruption", "denoising", "tag", "answer", "regress", "classify",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
     # masked_lm, each begins with BOS; of span_corruption and denoising, each ends with EOS, and is
-    # as long as leaves neither side with more. What classify does not read is left out.
+    # as long as leaves neither side with more; of tag and answer, they are of whole words. What
+    # classify and regress do not read is left out.
     window: int = 256
-    # Of the same but classify, what a document is. "line": each line, EOS stands for its end.
-    # "file": each part of the split, line ends and all, as it lies on the disk. "joined"
-    # (masked_lm, span_corruption, denoising): all lines behind one another, EOS between them.
+    # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
+    # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
+    # "joined" (masked_lm, span_corruption, denoising): all lines behind one another, EOS between
+    # them.
     document: Literal["line", "file", "joined"] = "line"
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
     partial_prediction: int = 6
-    # masked_lm: the share of pieces that are predicted, at least one of each window. Of ten, eight
-    # are read as MASK, one as any other piece, one as it is (Devlin et al. 2019, 3.1).
+    # masked_lm, masked_lm_nsp: the share of pieces that are predicted, at least one of each window.
+    # Of ten, eight are read as MASK, one as any other piece, one as it is (Devlin et al. 2019).
     mask_rate: float = 0.15
-    whole_words: bool = False  # masked_lm: a word is hidden whole or not at all
+    whole_words: bool = False  # of the same: a word is hidden whole or not at all
     # span_corruption: the share of pieces that are left out, in spans, each of which is read as one
     # sentinel (Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
     noise_density: float = 0.15
@@ -729,7 +748,8 @@ class ObjectiveConfig:
                 f"or choose {' or '.join(f'name={reader!r}' for reader in readers)}",
             )
         for name, default, read in (
-            ("window", 256, self.windowed), ("document", "line", self.one_sided),
+            ("window", 256, self.windowed),
+            ("document", "line", self.one_sided and self.name != "masked_lm_nsp"),
         ):  # fmt: skip
             value = getattr(self, name)
             _check(
@@ -745,6 +765,10 @@ class ObjectiveConfig:
         needs = {
             "permutation_lm": (2, "a piece that is read and one that is predicted"),
             "masked_lm": (2, "BOS and a piece"),
+            "masked_lm_nsp": (5, "BOS and two segments of a piece and EOS"),
+            "answer": (5, "BOS and two segments of a piece and EOS"),
+            "tag": (3, "BOS, a piece and EOS"),
+            "regress": (2, "BOS and a piece"),
             "classify": (2, "BOS and a piece"),
             "span_corruption": (3, "a piece, a sentinel and EOS"),
             "denoising": (2, "a piece and EOS"),
@@ -763,7 +787,17 @@ class ObjectiveConfig:
     @property
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
-        return self.one_sided or self.name == "classify"
+        return self.one_sided or self.labels
+
+    @property
+    def masked(self) -> bool:
+        """Whether pieces are hidden, and predicted where they stand."""
+        return self.name in _MASKED
+
+    @property
+    def labels(self) -> bool:
+        """Whether the target side is no text, but what is said of one."""
+        return self.name in LABELS
 
     @property
     def translates(self) -> bool:
@@ -1181,9 +1215,10 @@ class Experiment:
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )
         _check(
-            self.checkpoint.best_by != "accuracy" or self.objective.name == "classify",
-            f"checkpoint.best_by='accuracy': is for objective.name='classify', not "
-            f"{self.objective.name!r}; choose 'loss'",
+            self.checkpoint.best_by != "accuracy"
+            or self.objective.name in ("classify", "tag", "answer"),
+            "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
+            f"not {self.objective.name!r}; choose 'loss'",
         )
 
     @property
@@ -1194,16 +1229,18 @@ class Experiment:
     def _check_codecs(self) -> None:
         """Refuse codecs that do not go together, and settings of subwords where there are none."""
         codecs = self.codecs
-        name, classifies = self.objective.name, self.objective.name == "classify"
+        name, no_text = self.objective.name, LABELS.values()
+        wanted = LABELS.get(name)
         _check(
-            (codecs[1] == "classes") == classifies,
+            codecs[1] == wanted if wanted else codecs[1] not in no_text,
             f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
-            + ("predicts classes; choose 'classes'" if classifies else "has text there; choose "
-               "another codec, or objective.name='classify'"),
+            + (f"predicts {wanted}; choose {wanted!r}" if wanted else "has text there; choose "
+               f"another codec, or an objective.name of {', '.join(LABELS)}"),
         )  # fmt: skip
         _check(
-            codecs[0] != "classes",
-            "src.codec='classes': the source side is read, and must be text; choose another codec",
+            codecs[0] not in no_text,
+            f"src.codec={codecs[0]!r}: the source side is read, and must be text; choose another "
+            "codec",
         )
         _check(
             len(set(codecs)) == 1 or not self.tokenizer.joint,
@@ -1235,8 +1272,12 @@ class Experiment:
             f"architecture={wanted!r}; choose that, or another objective",
         )
         _check(
-            objective.name in ("translate", "classify") or self.tokenizer.joint,
+            objective.name == "translate" or objective.labels or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
+        )
+        _check(
+            objective.name not in ("masked_lm_nsp", "answer") or self.model.token_types != 1,
+            f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
         )
         _check(
             not objective.whole_words or codec in SIZED,
@@ -1262,6 +1303,11 @@ class Experiment:
             not named or not {*SIZED} & {*self.codecs} or self.tokenizer.vocab_size > named + 5,
             f"tokenizer.vocab_size={self.tokenizer.vocab_size}: {named} of them are named pieces, "
             f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
+        )
+        _check(
+            objective.name not in ("regress", "answer") or self.training.r_drop is None,
+            f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes, of "
+            f"which {name} has none; set it to None",
         )
         if not objective.windowed:
             return

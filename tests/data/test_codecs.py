@@ -11,8 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from transformer_jax.config import SIZED, DataConfig, Experiment, SideConfig, TokenizerConfig
-from transformer_jax.data.codecs import characters, classes, imported, utf8, wordpiece, words
+from transformer_jax.config import (
+    LABELS,
+    SIZED,
+    DataConfig,
+    Experiment,
+    SideConfig,
+    TokenizerConfig,
+)
+from transformer_jax.data.codecs import (
+    characters,
+    classes,
+    imported,
+    labels,
+    utf8,
+    values,
+    wordpiece,
+    words,
+)
 from transformer_jax.data.codecs.codec import SPECIAL, SPELLED
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, expected_sizes, train_pair
 from transformer_jax.data.subword_dropout import SubwordDropout
@@ -21,7 +37,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
-TEXTS = [name for name in CODECS if name != "classes"]
+TEXTS = [name for name in CODECS if name not in LABELS.values()]
 
 
 @pytest.fixture(scope="module", params=TEXTS)
@@ -344,6 +360,43 @@ def test_classes_are_the_lines_of_training(tmp_path):
         (tmp_path / "classes.tgt.json").write_bytes(content)
         with pytest.raises(UserError, match=r"classes\.tgt\.json: not a list of classes \("):
             TokenizerPair.load(tmp_path, False, ("bytes", "classes"))
+
+
+def test_labels_are_those_of_training(tmp_path):
+    """A text is as many as it has words."""
+    pair = train_pair(CONFIG, ["some text"], ["B-X O", "", "O I-X  O"], ("bytes", "labels"))
+    codec = pair.tgt
+    assert codec.pieces(range(codec.size)) == ["B-X", "I-X", "O"]
+    assert codec.encode(["O B-X", ""], bos=True) == [[2, 0], []]
+    assert codec.decode([2, 0]) == "O B-X"
+    with pytest.raises(UserError, match=r"'Q' is no label of the training text, which has 'B-X'"):
+        codec.encode(["O Q"])
+    with pytest.raises(UserError, match=r"^config\.data\.train: all words have one label, \['O'\]"):
+        labels.train(CONFIG, ["O O"])
+    pair.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"bytes.src.json", "labels.tgt.json"}
+    assert TokenizerPair.load(tmp_path, False, ("bytes", "labels")).digest == pair.digest
+
+
+def test_values_are_numbers_in_the_unit_of_training(tmp_path):
+    """In standard deviations from the mean, as the bits of a float32."""
+    pair = train_pair(CONFIG, ["some text"], ["1", "3.0", "5e0", "3"], ("bytes", "values"))
+    codec = pair.tgt
+    ids = codec.encode(["3", "5", " -1.5 "])
+    scaled = np.array(ids, np.int32).view(np.float32)[:, 0]
+    np.testing.assert_allclose(scaled, np.array([0, 2, -4.5]) / 2**0.5, rtol=1e-6)
+    assert [codec.decode(x) for x in ids] == ["3", "5", "-1.5"]
+    for text in ("", "one", "nan", "inf"):
+        with pytest.raises(UserError, match=r"is no number, such as 3\.5"):
+            codec.encode([text])
+    with pytest.raises(UserError, match=r"^config\.data\.train: all 2 numbers are 4"):
+        values.train(CONFIG, ["4", "4.0"])
+    pair.save(tmp_path)
+    assert TokenizerPair.load(tmp_path, False, ("bytes", "values")).digest == pair.digest
+    for content in (b"x", b"{}", b'{"mean": 1, "deviation": 0}'):
+        (tmp_path / "values.tgt.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"values\.tgt\.json: not the scale of values \("):
+            TokenizerPair.load(tmp_path, False, ("bytes", "values"))
 
 
 @pytest.mark.parametrize("kind", [characters, utf8])

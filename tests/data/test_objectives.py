@@ -35,8 +35,8 @@ CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
     "span_corruption": ObjectiveConfig("span_corruption", window=7, noise_density=0.4),
     "denoising": ObjectiveConfig("denoising", window=7, token_deletion_rate=0.2),
 }
-# Classes have laws of their own: tests/data/test_reading.py.
-OF_PIECES = [name for name, objective in OBJECTIVES.items() if "tokens" in objective.predicts]
+# Classes, and pairs of segments, have laws of their own: test_reading.py, test_next_sentence.py.
+OF_PIECES = [name for name, objective in OBJECTIVES.items() if objective.predicts == ("tokens",)]
 # Of these a part of the pieces is predicted; of corrupted texts sentinels and EOS too.
 PARTLY = {"permutation_lm", "masked_lm", "span_corruption"}
 CORRUPTED = {"span_corruption", "denoising"}

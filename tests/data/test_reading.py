@@ -11,8 +11,9 @@ from transformer_jax.data.batch import Batch, Ragged, one_per_row
 from transformer_jax.data.batching import BucketPlan, PackPlan
 from transformer_jax.data.codecs.codec import SPECIAL
 from transformer_jax.data.codecs.utf8 import train
+from transformer_jax.data.labelling import Classify
 from transformer_jax.data.random import Draw
-from transformer_jax.data.reading import Classify, MaskedLM, one_by_one
+from transformer_jax.data.reading import MaskedLM, one_by_one
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, UNK

@@ -10,6 +10,7 @@ from tiny import MODEL, VOCAB
 
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
+    LABELS,
     CheckpointConfig,
     DataConfig,
     EvaluationConfig,
@@ -78,7 +79,9 @@ def test_a_formula_that_forgets_a_product_is_noticed():
 
 
 def test_operations_of_an_encoder():
-    """Of masked pieces, with a linear map before the table, and of a class a row."""
+    """Of masked pieces, with a linear map before the table, of a class a row, of both, and of what
+    is said of places.
+    """
     config = dataclasses.replace(
         MODEL, architecture="encoder", num_encoder_layers=2, num_decoder_layers=6, token_types=2,
         input_norm=True,
@@ -87,17 +90,23 @@ def test_operations_of_an_encoder():
     for name, sizes, shape, classes in (
         ("masked_lm", (VOCAB, VOCAB), Shape(4, 6, 0), 0),
         ("classify", (VOCAB, 3), Shape(4, 6, 1), 3),
+        ("masked_lm_nsp", (VOCAB, VOCAB), Shape(4, 6, 1), 2),
+        ("tag", (VOCAB, 3), Shape(4, 6, 0), 0),
+        ("regress", (VOCAB, 1), Shape(4, 6, 1), 1),
+        ("answer", (VOCAB, 2), Shape(4, 6, 2), 0),
     ):  # fmt: skip
-        masked = name == "masked_lm"
+        masked = "masked" in name
         experiment = Experiment(
             model=config, objective=ObjectiveConfig(name, window=6),  # type: ignore[arg-type]
-            tgt=SideConfig("subwords" if masked else "classes"),
+            tgt=SideConfig(LABELS.get(name, "subwords")),
             tokenizer=TokenizerConfig(vocab_size=VOCAB, joint=masked), evaluation=evaluation,
             checkpoint=checkpoint,
         )  # fmt: skip
         counted = step_cost(experiment, sizes, shape).operations
-        assert counted == (by_formula.of_encoder(config, VOCAB, 4, 6, classes), ())
-        assert longest_shape(experiment)[1:] == (6, 0 if masked else 1)
+        by_hand = by_formula.of_encoder(config, VOCAB, 4, 6, classes, masked)
+        by_hand += 6 * 4 * 6 * config.d_model * {"tag": 3, "answer": 2}.get(name, 0)
+        assert counted == (by_hand, ())
+        assert longest_shape(experiment) == Shape(longest_shape(experiment).rows, *shape[1:])
 
 
 def test_operations_of_the_rest_of_a_step():

@@ -91,8 +91,13 @@ def test_the_formula_is_the_models_count():
 
 def test_of_classes():
     for config in ENCODERS.values():
-        expected = by_formula.parameters(config, 30, 3, "classify")
-        assert parameters(config, (30, 3), "classify") == expected
+        for objective, sizes in (
+            ("classify", (30, 3)), ("tag", (30, 3)), ("masked_lm_nsp", (30, 30)),
+            ("regress", (30, 1)),
+            ("answer", (30, 2)),
+        ):  # fmt: skip
+            expected = by_formula.parameters(config, *sizes, objective)
+            assert parameters(config, sizes, objective) == expected
 
 
 def test_a_formula_that_forgets_a_term_is_noticed():

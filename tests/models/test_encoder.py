@@ -30,7 +30,7 @@ OTHER = dataclasses.replace(
     tied_embeddings="none",
 )  # fmt: skip
 BOTH = pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["bert", "other"])
-PREDICTS = ("tokens", "class")
+PREDICTS = ("tokens", "class", "next_sentence", "tags", "span")
 IDS = np.random.default_rng(0).integers(UNK, VOCAB, (3, 5)).astype(np.int32)
 
 
@@ -42,7 +42,10 @@ def batch_of(ids, pos=None, seg=None) -> Batch:
     asked = np.arange(1, seg.max() + 1) * np.ones_like(seg[:, :1])
     tgt = Side(0 * asked, 0 * asked, np.where(asked <= seg.max(1, keepdims=True), asked, 0))
     targets = {"tokens": Target(ids, np.float32(seg > 0)),
-               "class": Target(tgt.seg % 3, np.float32(tgt.seg > 0))}  # fmt: skip
+               "class": Target(tgt.seg % 3, np.float32(tgt.seg > 0)),
+               "span": Target(tgt.seg - 1, np.float32(tgt.seg > 0)),
+               "tags": Target(ids % 3, np.float32(seg > 0)),
+               "next_sentence": Target(tgt.seg % 2, np.float32(tgt.seg > 0))}  # fmt: skip
     as_ints = jax.tree.map(lambda x: jnp.asarray(x, "int32"), (side, tgt))
     return Batch(*as_ints, jax.tree.map(jnp.asarray, targets))
 
@@ -75,9 +78,15 @@ def test_packed_is_alone(config):
     """Two texts in a row, with padding that holds anything: the same pieces and classes."""
     alone, packed = logits(config, batch_of(IDS)), logits(config, PACKED)
     close = {"rtol": 1e-5, "atol": 1e-5}
-    tokens = packed["tokens"][0, :10].reshape(2, 5, -1)
-    np.testing.assert_allclose(tokens, alone["tokens"][:2], **close)
-    np.testing.assert_allclose(packed["class"][0], alone["class"][:2, 0], **close)
+    for name in ("tokens", "tags"):
+        places = packed[name][0, :10].reshape(2, 5, -1)
+        np.testing.assert_allclose(places, alone[name][:2], **close)
+    for number, places in enumerate((slice(5), slice(5, 10))):
+        found = packed["span"][0, number]
+        np.testing.assert_allclose(found[places], alone["span"][number, 0], **close)
+        assert (np.delete(found, places) < -1e8).all()
+    for name in ("class", "next_sentence"):
+        np.testing.assert_allclose(packed[name][0], alone[name][:2, 0], **close)
 
 
 @BOTH
@@ -121,7 +130,8 @@ def test_the_loop_and_padding_change_no_gradient(config):
         return _gradient(model, params, batch)
 
     plain = gradient(PACKED)
-    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain))
+    plain_but_one = plain | {"span_head": plain["span_head"]["table"]}  # softmax has no use for it
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(plain_but_one))
     noisy = PACKED._replace(src=PACKED.src._replace(inputs=PACKED.src.inputs.at[:, 10:].set(9)))
     for found in (gradient(PACKED, layer_loop="scan", remat="full"), gradient(noisy)):
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
@@ -143,8 +153,14 @@ def test_in_bfloat16():
 
 
 def test_it_has_heads_for_what_is_predicted_alone():
-    for predicts, heads in (("tokens", {"piece_head"}), ("class", {"pooler", "class_head"})):
-        params = random_params(build(CONFIG, VOCAB, 3, predicts=[predicts]))
+    for predicts, heads in (
+        (["tokens"], {"piece_head"}),
+        (["class"], {"pooler", "class_head"}),
+        (["tags"], {"tags_head"}),
+        (["span"], {"span_head"}),
+        (["tokens", "next_sentence"], {"piece_head", "pooler", "next_sentence_head"}),
+    ):
+        params = random_params(build(CONFIG, VOCAB, 3, predicts=predicts))
         assert params.keys() == {"embedding", "positions", "kinds", "input_norm", "encoder", *heads}
 
 

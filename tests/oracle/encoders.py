@@ -16,6 +16,7 @@ class Bert(torch.nn.Module):
 
     words = BERT
     kind: type = transformers.BertForMaskedLM
+    labels: int | None = None  # None: as many as pieces
 
     def __init__(self, c: ModelConfig, vocab_size: int) -> None:
         super().__init__()
@@ -23,7 +24,8 @@ class Bert(torch.nn.Module):
             vocab_size=vocab_size, hidden_size=c.d_model, num_hidden_layers=c.num_encoder_layers,
             num_attention_heads=c.num_heads, intermediate_size=c.d_ff, hidden_act=c.activation,
             max_position_embeddings=c.max_positions, type_vocab_size=c.token_types,
-            layer_norm_eps=c.norm_epsilon, num_labels=vocab_size, attn_implementation="sdpa",
+            layer_norm_eps=c.norm_epsilon, num_labels=self.labels or vocab_size,
+            attn_implementation="sdpa",
         )).eval()  # fmt: skip
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -54,6 +56,33 @@ class BertOfClasses(Bert):
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return super().forward(batch)[:, None]
+
+
+class BertOfPairs(Bert):
+    """BERT as it is pre-trained."""
+
+    kind = transformers.BertForPreTraining
+
+
+class BertOfTags(Bert):
+    """BERT with a label at each place."""
+
+    kind = transformers.BertForTokenClassification
+    labels = 5
+
+
+class BertOfValues(Bert):
+    """BERT with a number for each text."""
+
+    kind = transformers.BertForSequenceClassification
+    labels = 1
+
+
+class BertOfSpans(Bert):
+    """BERT with the ends of an answer."""
+
+    kind = transformers.BertForQuestionAnswering
+    labels = 2
 
 
 class PlainEncoder(Plain):

@@ -138,6 +138,10 @@ BERT = COMMON | {
     "piece_head/norm": "transform.LayerNorm",
     "pooler": "bert.pooler.dense",
     "class_head": "classifier",
+    "tags_head": "classifier",
+    "value_head": "classifier",
+    "span_head": "qa_outputs",
+    "next_sentence_head": "cls.seq_relationship",
 }
 
 

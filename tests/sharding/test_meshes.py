@@ -133,7 +133,7 @@ def test_validation_on_a_mesh():
             step = jax.jit(make_validation_step(model, config))
             where = param_shardings(abstract_params(model), mesh)
             sums = step(jax.device_put(params, where), place_whole(BATCHES[0], mesh))
-        losses.append(float(sums.nll))
+        losses.append(float(sums["tokens"].nll))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
@@ -342,18 +342,23 @@ def test_the_rest_is_found():
 
 
 def test_an_encoder_on_a_mesh_is_one_device():
-    """The gradients of pieces and classes together, with d_model and the vocabulary divided; three
-    classes are not.
+    """The gradients of all that it predicts together, with d_model and the vocabulary divided;
+    three classes are not.
     """
     config = dataclasses.replace(
         MODEL, architecture="encoder", num_decoder_layers=6, token_types=2, input_norm=True,
     )  # fmt: skip
-    model = build(config, VOCAB, 3, predicts=("tokens", "class"))
+    model = build(config, VOCAB, 3, predicts=("tokens", "class", "next_sentence", "tags"))
     params, side = random_params(model), BATCHES[0].src
     asked = Side(0 * side.inputs[:, :1], 0 * side.pos[:, :1], side.seg[:, :1])
     targets = {
-        name: Target(place.inputs % 3, (place.seg > 0).astype(np.float32))
-        for name, place in (("tokens", side), ("class", asked))
+        name: Target(place.inputs % (3 - (name == "next_sentence")), np.float32(place.seg > 0))
+        for name, place in (
+            ("tokens", side),
+            ("class", asked),
+            ("next_sentence", asked),
+            ("tags", side),
+        )
     }
 
     def gradient(mesh):

@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training import loss
-from transformer_jax.training.loss import fused_loss_sums, loss_sums
+from transformer_jax.training.loss import fused_loss_sums, loss_sums, squared_error_sums
 
 RNG = np.random.default_rng(0)
 ROWS, LENGTH, WIDTH, VOCAB, EPSILON = 6, 5, 8, 11, 0.1
@@ -39,6 +39,16 @@ def test_sums_are_those_of_optax(smoothing):
     expected = [np.asarray(term)[real].sum() for term in (smoothed, plain, right)]
     found = loss_sums(logits, TARGETS, WEIGHT, EPSILON, smoothing)
     np.testing.assert_allclose(found, [*expected, 15, 15], rtol=1e-6)
+
+
+def test_squared_errors():
+    """By weight, of the one logit; nothing is right or wrong."""
+    values, head = TARGETS.astype(jnp.float32), Head(TABLE[:1], jnp.ones(1))
+    sums = squared_error_sums(X, head, values, 0.5 * WEIGHT, EPSILON, "uniform")
+    errors = (np.asarray(X @ TABLE[0]) + 1 - np.asarray(TARGETS)) ** 2 * np.asarray(WEIGHT)
+    assert float(sums.loss) == pytest.approx(0.5 * errors.sum(), rel=1e-5)
+    assert (float(sums.tokens), float(sums.weight)) == (15, 7.5)
+    assert np.isnan(sums.correct)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax import counting
-from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.api.reading import ASKED, KINDS, Reading
+from transformer_jax.config import LABELS, DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
-from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.inside import Inside, inside
 from transformer_jax.decoding.text.score import score_pairs, score_texts
@@ -19,7 +19,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 
-class TrainedModel:
+class TrainedModel(Reading):
     """A model read back from a work directory."""
 
     def __init__(
@@ -44,8 +44,8 @@ class TrainedModel:
         size = f"{counting.parameters(self.params):,} parameters"
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if one_sided else what
-        if self.experiment.objective.name == "classify":
-            what = f"classifier of {data.source_language}"
+        if self.experiment.objective.labels:
+            what = f"{KINDS[self.experiment.objective.name]} of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
@@ -59,8 +59,8 @@ class TrainedModel:
             raise UserError(
                 f"config.objective.name={name!r}: such a model "
                 + (
-                    "writes no text; see classify"
-                    if name == "classify"
+                    f"writes no text; see {ASKED[name]}"
+                    if name in LABELS
                     else "has no source to translate"
                 )
                 + ("; to continue a prompt, use generate" if name == "language_model" else "")
@@ -170,8 +170,9 @@ class TrainedModel:
             model has positions.
         """
         objective, pair = self.experiment.objective, self.tokenizers
-        if objective.name == "classify":
-            raise UserError("score: such a model predicts classes; see classify")
+        if objective.labels:
+            said = LABELS[objective.name]
+            raise UserError(f"score: such a model predicts {said}; see {ASKED[objective.name]}")
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give texts alone")
@@ -184,18 +185,6 @@ class TrainedModel:
         if tgt is None or isinstance(src, str) or isinstance(tgt, str) or len(src) != len(tgt):
             raise UserError("score: give a translation for each line: two texts, or two lists")
         return score_pairs(*given, src, tgt, objective=objective) if len(src) else []
-
-    def classify(self, texts: str | Sequence[str]) -> Any:
-        """Return the classes of a text with their probabilities, the likeliest first, or a list of
-        those of several.
-
-        Raises:
-          UserError: if the model does not predict classes.
-        """
-        several = [texts] if isinstance(texts, str) else list(texts)
-        given = self.model, self.params, self.tokenizers, self.experiment.objective
-        found = classify(*given, several)
-        return found[0] if isinstance(texts, str) else found
 
     def inside(self, source: str, target: str | None = None) -> dict[str, Inside]:
         """Return what goes on as the model reads a text, or a pair where it translates: for each

@@ -12,6 +12,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.reports.compare import (
     TESTS,
+    TITLES,
     Result,
     System,
     check,
@@ -21,6 +22,7 @@ from transformer_jax.reports.compare import (
     testable,
 )
 from transformer_jax.reports.evaluations import decoding_differences
+from transformer_jax.reports.mcnemar import accuracy_tests
 from transformer_jax.sweeps.scores import spelled
 from transformer_jax.workdir import WorkDir
 
@@ -29,7 +31,8 @@ def main(argv: Sequence[str]) -> int:
     """Test whether runs differ, show where, and return the exit code."""
     parser = Parser(
         "Test whether runs translate a split differently well, the first against each other one,\n"
-        "from what eval.py wrote in each --workdir. The tests are sacrebleu's."
+        "from what eval.py wrote in each --workdir. The tests are sacrebleu's. Of classifiers,\n"
+        "test whether one is right more often."
     )
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN[@CHECKPOINT]",
@@ -49,9 +52,18 @@ def main(argv: Sequence[str]) -> int:
     systems = [read_system(*place, arguments.split) for place in places]
     references = _references(places[0][0], arguments.split, arguments.reference)
     check(systems, references)
-    metrics = arguments.metric.split(",") if arguments.metric else testable(systems[0])
-    tests = (arguments.test,) if arguments.test else tuple(TESTS)
-    results = paired_tests(systems, references, metrics, tests, arguments.samples)
+    if systems[0].classifies:
+        for name in ("metric", "test", "samples"):
+            if getattr(arguments, name):
+                raise UserError(
+                    f"--{name}: classifiers are compared by accuracy and McNemar's exact test; "
+                    "leave it out"
+                )
+        metrics, results = ["accuracy"], accuracy_tests(systems, references)
+    else:
+        metrics = arguments.metric.split(",") if arguments.metric else testable(systems[0])
+        tests = (arguments.test,) if arguments.test else tuple(TESTS)
+        results = paired_tests(systems, references, metrics, tests, arguments.samples)
     differing = decoding_differences([system.decoding for system in systems])
     if arguments.json:
         search = {
@@ -90,7 +102,9 @@ def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:
 def _print_result(result: Result) -> None:
     line = f"{result.metric:<5} {result.score:6.2f} ± {result.interval:.2f}  {result.system}"
     for test, p in result.p_values.items():
-        line += f"  {TESTS[test]} p = {p:.4f}"
+        line += f"  {TITLES[test]} p = {p:.4f}"
+    if result.difference is not None:
+        line += "  difference {:+.2f}, 95 % interval {:+.2f} to {:+.2f}".format(*result.difference)
     if result.p_values:
         line += "  different" if result.different else "  no difference shown"
     print(line)

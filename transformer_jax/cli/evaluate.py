@@ -7,7 +7,8 @@ from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import Experiment
-from transformer_jax.data import sources
+from transformer_jax.data import labelled, sources
+from transformer_jax.data.questions import located
 from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.scores import scores_name
@@ -19,8 +20,9 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "Translate a split or a file with a trained model, and score the result. Of a language\n"
         "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
-        "character. Of a classifier, print its accuracy. The fields of decoding, evaluation and\n"
-        "data can be changed."
+        "character. Of a classifier, print its accuracy, of a tagger that of words and the F1 of\n"
+        "entities, of numbers their correlation, of answers SQuAD's scores. The fields of\n"
+        "decoding, evaluation and data can be changed."
     )
     parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
     parser.add_argument("--checkpoint", help=CHECKPOINTS)
@@ -61,8 +63,8 @@ def main(argv: Sequence[str]) -> int:
     check_writable(workdir.eval)
     name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
     stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
-    if experiment.objective.name == "classify":
-        _classify(trained, corpus, split, name, stem)
+    if experiment.objective.labels:
+        _label(trained, corpus, split, name, stem)
     elif one_sided:
         _predict(trained, corpus, split, name, stem)
     else:
@@ -95,10 +97,11 @@ def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: 
     print(f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json")
 
 
-def _classify(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation.classes import evaluate
+def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+    from transformer_jax.evaluation import answers, classes, tags, values
 
-    evaluation = evaluate(trained, corpus, split, name)
+    of = {"classify": classes, "tag": tags, "regress": values, "answer": answers}
+    evaluation = of[trained.experiment.objective.name].evaluate(trained, corpus, split, name)
     print(*evaluation.result["details"], sep="\n")
     evaluation.write(stem)
     print(f"written to {stem}.*")
@@ -111,6 +114,12 @@ def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Co
     src, references = sources.read_parallel(arguments.source, arguments.reference)
     if not src:
         raise UserError(f"{arguments.source}: holds no lines")
+    if experiment.objective.name == "answer":
+        references = located(src, references, lambda number: f"{arguments.source}:{number}")
+    if experiment.objective.name == "regress":
+        labelled.check_numbers(references, lambda number: f"{arguments.reference}:{number}")
+    if experiment.objective.name == "tag":
+        labelled.check_words(src, references, lambda number: f"{arguments.source}:{number}")
     return sources.Corpus(src, references, "")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
-from transformer_jax.config import ObjectiveConfig
+from transformer_jax.config import LABELS, ObjectiveConfig
 from transformer_jax.data import sources
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
@@ -68,9 +68,10 @@ def _summary(scores: Sequence[Any]) -> str:
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:
     """Return sources and targets, or the texts alone that a language model is asked about."""
-    if objective.name == "classify":
+    if objective.labels:
         raise UserError(
-            "config.objective.name='classify': such a model predicts classes; see eval.py"
+            f"config.objective.name={objective.name!r}: such a model predicts "
+            f"{LABELS[objective.name]}; see eval.py"
         )
     if not objective.one_sided:
         if arguments.source is None:

@@ -28,7 +28,7 @@ class Side(NamedTuple):
 class Target(NamedTuple):
     """What is predicted: the weight, not the segment, says where."""
 
-    labels: Any  # ids [B T]
+    labels: Any  # ids [B T], or numbers
     weight: Any  # float32 [B T]; 0: not predicted
 
 
@@ -38,6 +38,14 @@ class Batch(NamedTuple):
     src: Side | None  # what an encoder reads; None: there is none
     tgt: Side | None  # what a decoder reads, already shifted; None: there is none
     targets: dict[str, Target]
+
+    @property
+    def main(self) -> str:
+        """The target whose weight makes means: pieces, where there are any, else the only one."""
+        if "tokens" in self.targets:
+            return "tokens"
+        (name,) = self.targets
+        return name
 
 
 class Ragged(NamedTuple):
@@ -83,6 +91,20 @@ class Ragged(NamedTuple):
     def joined(self) -> "Ragged":
         """Return one sequence of all, which follow one another."""
         return Ragged(self.ids, self.starts[:1], self.lengths.sum(keepdims=True))
+
+    def runs(self, owner: np.ndarray, most: np.ndarray) -> np.ndarray:
+        """Return which sequences begin a run: as many of one owner as have at most `most` ids
+        together [n], and one at least. Owners do not decrease.
+        """
+        ends = np.cumsum(self.lengths)
+        begin = np.arange(len(ends))
+        reach = np.searchsorted(ends, ends - self.lengths + most, side="right")
+        reach = np.maximum(np.minimum(reach, np.searchsorted(owner, owner, "right")), begin + 1)
+        found, here = [], 0
+        while here < len(ends):
+            found.append(here)
+            here = int(reach[here])
+        return np.array(found, np.int64)
 
     def emptied(self) -> "Ragged":
         """Return as many sequences of nothing."""

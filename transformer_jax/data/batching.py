@@ -93,12 +93,17 @@ class PackPlan:
         mixture: Mixture | None = None,
     ) -> None:  # fmt: skip
         longest = config.max_length
-        sides = (longest if lengths.any() else 0 for lengths in store.lengths)
-        self.shapes = [Shape(rows_for(config, longest), *sides)]
         self.seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
         packed = [first_fit(part, *store.lengths, longest) for part in apart(mixture, order)]
         self._rows = [row for rows in packed for row in rows]
+        # Where all have one or two positions, a row needs no more than those of its items.
+        items = max(map(len, self._rows), default=0)
+        most = [0, items, 2 * items, longest]
+        sides = (
+            min(most[min(int(lengths.max(initial=0)), 3)], longest) for lengths in store.lengths
+        )
+        self.shapes = [Shape(rows_for(config, longest), *sides)]
         first = np.array([row[0][0] for row in self._rows])  # all of a row are of its part
         turns = turns_of(mixture, first, np.zeros_like(first), seed)
         self._length = -(-len(turns.epoch(0)) // self.shapes[0].rows)

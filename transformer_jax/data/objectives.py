@@ -3,6 +3,7 @@
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.answering import Answer
 from transformer_jax.data.batch import (
     Batch,
     Placement,
@@ -15,9 +16,12 @@ from transformer_jax.data.batch import (
 )
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.corrupting import Denoising, SpanCorruption
+from transformer_jax.data.labelling import Classify, Regress
+from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
-from transformer_jax.data.reading import Classify, MaskedLM
+from transformer_jax.data.reading import MaskedLM
+from transformer_jax.data.tagging import Tag
 from transformer_jax.data.token_store import (
     Frame,
     Lengths,
@@ -220,7 +224,11 @@ OBJECTIVES: dict[str, Objective] = {
     "prefix_lm": PrefixLM(),
     "permutation_lm": PermutationLM(),
     "masked_lm": MaskedLM(),
+    "masked_lm_nsp": NextSentence(),
     "span_corruption": SpanCorruption(),
     "denoising": Denoising(),
+    "tag": Tag(),
+    "answer": Answer(),
+    "regress": Regress(),
     "classify": Classify(),
 }

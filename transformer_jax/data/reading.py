@@ -1,4 +1,4 @@
-"""Objectives that read a text in both directions: what is masked in it, or its class."""
+"""What is masked in a text that is read in both directions."""
 
 from typing import Literal, NamedTuple
 
@@ -10,12 +10,12 @@ from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
 from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import OURS, PAD
+from transformer_jax.vocabulary import PAD, Special
 
 _WORD, _FATE, _PIECE = range(3)  # what a random number is for
 
 
-class _Begun(TokenStore):
+class Begun(TokenStore):
     """Texts that are read behind BOS, whose place is the first: BERT's CLS."""
 
     @property
@@ -52,7 +52,7 @@ class Masks(NamedTuple):
         return cls(config.mask_rate, codec.special["mask"], special, begins)
 
 
-class _Masked(_Begun):
+class Masked(Begun):
     """Windows of a text of which some pieces are predicted."""
 
     masks: Masks
@@ -84,38 +84,52 @@ class MaskedLM:
         assert codec is not None
         documents = store.tgt.joined() if config.document == "joined" else store.tgt
         windows = documents.windows(config.window - 1)
-        items = _Masked(windows, windows.emptied(), special_of(codec))
+        items = Masked(windows, windows.emptied(), special_of(codec))
         items.masks = Masks.of(config, codec)
         return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
-        return without({"empty": _is_empty(items)})
+        return without({"empty": is_empty(items)})
 
     def examples(
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        side = _begun(items, placement, (rows, src_length))
-        labels = np.full_like(side.inputs, PAD)
-        weight = np.zeros(labels.shape, np.float32)
-        if isinstance(items, _Masked):
-            item, within = _places(items.src, placement)
-            at = placement.rows[item], placement.src_offset[item] + 1 + within
-            pieces, number = side.inputs[at], placement.pairs[item]
-            if items.alone is None:
-                keys = *draw, number, within
-                hidden = chosen(items.masks, pieces, item, keys)
-                read = replaced(items.masks, pieces, keys)
-            else:
-                hidden = within == items.alone[number]
-                read = np.full_like(pieces, items.masks.mask)
-            labels[at], weight[at] = np.where(hidden, pieces, PAD), hidden
-            inputs = side.inputs.copy()
-            inputs[at] = np.where(hidden, read, pieces)
-            side = side._replace(inputs=inputs)
-        return Batch(side, None, {"tokens": Target(labels, weight)})
+        side = begun(items, placement, (rows, src_length))
+        item, within = places(items.src.lengths[placement.pairs])
+        at = placement.rows[item], placement.src_offset[item] + 1 + within
+        side, target = hide(items, side, Pieces(at, item, placement.pairs[item], within), draw)
+        return Batch(side, None, {"tokens": target})
+
+
+class Pieces(NamedTuple):
+    """Pieces of a batch that may be hidden, those of items one after the other; arrays [n]."""
+
+    at: tuple[np.ndarray, np.ndarray]  # row and column
+    item: np.ndarray  # whose they are, of those in the batch
+    number: np.ndarray  # whose they are, of all
+    within: np.ndarray  # their places there
+
+
+def hide(items: TokenStore, side: Side, found: Pieces, draw: Draw) -> tuple[Side, Target]:
+    """Return what is read when some pieces of a side are hidden, and these."""
+    labels, weight = np.full_like(side.inputs, PAD), np.zeros(side.inputs.shape, np.float32)
+    if isinstance(items, Masked):
+        pieces = side.inputs[found.at]
+        if items.alone is None:
+            keys = *draw, found.number, found.within
+            hidden = chosen(items.masks, pieces, found.item, keys)
+            read = replaced(items.masks, pieces, keys)
+        else:
+            hidden = found.within == items.alone[found.number]
+            read = np.full_like(pieces, items.masks.mask)
+        labels[found.at], weight[found.at] = np.where(hidden, pieces, PAD), hidden
+        inputs = side.inputs.copy()
+        inputs[found.at] = np.where(hidden, read, pieces)
+        side = side._replace(inputs=inputs)
+    return side, Target(labels, weight)
 
 
 def one_by_one(items: TokenStore, most: int) -> TokenStore:
@@ -124,7 +138,7 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     They are those of as many windows, drawn at random but always the same, as have at most `most`
     positions together, and of one at least.
     """
-    assert isinstance(items, _Masked)
+    assert isinstance(items, Masked)
     windows = np.argsort(random(np.arange(len(items))), kind="stable")
     lengths = items.src.lengths[windows]
     windows = windows[: max(int((np.cumsum(lengths * (lengths + 1)) <= most).sum()), 1)]
@@ -134,46 +148,9 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
     may = ~items.masks.special[items.src.ids[items.src.starts[window] + place]]
     window, place = window[may], place[may]
     repeated = Ragged(items.src.ids, items.src.starts[window], items.src.lengths[window])
-    found = _Masked(repeated, repeated.emptied(), items.special)
+    found = Masked(repeated, repeated.emptied(), items.special)
     found.masks, found.alone = items.masks, place
     return found
-
-
-class Classify:
-    """Read a text, say its class. The target side has a place for each text, and nothing to read:
-    a class is asked for there.
-    """
-
-    order: Literal["all", "causal", "ranked"] = "all"
-    strict = False
-    predicts: tuple[str, ...] = ("class",)
-    noun = "text"
-
-    def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective."""
-        return Frame()
-
-    def items(
-        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
-    ) -> TokenStore:
-        """See Objective. BOS is read before each text, what is beyond the window is not."""
-        ids, starts, lengths = store.src
-        read = Ragged(ids, starts, np.minimum(lengths, config.window - 1))
-        return _Begun(read, store.tgt, OURS if codec is None else special_of(codec))
-
-    def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all texts but empty ones."""
-        return without({"empty": _is_empty(items)})
-
-    def examples(
-        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
-        draw: Draw = Draw(),  # noqa: B008 (immutable)
-    ) -> Batch:  # fmt: skip
-        """See Objective."""
-        src = _begun(items, placement, (rows, src_length))
-        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
-        return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
 
 
 def chosen(masks: Masks, pieces: np.ndarray, item: np.ndarray, keys: tuple) -> np.ndarray:
@@ -204,7 +181,7 @@ def replaced(masks: Masks, pieces: np.ndarray, keys: tuple) -> np.ndarray:
     return np.select([fate < 8, fate == 8], [np.full_like(pieces, masks.mask), other], pieces)
 
 
-def _begun(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> Side:
+def begun(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> Side:
     """Copy the placed texts into an array [B L], each behind BOS."""
     at = placement.rows, placement.src_offset
     side = lay_out(items.src, placement, placement.src_offset + 1, shape)
@@ -213,14 +190,37 @@ def _begun(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> S
     return side
 
 
-def _places(texts: Ragged, placement: Placement) -> tuple[np.ndarray, np.ndarray]:
-    """Return of each piece of the placed texts, whose it is and its place in it."""
-    lengths = texts.lengths[placement.pairs]
+def places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return of each piece of texts of some lengths, whose it is and its place in it."""
     item = np.repeat(np.arange(len(lengths)), lengths)
     return item, np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
 
 
-def _is_empty(items: TokenStore) -> np.ndarray:
+def two_segments(
+    first: Ragged, second: Ragged, placement: Placement, shape: tuple[int, int], special: Special
+) -> tuple[Side, Pieces]:
+    """Return BOS, a first segment, EOS, a second one, EOS, of each placed item; and the places of
+    pieces. The sequences are those of the placed items, in their order.
+    """
+    one, two = first.lengths, second.lengths
+    item, within = places(one + two + 3)
+    at = placement.rows[item], placement.src_offset[item] + within
+    ids, pos, seg, kind = (np.zeros(shape, np.int32) for _ in range(4))
+    pos[at], seg[at], kind[at] = within, placement.segment[item], within > one[item] + 1
+    ids[at] = special.eos
+    ids[placement.rows, placement.src_offset] = special.bos
+    piece = (within != 0) & (within != one[item] + 1) & (within != (one + two)[item] + 2)
+    at, item, within = (at[0][piece], at[1][piece]), item[piece], within[piece]
+    behind = within > one[item]
+    ids[at] = np.where(
+        behind,
+        second.ids[np.where(behind, (second.starts - one - 2)[item] + within, 0)],
+        first.ids[np.where(behind, 0, first.starts[item] - 1 + within)],
+    )
+    return Side(ids, pos, seg, None, kind), Pieces(at, item, placement.pairs[item], within)
+
+
+def is_empty(items: TokenStore) -> np.ndarray:
     """Return which texts are EOS alone."""
     texts = items.src
     return (texts.lengths == 1) & (texts.ids[texts.starts] == items.special.eos)

@@ -12,7 +12,8 @@ from typing import Literal
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import spelled_numbers, tfds
+from transformer_jax.data import labelled, spelled_numbers, tfds
+from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
@@ -63,6 +64,12 @@ def load(
         return Corpus((), tgt, _fingerprint(tgt), sizes)
     if not src:
         raise UserError(f"{place}: holds no pairs")
+    if objective.name == "tag":
+        labelled.check_words(src, tgt, lambda number: _place(config, split, number))
+    if objective.name == "answer":
+        tgt = located(src, tgt, lambda number: _place(config, split, number))
+    if objective.name == "regress":
+        labelled.check_numbers(tgt, lambda number: _place(config, split, number, False))
     if split != "train":
         _mention_empty(place, src, tgt)
     return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
@@ -92,6 +99,18 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
             "%s: an empty line in %d of %d pairs (first: pair %d); these are scored like any other",
             name, len(empty), len(src), empty[0],
         )  # fmt: skip
+
+
+def _place(config: DataConfig, split: Split, number: int, source: bool = True) -> str:
+    """Return the file of one side of a pair and the line there."""
+    language = config.source_language if source else config.target_language
+    for part in getattr(config, split) if config.source == "text" else ():
+        path = _find(config, split, f"{part}.{language}")
+        count = len(read_lines(path))
+        if number <= count:
+            return f"{path}:{number}"
+        number -= count
+    return f"config.data.{split}={getattr(config, split)}: pair {number}"
 
 
 def _fingerprint(*sides: Sequence[str]) -> str:

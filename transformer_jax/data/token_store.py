@@ -5,16 +5,18 @@ import hashlib
 import json
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data import labelled
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.questions import Asked
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
 from transformer_jax.disk import write_text, writing
@@ -48,11 +50,11 @@ class TokenStore(NamedTuple):
 
     def sides(self, length: int) -> tuple[int, int]:
         """Return how long both sides of a batch are, for examples of at most so many positions on
-        each: 0 where there is no side. Where all are one position long, as classes are, a row of
-        one example needs no more.
+        each: 0 where there is no side. Where all have one or two positions, as classes and spans, a
+        row of one example needs no more.
         """
         most = (int(lengths.max(initial=0)) for lengths in self.lengths)
-        src, tgt = (length if longest > 1 else longest for longest in most)
+        src, tgt = (length if longest > 2 else longest for longest in most)
         return src, tgt
 
 
@@ -70,6 +72,9 @@ class Frame(NamedTuple):
 
     bos: bool = False
     eos: bool = True
+    # Into which sequences a line of the source side is cut: itself, its words, or a question and
+    # the words and signs of what it is asked about.
+    cut: Literal["line", "words", "questions"] = "line"
 
 
 def open_store(
@@ -90,12 +95,16 @@ def open_store(
     if sampling is not None:
         key += f" {tuple(sampling)}"
     if frame != Frame():
-        key += f" {frame}"
+        key += f" {tuple(frame)}"
     name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     directory = cache / "tokens" / name
     store = _read(directory)
     if store is None:
-        need = _need(corpus) * (1 if sampling is None else sampling.times)
+        need = (
+            _need(corpus)
+            * (1 + (frame.cut != "line"))
+            * (1 if sampling is None else sampling.times)
+        )
         with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
             with open(directory.with_suffix(".lock"), "w") as lock:
@@ -126,6 +135,8 @@ def _write(
     try:
         sides = (("src", corpus.src, tokenizers.src), ("tgt", corpus.tgt, tokenizers.tgt))
         for name, lines, tokenizer in sides:
+            if frame.cut != "line" and name == "src":
+                lines = [part for line in lines for part in CUTS[frame.cut](line)]
             _write_side(partial, name, _encoded(lines, tokenizer, sampling, frame, name))
         sums = {path.name: _sum(path) for path in partial.iterdir()}
         write_text(partial / "sums.json", json.dumps(sums))
@@ -133,6 +144,17 @@ def _write(
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+CUTS: dict[str, Callable[[str], list[str]]] = {
+    "words": labelled.words_of,
+    "questions": lambda line: Asked.read(line).parts(),
+}
+
+
+def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each word, one at least: UNK, where normalisation leaves nothing."""
+    return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
 
 
 def _write_side(directory: Path, name: str, chunks: Iterator[list[list[int]]]) -> None:
@@ -150,7 +172,9 @@ def _write_side(directory: Path, name: str, chunks: Iterator[list[list[int]]]) -
 def _encoded(
     lines: Sequence[str], tokenizer: Codec, sampling: Sampling | None, frame: Frame, name: str
 ) -> Iterator[list[list[int]]]:
-    times, encode = 1, lambda part, first: tokenizer.encode(part, *frame)
+    times, encode = 1, lambda part, first: tokenizer.encode(part, frame.bos, frame.eos)
+    if frame.cut != "line" and name == "src":
+        encode = lambda part, first: encode_words(tokenizer, part)  # noqa: E731
     if sampling is not None:
         # The sides draw different numbers.
         dropout = SubwordDropout(tokenizer, sampling.rate, 2 * sampling.seed + (name == "tgt"))

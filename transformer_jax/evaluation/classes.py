@@ -1,13 +1,12 @@
 """How often a model says the right class of a text."""
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.data.sources import Corpus
 from transformer_jax.evaluation.metrics import interval
-from transformer_jax.evaluation.run import Evaluation, digest
+from transformer_jax.evaluation.run import Evaluation, described
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
@@ -33,19 +32,10 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "accuracy": {"value": accuracy, "signature": "", "interval": [low, high]},
         "loss": {"value": loss, "signature": ""},
     }
-    result = {
-        "split": split,
-        "checkpoint": checkpoint,
-        "steps": trained.steps,
-        "sentences": len(rows),
-        "scores": scores,
-        "details": [
-            f"accuracy = {accuracy:.2f} % ({right} of {len(rows)}), 95 % interval {low:.1f} to "
-            f"{high:.1f} %",
-            f"loss = {loss:.4f}",
-        ],
-        "decoding": None,
-        "evaluation": asdict(trained.experiment.evaluation),
-        "references": digest(corpus.tgt),
-    }
+    details = [
+        f"accuracy = {accuracy:.2f} % ({right} of {len(rows)}), 95 % interval {low:.1f} to "
+        f"{high:.1f} %",
+        f"loss = {loss:.4f}",
+    ]
+    result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     return Evaluation(result, [row["hypothesis"] for row in rows], rows)

@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.data.sources import Corpus
+from transformer_jax.decoding.text.next_sentence import validated
 from transformer_jax.decoding.text.score import (
     corrupted_log_probs,
     pseudo_log_probs,
@@ -22,6 +23,7 @@ from transformer_jax.evaluation.validation import text_units
 # Which pieces count, of models that read corrupted texts.
 _COUNTED = {
     "masked_lm": "hidden by the masks of validation",
+    "masked_lm_nsp": "hidden by the masks of validation",
     "span_corruption": "of the spans that validation leaves out, with sentinels and EOS",
     "denoising": "each once, of texts with the noise of validation",
 }
@@ -37,7 +39,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
 
     Of a model that reads corrupted texts those pieces count that are predicted where it is
     validated, always the same. The pseudo-perplexity of a masked language model is of pieces that
-    are hidden one by one, of some windows.
+    are hidden one by one, of some windows. Where next sentences are predicted beside them, half of
+    the pairs are drawn as there.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -58,6 +61,10 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     if name == "masked_lm":
         alone = np.concatenate(pseudo_log_probs(*given, _POSITIONS))
         values["pseudo_perplexity"] = math.exp(min(-float(alone.mean()), 700.0))
+    if name == "masked_lm_nsp":
+        right = np.log(0.5) < (said := validated(*given))
+        values["next_sentence_loss"] = -float(said.mean())
+        values["next_sentence_accuracy"] = 100 * float(right.mean())
     units = text_units(experiment, codec, corpus)
     values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
     return {

@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.errors import UserError
 
-_NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
+NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
 
 # Which way each is better is in transformer_jax/directions.py.
 # force: with tokenize=none the text is tokenised on purpose, and the warning about it is noise.
@@ -51,7 +51,7 @@ def interval(right: int, total: int) -> tuple[float, float]:
     """Return the 95 % interval of a share, Wilson's (1927, https://doi.org/10.2307/2276774), which
     holds for few texts and shares near 0 and 1 too.
     """
-    z, share = _NORMAL**2 / total, right / total
+    z, share = NORMAL**2 / total, right / total
     middle = (share + z / 2) / (1 + z)
     half = math.sqrt(z * share * (1 - share) + z * z / 4) / (1 + z)
     # None or all: the end is the share itself, which rounding would miss.

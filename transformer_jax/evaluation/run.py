@@ -107,6 +107,28 @@ def evaluate(
     return Evaluation(result, hypotheses, rows)
 
 
+def described(
+    trained: TrainedModel,
+    references: Sequence[str],
+    split: str,
+    checkpoint: str,
+    scores: dict[str, dict[str, Any]],
+    details: list[str],
+) -> dict[str, Any]:
+    """Return the result of a model that writes no text."""
+    return {
+        "split": split,
+        "checkpoint": checkpoint,
+        "steps": trained.steps,
+        "sentences": len(references),
+        "scores": scores,
+        "details": details,
+        "decoding": None,
+        "evaluation": asdict(trained.experiment.evaluation),
+        "references": digest(references),
+    }
+
+
 def _as_dict(scored: Score) -> dict[str, Any]:
     row: dict[str, Any] = {"value": scored.value, "signature": scored.signature}
     if scored.interval is not None:

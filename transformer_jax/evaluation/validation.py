@@ -39,8 +39,9 @@ def make_validation(
     """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
 
     The loss is over the items that `selected` leaves; for BLEU, a source that is too long is
-    translated in parts, as `translate` does. A classifier also has "accuracy", the share of texts
-    whose class is the likeliest, and no "bleu". A language model also has "bits_per_character" and
+    translated in parts, as `translate` does. Classes and tags also have "accuracy", the share of
+    those that are the likeliest, and no "bleu"; what is predicted beside pieces has a loss and an
+    accuracy of its own, "next_sentence_loss". A language model also has "bits_per_character" and
     "bits_per_byte", see `text_units`.
     """
     data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
@@ -66,10 +67,14 @@ def make_validation(
         for shape, placement in batches:
             batch = place_whole(objective.examples(store, placement, *shape), mesh)
             totals.append(sums(params, batch))
-        total = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
+        each = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
+        total = each.pop(batch.main)
         scores = {"loss": total.nll / total.weight}
-        if "class" in objective.predicts:
+        if batch.main not in ("tokens", "value"):
             scores["accuracy"] = total.correct / total.weight
+        for name, beside in each.items():
+            scores[f"{name}_loss"] = beside.nll / beside.weight
+            scores[f"{name}_accuracy"] = beside.correct / beside.weight
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
             # Whole on every device: a search on divided parameters would gather them each step.

@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.config import Experiment, InitConfig
+from transformer_jax.config import LABELS, Experiment, InitConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.data.sources import Corpus
@@ -39,7 +39,7 @@ class WarmStart(NamedTuple):
 
 def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None:
     """Return the tokenizer of the source, if an experiment takes it over; of one that predicts
-    classes, that of what it reads, beside the classes of its training text.
+    labels of texts, that of what it reads, beside the labels of its training text.
 
     Raises:
       UserError: if the config asks for another one.
@@ -49,8 +49,8 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         return None
     theirs, tokenizers = _named(init, _read_tokenizers)
     different = differences(theirs, experiment)
-    classifies = experiment.codecs[1] == "classes"
-    if classifies:  # whatever stands on the other side there
+    said = LABELS.get(experiment.objective.name)
+    if said is not None:  # whatever stands on the other side there
         (there, _), (here, _) = theirs.codecs, experiment.codecs
         different = {k: v for k, v in different.items() if k != "tokenizer.joint"}
         different = {k: v for k, v in different.items() if k.split(".")[0] not in ("src", "tgt")}
@@ -62,9 +62,9 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
                     f"config.{path}={here!r}: the tokenizer of {init.source} has {there!r}; "
                     "set it to that, or train one here with --config.init.tokenizer=False"
                 )
-    if classifies:
-        classes = CODECS["classes"].train(experiment.tokenizer, train.tgt, ())
-        return TokenizerPair(tokenizers.src, classes)
+    if said is not None:
+        codec = CODECS[said].train(experiment.tokenizer, train.tgt, ())
+        return TokenizerPair(tokenizers.src, codec)
     return tokenizers
 
 

@@ -1,6 +1,7 @@
 """One stack that reads a text in both directions (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
 
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.models.model import Output
+from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.network import Network
 from transformer_jax.nn.embedding import Embed, Head
 from transformer_jax.nn.feedforward import ACTIVATIONS
@@ -20,12 +21,30 @@ from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.view import cross_view, self_view
 
 
-class Encoder(Network):
-    """Embedding, encoder, and a head for each thing that the objective predicts.
+class Kind(NamedTuple):
+    """A choice among a few that a head makes."""
 
-    "tokens" [B S]: the piece at each place of the source. "class" [B T]: a class of the segment of
-    the source that each place of the target side belongs to.
-    """
+    # "text": of the segment of the source that each place of the target side belongs to, [B T];
+    # "place": of each place of the source, [B S]; "ends": of the first and the last place that are
+    # asked for, at two places of the target side, among those of their segment, [B T].
+    of: Literal["text", "place", "ends"]
+    choices: int | None = None  # of what is chosen from; None: pieces of the target side's codec
+
+
+# By what is predicted, beside the piece at each place of the source, "tokens" [B S]. One logit
+# alone is a number that is said of a text.
+HEADS = {
+    "class": Kind("text"),
+    "next_sentence": Kind("text", choices=2),
+    "value": Kind("text", choices=1),
+    "tags": Kind("place"),
+    "span": Kind("ends", choices=2),
+}
+_NEVER = -1e9  # the logit of a place of another segment
+
+
+class Encoder(Network):
+    """Embedding, encoder, and a head for each thing that the objective predicts: see `HEADS`."""
 
     def setup(self) -> None:
         c = self.config
@@ -39,9 +58,22 @@ class Encoder(Network):
             self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
             own = c.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
-        if "class" in self.predicts:
+        if self.asks("text"):
             self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
-            self.class_head = ClassHead(c, self.tgt_vocab_size)
+        for name in self.chosen():
+            count = HEADS[name].choices
+            rows = "classes" if count is None else "choices"
+            setattr(self, f"{name}_head", ClassHead(c, count or self.tgt_vocab_size, rows))
+
+    @nn.nowrap
+    def chosen(self) -> list[str]:
+        """Return what is predicted by a choice among a few."""
+        return [name for name in self.predicts if name in HEADS]
+
+    @nn.nowrap
+    def asks(self, *kinds: str) -> bool:
+        """Whether anything of these kinds is predicted."""
+        return any(HEADS[name].of in kinds for name in self.chosen())
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src
@@ -49,10 +81,17 @@ class Encoder(Network):
         x, found = self.encode(src, train), {}
         if "tokens" in self.predicts:
             found["tokens"] = self.predicted(x)
-        if "class" in self.predicts:
+        if self.asks("text"):
             assert batch.tgt is not None
             pooled = jnp.tanh(self.pooler(pool(x, src, batch.tgt, self.config.pooling)))
-            found["class"] = Output(self.dropout(pooled, train), self.class_head())
+            pooled = self.dropout(pooled, train)
+        for name in self.chosen():
+            head, kind = getattr(self, f"{name}_head")(), HEADS[name].of
+            hidden = pooled if kind == "text" else self.dropout(x, train)
+            found[name] = Output(hidden, head)
+            if kind == "ends":
+                assert batch.tgt is not None
+                found[name] = Pointed(pointed(head.logits(hidden), src, batch.tgt), head)
         return found
 
     def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"]:
@@ -81,7 +120,7 @@ class Encoder(Network):
         """See Model."""
         ones = np.ones((1, 2), np.int32)
         side = Side(ones, ones, ones)
-        return Batch(side, side if "class" in self.predicts else None, {})
+        return Batch(side, side if self.asks("text", "ends") else None, {})
 
 
 # Which places of its segment [B T S] a vector of it is the mean of.
@@ -98,6 +137,16 @@ def pool(x: Float[Array, "B S D"], src: Side, tgt: Side, pooling: str) -> Float[
     weights = at_least_float32(seen.astype(x.dtype))
     weights = weights / jnp.maximum(weights.sum(-1, keepdims=True), 1)
     return jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), x)
+
+
+def pointed(logits: Float[Array, "B S 2"], src: Side, tgt: Side) -> Float[Array, "B T S"]:
+    """Return how well each place of the source is the end that a place of the target side is for:
+    the first place of its segment for the first, the second for the last.
+    """
+    seen = cross_view(tgt.pos, tgt.seg, src.pos, src.seg).mask()[:, 0]
+    first, last = logits[:, None, :, 0], logits[:, None, :, 1]
+    ends = jnp.where((tgt.pos == 0)[:, :, None], first, last)
+    return jnp.where(seen, ends, _NEVER)
 
 
 class PieceHead(nn.Module):
@@ -125,11 +174,12 @@ class ClassHead(nn.Module):
 
     config: ModelConfig
     count: int
+    rows: str = "classes"  # the logical axis
 
     @nn.compact
     def __call__(self) -> Head:
         width = self.config.d_model
-        init = named(nn.initializers.normal(width**-0.5), "classes", "embed")
-        zeros = named(nn.initializers.zeros, "classes")
+        init = named(nn.initializers.normal(width**-0.5), self.rows, "embed")
+        zeros = named(nn.initializers.zeros, self.rows)
         table = self.param("table", init, (self.count, width))
         return Head(table, self.param("bias", zeros, (self.count,)))

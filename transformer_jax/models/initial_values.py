@@ -22,7 +22,9 @@ INWARD = ("query", "key", "value", "up", "gate")  # kernels [in, out...]
 OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
 EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding")
 POSITIONS = ("positions", "src_positions", "tgt_positions")
-HEADS = ("dense", "pooler", "class_head")  # of an encoder
+HEADS = (  # of an encoder
+    "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
+)  # fmt: skip
 
 
 class Parameter(NamedTuple):

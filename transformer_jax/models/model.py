@@ -20,6 +20,14 @@ class Output(NamedTuple):
         return self.head.logits(self.hidden)
 
 
+class Pointed(Output):
+    """A choice among the places of the source, whose logits [B T S] are the hidden states."""
+
+    def logits(self) -> Float[Array, "B T S"]:
+        """Return the logits, at least in float32; those of other segments are very low."""
+        return self.hidden
+
+
 @runtime_checkable
 class Stepper(Protocol):
     """A model as a search sees it.

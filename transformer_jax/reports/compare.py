@@ -6,7 +6,7 @@ outputs on sentences like these, not of other seeds of the same recipe: train se
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}  # sacrebleu's names
+TITLES = {**TESTS, "mcnemar": "McNemar's exact test"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class System:
     evaluation: EvaluationConfig
     decoding: dict[str, Any] | None = None  # the search settings; None if they were not recorded
     scores: tuple[str, ...] = ()  # the names of those that eval.py wrote
+    classifies: bool = False  # what it wrote are classes
 
 
 class Result(NamedTuple):
@@ -47,6 +49,8 @@ class Result(NamedTuple):
     score: float
     interval: float  # half the width of the bootstrap's 95 % interval
     p_values: dict[str, float]  # test -> p; {} for the baseline
+    # Of accuracies: that from the baseline, and the ends of its 95 % interval.
+    difference: tuple[float, float, float] | None = None
 
     @property
     def different(self) -> bool:
@@ -73,11 +77,11 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
       UserError: if they are not there or do not belong together.
     """
     experiment = workdir.experiment()
-    if not experiment.objective.translates:
-        kind = "classifier" if experiment.objective.name == "classify" else "language model"
+    classifies = experiment.objective.name == "classify"
+    if not experiment.objective.translates and not classifies:
         raise UserError(
-            f"{workdir.path}: is a {kind}, which has no translations to compare; "
-            "its scores are those of eval.py"
+            f"{workdir.path}: is of objective.name={experiment.objective.name!r}, which has no "
+            "translations or classes to compare; its scores are those of eval.py"
         )
     name = checkpoint or experiment.evaluation.checkpoint
     name, *changed = name.split(",")
@@ -96,7 +100,8 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     evaluation = parse(result["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
     label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
     scores = tuple(result.get("scores", ()))
-    return System(label, hypotheses, result["references"], evaluation, decoding_of(result), scores)
+    found = hypotheses, result["references"], evaluation, decoding_of(result), scores
+    return System(label, *found, classifies)
 
 
 def testable(system: System) -> list[str]:
@@ -123,6 +128,10 @@ def check(systems: Sequence[System], references: Sequence[str]) -> None:
     expected = digest(references)
     first = systems[0].evaluation
     for system in systems:
+        if system.classifies != systems[0].classifies:
+            raise UserError(
+                f"{system.name}, {systems[0].name}: one predicts classes and the other translates"
+            )
         if system.references != expected:
             raise UserError(
                 f"{system.name}: was scored on other references than {systems[0].name}; "
@@ -172,16 +181,21 @@ def differences(
     one: System, other: System, references: Sequence[str], name: str
 ) -> list[Difference]:
     """Return every sentence with the gain of `other` over `one`, the greatest gain first."""
-    pick(METRICS, name, "--metric")
-    metric = sentence_metric(name, one.evaluation)
-    gain = TRANSLATION[name].gain
-
-    def score(line: str, reference: str) -> float:
-        return metric.sentence_score(line, [reference]).score
-
+    score = _of_classes if one.classifies else _of_sentences(one, name)
     rows = zip(references, one.hypotheses, other.hypotheses, strict=True)
     found = [
-        Difference(i, gain(score(b, reference) - score(a, reference)), reference, a, b)
+        Difference(i, score(b, reference) - score(a, reference), reference, a, b)
         for i, (reference, a, b) in enumerate(rows, 1)
     ]
     return sorted(found, key=lambda row: -row.gain)
+
+
+def _of_classes(said: str, reference: str) -> float:
+    return 100.0 * (said == reference)
+
+
+def _of_sentences(system: System, name: str) -> Callable[[str, str], float]:
+    """Return the score of a line, such that greater is better."""
+    pick(METRICS, name, "--metric")
+    metric, gain = sentence_metric(name, system.evaluation), TRANSLATION[name].gain
+    return lambda line, reference: gain(metric.sentence_score(line, [reference]).score)

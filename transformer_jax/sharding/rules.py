@@ -22,6 +22,7 @@ RULES = (
     ("rank", None),
     ("features", None),
     ("classes", None),
+    ("choices", None),
     ("mlp", "tensor"),
     ("layers", None),
     ("matrices", ("data", "fsdp", "tensor")),

@@ -18,6 +18,7 @@ from transformer_jax.config import (
 from transformer_jax.data.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.models.build import abstract_params, build
+from transformer_jax.models.encoder import HEADS
 from transformer_jax.sharding.mesh import AXES, make_mesh
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.programs import abstract_batch
@@ -70,8 +71,9 @@ def longest_shape(experiment: Experiment) -> Shape:
         length = objective.window
     batch = blank(OBJECTIVES[objective.name], Shape(1, 1, 1))
     src, tgt = (length * (side is not None) for side in batch[:2])
-    if objective.name == "classify" and experiment.data.batching != "pack":
-        tgt = 1
+    kinds = {HEADS[x].of for x in OBJECTIVES[objective.name].predicts if x in HEADS}
+    if tgt and kinds and experiment.data.batching != "pack":
+        tgt = 2 if "ends" in kinds else 1
     return Shape(rows_for(experiment.data, length), src, tgt)
 
 

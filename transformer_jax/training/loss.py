@@ -75,6 +75,42 @@ def fused_loss_sums(
     return jax.tree.map(lambda total: total / passes, sums)
 
 
+def squared_error_sums(
+    x: Float[Array, "B T D"],
+    head: Head,
+    targets: Float[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of squared errors of the one logit; there are no probabilities to smooth, and
+    nothing that is right or wrong: `correct` is NaN.
+    """
+    predicted = head.logits(x)[..., 0]
+    weight = weight.astype(predicted.dtype)
+    loss = (weight * (predicted - targets.astype(predicted.dtype)) ** 2).sum()
+    tokens = (weight != 0).astype(predicted.dtype).sum()
+    return Sums(loss, loss, jnp.full_like(loss, jnp.nan), tokens, weight.sum())
+
+
+def pointer_sums(
+    logits: Float[Array, "B T S"],
+    head: Head,
+    targets: Int[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of cross-entropy over places of the source, without smoothing."""
+    return loss_sums(logits, targets, weight, 0.0, "uniform")
+
+
+# Of targets that are no choice among the rows of a head; all others have its cross-entropy.
+LOSSES = {"value": squared_error_sums, "span": pointer_sums}
+
+
 class _Terms(NamedTuple):
     """How much each term of the loss counts; see `smoothing_weights`."""
 

@@ -1,5 +1,7 @@
 """The train step and the validation step: pure functions of arrays."""
 
+import functools
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
-from transformer_jax.training.loss import Sums, fused_loss_sums
+from transformer_jax.training.loss import LOSSES, Sums, fused_loss_sums
 from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
 
@@ -31,21 +33,33 @@ class StepMetrics(NamedTuple):
 
 
 def batch_sums(model: Model, config: TrainingConfig, params: Any, batch: Batch, key: Any) -> Sums:
-    """Return the loss sums of a batch; with a key, in training mode with dropout."""
+    """Return the loss sums of a batch; with a key, in training mode with dropout.
+
+    Where there are several targets, they are those of `batch.main`, and the loss has the sums of
+    all: weights of the others say how much they count beside it.
+    """
+    each = target_sums(model, config, params, batch, key)
+    loss = functools.reduce(operator.add, (sums.loss for sums in each.values()))
+    return each[batch.main]._replace(loss=loss)
+
+
+def target_sums(
+    model: Model, config: TrainingConfig, params: Any, batch: Batch, key: Any
+) -> dict[str, Sums]:
+    """Return the loss sums of each target of a batch."""
     r_drop = 0.0 if key is None else config.r_drop or 0.0
     if r_drop:
         batch = jax.tree.map(lambda x: jnp.repeat(x, config.passes, axis=0), batch)
     with active():
         outputs = model.outputs(params, batch, key)
-        sums = [
-            fused_loss_sums(
+        return {
+            name: LOSSES.get(name, fused_loss_sums)(
                 outputs[name].hidden, outputs[name].head,
                 jnp.asarray(labels), jnp.asarray(weight),
                 config.label_smoothing, config.smoothing, r_drop,
             )
             for name, (labels, weight) in batch.targets.items()
-        ]  # fmt: skip
-        return jax.tree.map(lambda *terms: sum(terms), *sums)
+        }  # fmt: skip
 
 
 def make_train_step(
@@ -114,9 +128,11 @@ def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, on_every_device(mesh)))
 
 
-def make_validation_step(model: Model, config: TrainingConfig) -> Callable[[Any, Batch], Sums]:
-    """Return the function (params, batch) -> sums, without dropout."""
-    return lambda params, batch: batch_sums(model, config, params, batch, None)
+def make_validation_step(
+    model: Model, config: TrainingConfig
+) -> Callable[[Any, Batch], dict[str, Sums]]:
+    """Return the function (params, batch) -> sums of each target, without dropout."""
+    return lambda params, batch: target_sums(model, config, params, batch, None)
 
 
 def _keeps_itself(part: Any) -> bool:
@@ -137,8 +153,8 @@ def _mean_loss(model: Model, config: TrainingConfig, frozen: Frozen | None):
 
 def _accumulate(gradient, params, batch: Batch, key, slices: int):
     """Sum gradients over slices of the rows: the same batch in less memory."""
-    weights = (jnp.asarray(target.weight) for target in batch.targets.values())
-    weight = jnp.maximum(sum(weight.sum(dtype=jnp.float32) for weight in weights), 1)
+    weight = jnp.asarray(batch.targets[batch.main].weight)
+    weight = jnp.maximum(weight.sum(dtype=jnp.float32), 1)
     if slices == 1:
         (_, sums), grads = gradient(params, batch, key, weight)
         return grads, sums

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from transformer_jax.vocabulary import BOS, EOS, PAD, UNK, Special
+from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
 
 # The special pieces, by name, of the codecs that we train; one that is imported has its own ids.
 SPECIAL: Mapping[str, int] = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
@@ -66,8 +66,10 @@ def symbols_of(special: Mapping[str, int]) -> list[str]:
     return [f"<{name}>" for name in special if name not in SPECIAL]
 
 
-def special_of(codec: Codec) -> Special:
+def special_of(codec: Codec | None) -> Special:
     """Return where texts begin and end; -1 stands for what there is not, as of classes."""
+    if codec is None:
+        return OURS
     return Special(*(codec.special.get(name, -1) for name in Special._fields))
 
 

@@ -4,14 +4,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.config import SIZED, Experiment, TokenizerConfig
+from transformer_jax.config import LABELS, SIZED, Experiment, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import (
     characters,
     classes,
     imported,
+    labels,
+    spans,
     subwords,
     utf8,
+    values,
     wordpiece,
     words,
 )
@@ -35,6 +38,9 @@ CODECS: dict[str, Kind] = {
     "bytes": Kind(utf8.Bytes, utf8.train, "the description of a byte codec"),
     "characters": Kind(characters.Characters, characters.train, "a list of characters"),
     "classes": Kind(classes.Classes, classes.train, "a list of classes"),
+    "labels": Kind(labels.Labels, labels.train, "a list of labels"),
+    "values": Kind(values.Values, values.train, "the scale of values"),
+    "spans": Kind(spans.Spans, spans.train, "the description of spans"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
 }
 
@@ -116,7 +122,7 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     """Return the sizes of both codecs that follow from the config alone; None where they follow
     from the training text, as the number of its characters does."""
     symbols = experiment.objective.symbols
-    known: dict[str, int] = {"bytes": utf8.SIZE + len(symbols)}
+    known: dict[str, int] = {"bytes": utf8.SIZE + len(symbols), "values": 1, "spans": 2}
     if experiment.tokenizer.model is None:
         known |= dict.fromkeys(SIZED, experiment.tokenizer.vocab_size)
     src, tgt = (known.get(name) for name in experiment.codecs)
@@ -133,7 +139,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """
     config, codecs = experiment.tokenizer, experiment.codecs
     texts: Sequence[Sequence[str]] = ((), ())
-    if {"characters", "classes"} & {*codecs}:
+    if {"characters", *LABELS.values()} & {*codecs}:
         corpus = sources.load(experiment.data, "train", experiment.objective)
         texts = (corpus.src, corpus.tgt)
         if config.joint:

@@ -109,6 +109,7 @@ def score_texts(
             "masked_lm": "predicts pieces from those on both sides",
             "span_corruption": "predicts the spans that a text has lost",
             "denoising": "predicts a text from what noise has made of it",
+            "masked_lm_nsp": "predicts pieces from those on both sides",
         }
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model "
@@ -142,7 +143,7 @@ def corrupted_log_probs(
     """Return the log-probability of each piece that is predicted where texts are masked, or have
     lost spans, or are noisy, as they are in validation; by window.
     """
-    items = _corrupted(codec, objective, texts)
+    items = corrupted_items(codec, objective, texts)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
@@ -158,11 +159,12 @@ def pseudo_log_probs(
     """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
     pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659). See `one_by_one`.
     """
-    items = one_by_one(_corrupted(codec, objective, texts), most)
+    items = one_by_one(corrupted_items(codec, objective, texts), most)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
-def _corrupted(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+def corrupted_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+    """Return the items that some texts are cut into."""
     objective = OBJECTIVES[config.name]
     frame = objective.frame(config)
     encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))

@@ -40,7 +40,7 @@ def each_item(
     tokens_per_batch: int,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield (item, its row of the array that `compute` returns for a batch, the positions of the
-    row where something is predicted), shortest items first.
+    row where something is predicted, of several targets the main one), shortest items first.
 
     The arrays of a batch have an item a row; `tokens_per_batch` is the most positions on each side.
 
@@ -62,6 +62,6 @@ def each_item(
     for shape, placement in fixed_batches(items, lengths, tokens_per_batch, 1):
         batch = objective.examples(items, placement, *shape)
         rows = jax.device_get(compute(model, params, batch))
-        (target,) = batch.targets.values()
-        predicted = [np.flatnonzero(weight) for weight in target.weight]
+        weights = batch.targets[batch.main].weight
+        predicted = [np.flatnonzero(weight) for weight in weights]
         yield from zip(placement.pairs.tolist(), rows, predicted, strict=False)

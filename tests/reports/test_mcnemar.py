@@ -1,0 +1,103 @@
+"""Classifiers compared: McNemar's test against SciPy's binomial, and what is printed of it."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from transformer_jax.cli import compare
+from transformer_jax.config import (
+    CheckpointConfig,
+    EvaluationConfig,
+    Experiment,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+    TokenizerConfig,
+)
+from transformer_jax.door import to_json
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.run import digest
+from transformer_jax.reports.mcnemar import of_shares, p_value
+from transformer_jax.workdir import WorkDir
+
+LABELS = [("pos", "neg")[i % 2] for i in range(200)]
+
+
+@pytest.mark.parametrize("better", [0, 1, 5, 12, 30, 700])
+@pytest.mark.parametrize("worse", [0, 2, 5, 13, 600])
+def test_it_is_the_binomial_test(better, worse):
+    expected = binomtest(better, better + worse).pvalue if better + worse else 1.0
+    assert p_value(better, worse) == pytest.approx(expected, rel=1e-9)
+    assert p_value(better, worse) == p_value(worse, better)
+
+
+def test_the_interval_of_a_difference_covers_it():
+    """Of 4,000 draws of 60 pairs about 95 %, and no end lies beyond 100 points."""
+    generator = np.random.default_rng(0)
+    drawn = generator.multinomial(60, [0.2, 0.1, 0.7], 4000)
+    found = [of_shares(int(b), int(c), 60) for b, c, _ in drawn]
+    covered = np.mean([low <= 10 <= high for _, low, high in found])
+    assert abs(covered - 0.95) < 0.015
+    assert of_shares(60, 0, 60)[2] == pytest.approx(100, abs=1)
+    assert of_shares(0, 60, 60)[0] == -100
+
+
+def classified(place: WorkDir, data, wrong: range) -> str:
+    """Write a work directory as eval.py leaves it, with the texts of a range wrong."""
+    said = [("neg" if x == "pos" else "pos") if i in wrong else x for i, x in enumerate(LABELS)]
+    place.eval.mkdir(parents=True)
+    experiment = Experiment(
+        model=ModelConfig(architecture="encoder"), objective=ObjectiveConfig("classify"),
+        tgt=SideConfig("classes"), tokenizer=TokenizerConfig(joint=False),
+        checkpoint=CheckpointConfig(best_by="accuracy"),
+        evaluation=EvaluationConfig(bleu_sentences=0),
+    )  # fmt: skip
+    data = dataclasses.replace(
+        experiment.data, directory=str(data), source_language="text", target_language="label"
+    )
+    place.config.write_text(to_json(dataclasses.replace(experiment, data=data)))
+    (place.eval / "test.best.hyp").write_text("".join(f"{x}\n" for x in said))
+    result = {
+        "sentences": len(said), "references": digest(LABELS), "scores": {"accuracy": {}},
+        "evaluation": dataclasses.asdict(experiment.evaluation), "decoding": None,
+    }  # fmt: skip
+    (place.eval / "test.best.json").write_text(json.dumps(result))
+    return str(place.path)
+
+
+@pytest.fixture
+def two(tmp_path) -> list[str]:
+    """Return a run that has 30 of 200 texts wrong, and one that has 14 of these and 4 others."""
+    for ending, lines in (("text", ["a text"] * 200), ("label", LABELS)):
+        (tmp_path / f"test.{ending}").write_text("".join(f"{line}\n" for line in lines))
+    places = (("one", range(30)), ("other", range(16, 34)))
+    return [classified(WorkDir(tmp_path / name), tmp_path, wrong) for name, wrong in places]
+
+
+def test_classifiers_are_compared(two, capsys):
+    assert compare.main([*two, "--show=1"]) == 0
+    first, second, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("accuracy  85.00 ± 4.9")
+    p = binomtest(4, 20).pvalue
+    assert second.startswith("accuracy  91.00 ± 4.0")
+    assert (
+        f"McNemar's exact test p = {p:.4f}  difference +6.00, 95 % interval +1.46 to +10.42"
+        in second
+    )
+    assert second.endswith("  different")
+    assert "sentence accuracy: 16 better, 4 worse, 180 the same" in rest[1]
+    assert "line 1  +100.0" in rest
+    assert compare.main([*two, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[1]["p_values"] == {"mcnemar": pytest.approx(p)}
+    assert rows[1]["difference"][0] == pytest.approx(6)
+    assert rows[0]["difference"] is None
+
+
+def test_what_means_nothing_is_refused(two):
+    for option in ("--metric=BLEU", "--test=ar", "--samples=9"):
+        with pytest.raises(UserError, match=f"^{option.partition('=')[0]}: classifiers are"):
+            compare.main([*two, option])

@@ -1,0 +1,94 @@
+"""What a trained model that reads says of texts, for a notebook."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformer_jax.config import Experiment
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.text.answer import answers
+from transformer_jax.decoding.text.classify import classify
+from transformer_jax.decoding.text.next_sentence import follows
+from transformer_jax.decoding.text.tag import tag
+from transformer_jax.decoding.text.values import values
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+
+# The methods that ask a model of each objective.
+ASKED = {"classify": "classify", "tag": "tag", "regress": "value", "answer": "answer"}
+
+KINDS = {
+    "classify": "classifier", "tag": "tagger", "regress": "regression", "answer": "reader",
+}  # fmt: skip
+
+
+class Reading:
+    """Answers of an encoder; each refuses a model that was trained for another one."""
+
+    experiment: Experiment
+    model: Model
+    params: Any
+    tokenizers: TokenizerPair
+
+    def classify(self, texts: str | Sequence[str]) -> Any:
+        """Return the classes of a text with their probabilities, the likeliest first, or a list of
+        those of several.
+
+        Raises:
+          UserError: if the model does not predict classes.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        given = self.model, self.params, self.tokenizers, self.experiment.objective
+        found = classify(*given, several)
+        return found[0] if isinstance(texts, str) else found
+
+    def tag(self, texts: str | Sequence[str]) -> Any:
+        """Return the likeliest label of each word of a text, or a list of those of several. Words
+        stand between spaces, as in the files of training: punctuation is a word of its own there.
+
+        Raises:
+          UserError: if the model does not predict labels of words.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        given = self.model, self.params, self.tokenizers, self.experiment.objective
+        found = [said.labels for said in tag(*given, several)]
+        return found[0] if isinstance(texts, str) else found
+
+    def value(self, texts: str | Sequence[str]) -> Any:
+        """Return the number that is said of a text, or a list of those of several.
+
+        Raises:
+          UserError: if the model does not predict numbers.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        given = self.model, self.params, self.tokenizers, self.experiment.objective
+        found = values(*given, several)
+        return found[0] if isinstance(texts, str) else found
+
+    def answer(self, questions: str | Sequence[str], contexts: str | Sequence[str]) -> Any:
+        """Return the answer to a question that stands in a context, or a list of those of several
+        pairs: its text, its first character there, and its log-probability (nats).
+
+        Raises:
+          UserError: if the model does not answer, or there are not as many of both.
+        """
+        one, two = ([x] if isinstance(x, str) else list(x) for x in (questions, contexts))
+        if isinstance(questions, str) != isinstance(contexts, str) or len(one) != len(two):
+            raise UserError("answer: give a context for each question: two texts, or two lists")
+        given = self.model, self.params, self.tokenizers, self.experiment.objective
+        lines = [f"{x}\t{y}" for x, y in zip(one, two, strict=True)]
+        found = answers(*given, lines)
+        return found[0] if isinstance(questions, str) else found
+
+    def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:
+        """Return the probability that a text goes on from another one, or a list of those of
+        several pairs. Of a first text the end is read, of a second one its beginning.
+
+        Raises:
+          UserError: if the model does not predict it, or there are not as many of both.
+        """
+        one, two = ([x] if isinstance(x, str) else list(x) for x in (first, second))
+        if isinstance(first, str) != isinstance(second, str) or len(one) != len(two):
+            raise UserError("follows: give a second text for each first one: two texts, two lists")
+        given = self.model, self.params, self.tokenizers.tgt, self.experiment.objective
+        found = follows(*given, one, two)
+        return found[0] if isinstance(first, str) else found

@@ -1,0 +1,39 @@
+"""Labels of the words of a text: each is one of those that the training text has."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.classes import Classes
+from transformer_jax.errors import UserError
+
+
+class Labels(Classes):
+    """Each label is a piece, from 0 on, and a text is labels with spaces between them."""
+
+    file = "labels{}.json"
+    noun = "label"
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """See Codec.
+
+        Raises:
+          UserError: if a label is unknown.
+        """
+        return [[self.piece_id(label) for label in text.split()] for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the labels."""
+        return " ".join(self.pieces(ids))
+
+
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Labels:
+    """Return the codec of the different labels; `config` and `symbols` have no say in it.
+
+    Raises:
+      UserError: if there is one label alone.
+    """
+    names = sorted({label for text in texts for label in text.split()})
+    if len(names) < 2:
+        raise UserError(f"config.data.train: all words have one label, {names}")
+    return Labels(json.dumps({"classes": names}).encode())

@@ -1,0 +1,95 @@
+"""Values: a text is a number, which is read in standard deviations from the mean of training."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.codecs.codec import hashed
+from transformer_jax.data.labelled import number
+from transformer_jax.errors import UserError
+
+
+class Values:
+    """A text is one id, the bits of a float32; there is no BOS and no EOS."""
+
+    file = "values{}.json"
+    special: Mapping[str, int] = {}
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self.mean, self.deviation = _read(model)
+
+    @property
+    def size(self) -> int:
+        """One: what is predicted is one number."""
+        return 1
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model's bytes."""
+        return hashed(self.model)
+
+    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
+        """See Codec.
+
+        Raises:
+          UserError: if a text is no number.
+        """
+        return [[self.piece_id(text)] for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the first number, in its own unit."""
+        return next(iter(self.pieces(ids)), "")
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec."""
+        scaled = np.array(list(ids), np.int32).view(np.float32).astype(np.float64)
+        return [f"{value:.6g}" for value in self.unscaled(scaled).tolist()]
+
+    def unscaled(self, scaled: np.ndarray) -> np.ndarray:
+        """Return values in their own unit."""
+        return scaled * self.deviation + self.mean
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec."""
+        value = number(piece)
+        if value is None:
+            raise UserError(f"{piece!r} is no number, such as 3.5")
+        return int(np.float32((value - self.mean) / self.deviation).view(np.int32))
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec."""
+        return False
+
+    def word_starts(self) -> None:
+        """See Codec."""
+
+
+def _read(model: bytes) -> tuple[float, float]:
+    try:
+        found = json.loads(model)
+        mean, deviation = float(found["mean"]), float(found["deviation"])
+        if math.isfinite(mean) and 0 < deviation < math.inf:
+            return mean, deviation
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise ValueError("not the scale of values")
+
+
+def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Values:
+    """Return the codec of the scale that the numbers have; `config` and `symbols` have no say.
+
+    Raises:
+      UserError: if a text is no number, or all are the same.
+    """
+    values = [number(text) for text in texts]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        raise UserError(f"config.data.train: {texts[values.index(None)]!r} is no number")
+    mean, deviation = float(np.mean(known)), float(np.std(known))
+    if not 0 < deviation < math.inf:
+        raise UserError(f"config.data.train: all {len(known)} numbers are {mean:g}")
+    return Values(json.dumps({"mean": mean, "deviation": deviation}).encode())

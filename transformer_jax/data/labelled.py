@@ -1,0 +1,48 @@
+"""Files of what is said of texts: a label for each word, a number."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from transformer_jax.errors import UserError
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a line as they are encoded one by one, all but the first with the space
+    that stands before them.
+    """
+    return [f" {word}" if place else word for place, word in enumerate(line.split())]
+
+
+def check_words(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str]) -> None:
+    """Check that there are as many labels as words; `place` says where a pair is.
+
+    Raises:
+      UserError: if not.
+    """
+    for number, pair in enumerate(zip(src, tgt, strict=True), 1):
+        words, labels = (len(line.split()) for line in pair)
+        if words != labels:
+            raise UserError(
+                f"{place(number)}: {words} words and {labels} labels; give each word one label, "
+                "with spaces between them"
+            )
+
+
+def number(line: str) -> float | None:
+    """Return the number that a line is; None if it is no finite one."""
+    try:
+        found = float(line)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def check_numbers(lines: Sequence[str], place: Callable[[int], str]) -> None:
+    """Check that each line is a number; `place` says where one is.
+
+    Raises:
+      UserError: if not.
+    """
+    for line_number, line in enumerate(lines, 1):
+        if number(line) is None:
+            raise UserError(f"{place(line_number)}: {line!r} is no number, such as 3.5")

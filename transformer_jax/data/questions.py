@@ -1,0 +1,74 @@
+"""Questions, the text that each is asked about, and where in it the answer stands.
+
+A line of the source side is a question, a TAB and a context. One of the target side is how many
+characters of the context stand before an answer, a TAB and the answer; more right answers follow
+behind TABs, likewise.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from transformer_jax.errors import UserError
+
+_UNIT = re.compile(r"\w+|[^\w\s]")
+
+
+class Asked(NamedTuple):
+    """A question, and the words and signs of the context that it is asked about."""
+
+    question: str
+    context: str
+    units: list[tuple[int, int]]  # the first character of each, and the one behind its last
+
+    @classmethod
+    def read(cls, line: str) -> "Asked":
+        """Read a line of the source side."""
+        question, _, context = line.partition("\t")
+        return cls(question, context, [unit.span() for unit in _UNIT.finditer(context)])
+
+    def parts(self) -> list[str]:
+        """Return the question and the units, as they are encoded one by one."""
+        behind = [self.context[begin - 1 : begin].isspace() for begin, _ in self.units]
+        units = (self.context[begin:end] for begin, end in self.units)
+        return [self.question, *(" " * space + x for space, x in zip(behind, units, strict=True))]
+
+    def place(self, begin: int, end: int) -> tuple[int, int]:
+        """Return the first and the last unit of some characters."""
+        inside = [i for i, (a, b) in enumerate(self.units) if a < end and b > begin]
+        return inside[0], inside[-1]
+
+
+def answers_of(line: str) -> list[str]:
+    """Return the right answers of a line of the target side."""
+    return line.split("\t")[1::2]
+
+
+def located(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str]) -> list[str]:
+    """Return lines of the target side behind the number of units of the context, the first one and
+    the last one of the first answer; `place` says where a pair is.
+
+    Raises:
+      UserError: if a line is not of that form, or an answer is not where it should be.
+    """
+    found = []
+    for number, (source, target) in enumerate(zip(src, tgt, strict=True), 1):
+        asked, fields = Asked.read(source), target.split("\t")
+        if not asked.question.strip() or not asked.units:
+            raise UserError(f"{place(number)}: must be a question, a TAB and a context")
+        begins, answers = fields[::2], fields[1::2]
+        if len(begins) != len(answers) or not all(x.isdecimal() for x in begins):
+            raise UserError(
+                f"{place(number)}: its answer {target!r} must be the number of characters before "
+                "it, a TAB and the answer"
+            )
+        for begin, answer in zip(map(int, begins), answers, strict=True):
+            there = asked.context[begin : begin + len(answer)]
+            if there != answer or not _UNIT.search(answer):
+                raise UserError(
+                    f"{place(number)}: the answer {answer!r} is not in the context behind "
+                    f"{begin} characters, where {there!r} stands"
+                )
+        first, last = asked.place(int(begins[0]), int(begins[0]) + len(answers[0]))
+        found.append(f"{len(asked.units)} {first} {last}\t{target}")
+    return found

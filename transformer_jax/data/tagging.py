@@ -1,0 +1,86 @@
+"""A label for each word of a text."""
+
+from typing import Literal
+
+import numpy as np
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, Ragged, Target
+from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.random import Draw
+from transformer_jax.data.reading import begun, places
+from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
+
+
+class Tagged(TokenStore):
+    """Texts of whole words, on the source side their pieces and on the other their labels."""
+
+    firsts: Ragged  # the place of each word's first piece
+    left_out: int = 0  # texts without words
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore: with BOS and EOS; nothing is read on the target side."""
+        return Lengths(self.src.lengths + 2, 0 * self.tgt.lengths)
+
+
+class Tag:
+    """Read a text, say the label of each word where its first piece stands (Devlin et al. 2019,
+    arXiv:1810.04805, section 5.3).
+
+    Words are encoded one by one, so that whatever the codec, each has pieces of its own. A text
+    that is longer than the window is cut between words, and a word that alone is longer, short.
+    """
+
+    order: Literal["all", "causal", "ranked"] = "all"
+    strict = False
+    predicts: tuple[str, ...] = ("tags",)
+    noun = "text"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective."""
+        return Frame(eos=False, cut="words")
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective. The source side of the store has a sequence for each word."""
+        words, labels, most = store.src, store.tgt, config.window - 2
+        text, place = places(labels.lengths)  # of each word
+        assert len(text) == len(words.lengths), "not as many words as labels"
+        begins = words.runs(text, np.full(len(text), most))
+        count = np.diff(np.append(begins, len(text)))
+        sizes = np.add.reduceat(words.lengths, begins) if len(begins) else begins
+        first = words.starts[begins]
+        items = Tagged(
+            Ragged(words.ids, first, np.minimum(sizes, most)),
+            Ragged(labels.ids, (labels.starts[text] + place)[begins], count),
+            special_of(codec),
+        )
+        offsets = words.starts - np.repeat(first, count) + 1
+        items.firsts = Ragged(offsets, begins, count)
+        items.left_out = int((labels.lengths == 0).sum())
+        return items
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all texts but empty ones."""
+        left_out = items.left_out if isinstance(items, Tagged) else 0
+        return Selection(np.arange(len(items)), {"empty": left_out})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        side, pairs = begun(items, placement, (rows, src_length)), placement.pairs
+        last = items.src.lengths[pairs] + 1
+        end = placement.rows, placement.src_offset + last
+        side.inputs[end], side.pos[end], side.seg[end] = items.special.eos, last, placement.segment
+        labels, weight = np.zeros_like(side.inputs), np.zeros(side.inputs.shape, np.float32)
+        if isinstance(items, Tagged):
+            item, within = places(items.tgt.lengths[pairs])
+            first = items.firsts.ids[items.firsts.starts[pairs][item] + within]
+            at = placement.rows[item], placement.src_offset[item] + first
+            labels[at] = items.tgt.ids[items.tgt.starts[pairs][item] + within]
+            weight[at] = 1
+        return Batch(side, None, {"tags": Target(labels, weight)})

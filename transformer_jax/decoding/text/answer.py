@@ -1,0 +1,82 @@
+"""Answers that stand in a text."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.answering import Windows
+from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.questions import Asked
+from transformer_jax.data.token_store import TokenStore, encode_words
+from transformer_jax.decoding.text.teacher_forced import each_item
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+
+_LONGEST = 30  # words and signs of an answer, as in BERT's code
+
+
+class Found(NamedTuple):
+    """The likeliest answer of a context."""
+
+    text: str
+    begin: int  # characters of the context before it
+    log_prob: float  # of its first place and its last, in the best window
+
+
+def answers(
+    model: Model,
+    params: Any,
+    tokenizers: TokenizerPair,
+    config: ObjectiveConfig,
+    lines: Sequence[str],
+    tokens_per_batch: int = 4096,
+) -> list[Found]:
+    """Return the answer of each line, which is a question, a TAB and a context.
+
+    Raises:
+      UserError: if the model does not answer, or a question or context is empty.
+    """
+    objective, asked = OBJECTIVES[config.name], [Asked.read(line) for line in lines]
+    if "span" not in objective.predicts:
+        raise UserError(f"config.objective.name={config.name!r}: such a model answers no question")
+    for number, one in enumerate(asked, 1):
+        if not one.question.strip() or not one.units:
+            raise UserError(f"answer: question {number} or its context is empty")
+    parts = encode_words(tokenizers.src, [part for one in asked for part in one.parts()])
+    nowhere = Ragged.from_lists([[len(one.units), 0, 0] for one in asked])  # whatever: not read
+    items = objective.items(TokenStore(Ragged.from_lists(parts), nowhere), config, tokenizers.src)
+    assert isinstance(items, Windows)
+    found = [Found("", 0, -np.inf)] * len(asked)
+    for item, row, _ in each_item(_log_probs, model, params, objective, items, tokens_per_batch):
+        line, before = int(items.line[item]), int(items.before[item])
+        first, last, log_prob = _best(items, item, row)
+        if log_prob > found[line].log_prob:
+            one = asked[line]
+            begin, end = one.units[before + first][0], one.units[before + last][1]
+            found[line] = Found(one.context[begin:end], begin, log_prob)
+    return found
+
+
+def _best(items: Windows, item: int, row: np.ndarray) -> tuple[int, int, float]:
+    """Return the first and the last word of the likeliest answer in a window."""
+    edge = int(items.questions.lengths[item]) + 2
+    first, last = (
+        row[i, edge + x.sequence(item)] for i, x in enumerate((items.firsts, items.lasts))
+    )
+    both = first[:, None] + last[None, :]
+    length = np.arange(len(last))[None, :] - np.arange(len(first))[:, None]
+    both = np.where((length >= 0) & (length < _LONGEST), both, -np.inf)
+    i, j = np.unravel_index(int(both.argmax()), both.shape)
+    return int(i), int(j), float(both[i, j])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _log_probs(model: Model, params: Any, batch: Batch) -> Float[Array, "B T S"]:
+    return jax.nn.log_softmax(model.outputs(params, batch, None)["span"].logits())

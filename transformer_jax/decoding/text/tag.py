@@ -1,0 +1,74 @@
+"""The labels of words: what a model says of each."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.labelled import words_of
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.token_store import TokenStore, encode_words
+from transformer_jax.decoding.text.teacher_forced import each_item
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+
+
+class Said(NamedTuple):
+    """Of each word of a text."""
+
+    labels: list[str]  # the likeliest
+    probabilities: np.ndarray  # of these
+    log_probs: np.ndarray  # of the labels that were given, nats
+
+
+def tag(
+    model: Model,
+    params: Any,
+    tokenizers: TokenizerPair,
+    config: ObjectiveConfig,
+    texts: Sequence[str],
+    given: Sequence[str] | None = None,
+    tokens_per_batch: int = 4096,
+) -> list[Said]:
+    """Return what is said of the words of each text; `given` are labels for each.
+
+    Raises:
+      UserError: if the model does not predict labels of words.
+    """
+    objective = OBJECTIVES[config.name]
+    if "tags" not in objective.predicts:
+        raise UserError(
+            f"config.objective.name={config.name!r}: such a model predicts no labels of words"
+        )
+    words = [words_of(text) for text in texts]
+    codec = tokenizers.tgt
+    labels = [[0] * len(row) for row in words] if given is None else codec.encode(given)
+    ids = encode_words(tokenizers.src, [word for row in words for word in row])
+    store = TokenStore(Ragged.from_lists(ids), Ragged.from_lists(labels))
+    items = objective.items(store, config, tokenizers.src)
+    found = [np.zeros((0, 3))] * len(items)
+    for item, row, predicted in each_item(
+        _of_words, model, params, objective, items, tokens_per_batch
+    ):
+        found[item] = row[predicted]
+    joined = np.concatenate([*found, np.zeros((0, 3))])  # items are in the order of the texts
+    ends = np.cumsum([len(row) for row in words])[:-1]
+    return [
+        Said(codec.pieces(best.astype(int)), np.exp(most), log_probs)
+        for best, most, log_probs in (part.T for part in np.split(joined, ends))
+    ][: len(texts)]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _of_words(model: Model, params: Any, batch: Batch) -> Float[Array, "B S 3"]:
+    logs = jax.nn.log_softmax(model.outputs(params, batch, None)["tags"].logits())
+    labels = jnp.asarray(batch.targets["tags"].labels)[..., None]
+    given = jnp.take_along_axis(logs, labels, axis=2)[..., 0]
+    return jnp.stack([logs.argmax(-1).astype(logs.dtype), logs.max(-1), given], axis=-1)

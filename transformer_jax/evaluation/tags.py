@@ -1,0 +1,92 @@
+"""How often a model says the right label of a word, and finds the right entities."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.data.sources import Corpus
+from transformer_jax.decoding.text.tag import tag
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import interval
+from transformer_jax.evaluation.run import Evaluation, described
+
+_OF_ENTITIES = re.compile(r"O|[BIES]-.+")
+
+
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
+    """Return the accuracy of words (%), the loss (nats a word) and, where labels are those of
+    entities, B-PER and I-PER, their precision, recall and F1 (%). A row for each text has its
+    labels and those that are said.
+
+    Raises:
+      UserError: if the model is an ensemble, or a label of the split is none of training.
+    """
+    if isinstance(trained, TrainedEnsemble):
+        raise UserError("a tagger is scored alone: load one checkpoint of one --workdir")
+    given = trained.model, trained.params, trained.tokenizers, trained.experiment.objective
+    found = tag(*given, corpus.src, corpus.tgt)
+    references = [line.split() for line in corpus.tgt]
+    hypotheses = [one.labels for one in found]
+    true, said = ([x for labels in side for x in labels] for side in (references, hypotheses))
+    right, total = sum(x == y for x, y in zip(true, said, strict=True)), len(true)
+    low, high = (100 * end for end in interval(right, total))
+    accuracy = 100 * right / total
+    loss = -math.fsum(math.fsum(one.log_probs) for one in found) / total
+    scores: dict[str, dict[str, Any]] = {
+        "accuracy": {"value": accuracy, "signature": "", "interval": [low, high]},
+        "loss": {"value": loss, "signature": ""},
+    }
+    details = [
+        f"accuracy = {accuracy:.2f} % ({right} of {total} words), 95 % interval {low:.1f} to "
+        f"{high:.1f} %",
+        f"loss = {loss:.4f}",
+    ]
+    if all(map(_OF_ENTITIES.fullmatch, true)):
+        of_entities = entity_scores(references, hypotheses)
+        signature = "entities as conlleval has them"
+        scores |= {k: {"value": v, "signature": signature} for k, v in of_entities.items()}
+        details += [f"{name} = {value:.2f} % of entities" for name, value in of_entities.items()]
+    result = described(trained, corpus.tgt, split, checkpoint, scores, details)
+    lines = [" ".join(labels) for labels in hypotheses]
+    rows = [
+        {"line": number, "reference": label, "hypothesis": line}
+        for number, (label, line) in enumerate(zip(corpus.tgt, lines, strict=True), 1)
+    ]
+    return Evaluation(result, lines, rows)
+
+
+def entities(labels: Sequence[str]) -> set[tuple[int, int, str]]:
+    """Return (first word, one behind the last, kind) of each entity.
+
+    As conlleval of the CoNLL shared tasks and seqeval count by default, for labels of any scheme of
+    B, I, E and S: I or E go on if B or I of the same kind stands before them, and begin an entity
+    if not.
+    """
+    found: list[tuple[int, int, str]] = []
+    before, kind_before = "O", ""
+    for place, label in enumerate(labels):
+        letter, _, kind = label.partition("-")
+        goes_on = letter in "IE" and before in "BI" and kind == kind_before
+        if goes_on:
+            found[-1] = (found[-1][0], place + 1, kind)
+        elif letter != "O":
+            found.append((place, place + 1, kind))
+        before, kind_before = letter, kind
+    return set(found)
+
+
+def entity_scores(
+    references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Return precision, recall and F1 of entities, over all texts (%)."""
+    right = said = true = 0
+    for one, other in zip(references, hypotheses, strict=True):
+        wanted, found = entities(one), entities(other)
+        right, said, true = right + len(wanted & found), said + len(found), true + len(wanted)
+    return {
+        "precision": 100 * right / max(said, 1),
+        "recall": 100 * right / max(true, 1),
+        "f1": 200 * right / max(said + true, 1),
+    }

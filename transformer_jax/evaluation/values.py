@@ -1,0 +1,50 @@
+"""How near the numbers that a model says are to those of a split."""
+
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.api import TrainedModel
+from transformer_jax.data.sources import Corpus
+from transformer_jax.evaluation.run import Evaluation, described
+
+
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
+    """Return the mean squared error, in the unit of the numbers, and Pearson's and Spearman's
+    correlations; a row for each text has its number and the one that is said.
+
+    Raises:
+      UserError: if the model is an ensemble.
+    """
+    said, true = np.array(trained.value(corpus.src)), np.array([float(x) for x in corpus.tgt])
+    values = {
+        "mean_squared_error": float(np.mean((said - true) ** 2)),
+        "pearson": correlation(said, true),
+        "spearman": correlation(ranks(said), ranks(true)),
+    }
+    scores: dict[str, dict[str, Any]] = {
+        name: {"value": value, "signature": ""} for name, value in values.items()
+    }
+    details = [f"{name} = {value:.4f}" for name, value in values.items()]
+    result = described(trained, corpus.tgt, split, checkpoint, scores, details)
+    hypotheses = [f"{value:.6g}" for value in said.tolist()]
+    rows = [
+        {"line": number, "reference": reference, "hypothesis": hypothesis}
+        for number, (reference, hypothesis) in enumerate(
+            zip(corpus.tgt, hypotheses, strict=True), 1
+        )
+    ]
+    return Evaluation(result, hypotheses, rows)
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Return Pearson's correlation; NaN where all numbers of one are the same."""
+    one, other = one - one.mean(), other - other.mean()
+    with np.errstate(invalid="ignore"):
+        return float((one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum()))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each number, the same ones the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
