@@ -18,6 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
     "directions": 0, "messages": 0, "counting": 0, "allowed": 0, "resuming": 0.5,
+    "parts": 0,
     "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
     "models": 2, "checkpoint": 2,
@@ -29,6 +30,7 @@ FLOORS = {
 # Who may use whom on the same floor. On the ground floor all may raise a UserError; on the fourth
 # training validates, sweeps are read by reports, and reports group sentences as they were scored.
 NEIGHBOURS = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
+              ("parts", "errors"), ("choices", "parts"),
               ("experiments", "evaluation"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (
@@ -38,6 +40,7 @@ NO_JAX = (
     "config",
     "door",
     "choices",
+    "parts",
     "workdir",
     "disk",
     "retention",

@@ -25,9 +25,21 @@ _ELEMENTS = 2**31  # of one matrix; 8 GiB
 HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
 
 
+# Fields of which a part of one's own can be the value, too: "path/file.py:Name", see parts.py.
+TAKE_PARTS = (
+    "model.norm", "model.activation", "model.positions", "model.relative_positions",
+    "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
+    "optimizer.schedule",
+)  # fmt: skip
+
+
 def _rate(**values: float | None) -> None:
     for name, value in values.items():
         _check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
+
+
+def _is_part(value: str) -> bool:
+    return ":" in value
 
 
 def _within(low: float, high: float, **values: float | None) -> None:
@@ -210,7 +222,7 @@ class ModelConfig:
             "choose another num_heads or set head_dim",
         )
         _check(
-            "sinusoidal" not in self.positions or self.d_model % 2 == 0,
+            not self.sinusoidal or self.d_model % 2 == 0,
             f"d_model={self.d_model} is odd, which positions={self.positions!r} cannot be: "
             "choose an even d_model or positions='learned'",
         )
@@ -242,6 +254,11 @@ class ModelConfig:
     def value_size(self) -> int:
         """d_v."""
         return self.v_head_dim or self.key_size
+
+    @property
+    def sinusoidal(self) -> bool:
+        """Whether sines and cosines are added to embeddings."""
+        return self.positions in ("sinusoidal", "sinusoidal_tensor2tensor")
 
     @property
     def kv_heads(self) -> int:
@@ -277,7 +294,7 @@ def _check_patterns(model: ModelConfig) -> None:
             "there are",
         )
     _check(
-        (model.window is None) == ("local" not in patterns),
+        (model.window is None) == ("local" not in patterns) or any(map(_is_part, patterns)),
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
         "has a 'local' layer",
     )
@@ -335,13 +352,13 @@ def _check_relative(model: ModelConfig) -> None:
     for name, schemes in _RELATIVE.items():
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
-            scheme in schemes or getattr(model, name) == default,
+            scheme in schemes or _is_part(scheme) or getattr(model, name) == default,
             f"{name}={getattr(model, name)}: means nothing with relative_positions={scheme!r}; "
             f"leave it at {default}",
         )
     channels = model.rotated_channels
     _check(
-        "rope" not in scheme or (channels >= 2 and channels % 2 == 0),
+        scheme not in _RELATIVE["rope_theta"] or (channels >= 2 and channels % 2 == 0),
         f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
         "of a head; must be an even number, at least 2",
     )
@@ -384,7 +401,7 @@ def _check_scales(model: ModelConfig) -> None:
         "which are multiples of Xavier's; choose 'xavier' or another residual",
     )
     _check(
-        model.layer_sharing != "universal" or "sinusoidal" in model.positions,
+        model.layer_sharing != "universal" or model.sinusoidal,
         f"positions={model.positions!r}: layer_sharing='universal' adds sines and cosines of the "
         "position and the step before each layer; choose 'sinusoidal' or layer_sharing='all'",
     )
@@ -531,6 +548,9 @@ class ObjectiveConfig:
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "classify"
     ] = "translate"
+    # With a part of one's own as the name: which of those above it is like in what is read, which
+    # architecture it trains and how that is validated and used.
+    like: str | None = None
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
     # masked_lm, each begins with BOS. What classify does not read is left out.
@@ -550,7 +570,17 @@ class ObjectiveConfig:
         _within(1, _SIZE, window=self.window)
         _above(0, 0.9, mask_rate=self.mask_rate)
         _within(1, 1000, partial_prediction=self.partial_prediction)
-        permuted = self.name == "permutation_lm"
+        _check(
+            self.kind in ARCHITECTURES,
+            f"like={self.like!r}: must say which objective name={self.name!r} is like; one of "
+            f"{[*ARCHITECTURES]}",
+        )
+        _check(
+            self.like is None or _is_part(self.name),
+            f"like={self.like!r}: is for parts of one's own, and name={self.name!r} is none; leave "
+            "it at None",
+        )
+        permuted = self.kind == "permutation_lm"
         _check(
             permuted or self.partial_prediction == 6,
             f"partial_prediction={self.partial_prediction}: means nothing with name={self.name!r}; "
@@ -570,7 +600,7 @@ class ObjectiveConfig:
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
                 "or choose name='language_model'",
             )
-        masked = self.name == "masked_lm"
+        masked = self.kind == "masked_lm"
         for name in ("mask_rate", "whole_words"):
             usual = ObjectiveConfig.__dataclass_fields__[name].default
             value = getattr(self, name)
@@ -585,29 +615,34 @@ class ObjectiveConfig:
             "name='masked_lm'",
         )
         _check(
-            self.name not in ("masked_lm", "classify") or self.window > 1,
+            self.kind not in ("masked_lm", "classify") or self.window > 1,
             f"window={self.window}: name={self.name!r} needs at least 2, BOS and a piece",
         )
 
     @property
+    def kind(self) -> str:
+        """The objective of ours that it is or is like."""
+        return self.like or self.name
+
+    @property
     def one_sided(self) -> bool:
         """Whether there is a target side alone."""
-        return self.name in ("language_model", "permutation_lm", "masked_lm")
+        return self.kind in ("language_model", "permutation_lm", "masked_lm")
 
     @property
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
-        return self.one_sided or self.name == "classify"
+        return self.one_sided or self.kind == "classify"
 
     @property
     def translates(self) -> bool:
         """Whether the target side is text that is written from the source side."""
-        return self.name in ("translate", "prefix_lm")
+        return self.kind in ("translate", "prefix_lm")
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The named pieces that it writes into texts."""
-        return SYMBOLS.get(self.name, ())
+        return SYMBOLS.get(self.kind, ())
 
 
 @dataclass(frozen=True)
@@ -1007,7 +1042,7 @@ class Experiment:
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )
         _check(
-            self.checkpoint.best_by != "accuracy" or self.objective.name == "classify",
+            self.checkpoint.best_by != "accuracy" or self.objective.kind == "classify",
             f"checkpoint.best_by='accuracy': is for objective.name='classify', not "
             f"{self.objective.name!r}; choose 'loss'",
         )
@@ -1020,7 +1055,7 @@ class Experiment:
     def _check_codecs(self) -> None:
         """Refuse codecs that do not go together, and settings of subwords where there are none."""
         codecs = self.codecs
-        name, classifies = self.objective.name, self.objective.name == "classify"
+        name, classifies = self.objective.name, self.objective.kind == "classify"
         _check(
             (codecs[1] == "classes") == classifies,
             f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
@@ -1055,14 +1090,14 @@ class Experiment:
         """Refuse what does not fit an objective other than translation."""
         data, objective, codec = self.data, self.objective, self.tgt.codec
         name = f"objective.name={objective.name!r}"
-        wanted = ARCHITECTURES[objective.name]
+        wanted = ARCHITECTURES[objective.kind]
         _check(
             self.model.architecture == wanted,
             f"model.architecture={self.model.architecture!r}: {name} is an objective of "
             f"architecture={wanted!r}; choose that, or another objective",
         )
         _check(
-            objective.name in ("translate", "classify") or self.tokenizer.joint,
+            objective.kind in ("translate", "classify") or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(

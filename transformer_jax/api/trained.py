@@ -43,7 +43,7 @@ class TrainedModel:
         size = f"{counting.parameters(self.params):,} parameters"
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if one_sided else what
-        if self.experiment.objective.name == "classify":
+        if self.experiment.objective.kind == "classify":
             what = f"classifier of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
@@ -147,7 +147,7 @@ class TrainedModel:
             model has positions.
         """
         objective, pair = self.experiment.objective, self.tokenizers
-        if objective.name == "classify":
+        if objective.kind == "classify":
             raise UserError("score: such a model predicts classes; see classify")
         if objective.one_sided:
             if tgt is not None:

@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     check_writable(workdir.eval)
     name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
     stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
-    if experiment.objective.name == "classify":
+    if experiment.objective.kind == "classify":
         _classify(trained, corpus, split, name, stem)
     elif one_sided:
         _predict(trained, corpus, split, name, stem)

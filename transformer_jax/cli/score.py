@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:
     """Return sources and targets, or the texts alone that a language model is asked about."""
-    if objective.name == "classify":
+    if objective.kind == "classify":
         raise UserError(
             "config.objective.name='classify': such a model predicts classes; see eval.py"
         )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, shifted
 from transformer_jax.data.codecs.codec import Codec
@@ -217,3 +218,8 @@ OBJECTIVES: dict[str, Objective] = {
     "masked_lm": MaskedLM(),
     "classify": Classify(),
 }
+
+
+def objective_named(name: str) -> Objective:
+    """Return an entry of the table, or a part of one's own."""
+    return pick(OBJECTIVES, name, "config.objective.name")

@@ -35,7 +35,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         raise UserError("a language model is scored alone: load one checkpoint of one --workdir")
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
-    masked = experiment.objective.name == "masked_lm"
+    masked = experiment.objective.kind == "masked_lm"
     found = masked_log_probs(*given) if masked else [x.log_probs for x in score_texts(*given)]
     nll = -math.fsum(map(math.fsum, found))
     tokens = sum(map(len, found))

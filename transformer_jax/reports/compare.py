@@ -21,6 +21,7 @@ from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
 from transformer_jax.evaluation.run import digest
+from transformer_jax.messages import program
 from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir
 
@@ -74,7 +75,7 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     """
     experiment = workdir.experiment()
     if not experiment.objective.translates:
-        kind = "classifier" if experiment.objective.name == "classify" else "language model"
+        kind = "classifier" if experiment.objective.kind == "classify" else "language model"
         raise UserError(
             f"{workdir.path}: is a {kind}, which has no translations to compare; "
             "its scores are those of eval.py"
@@ -85,7 +86,7 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     stem = workdir.eval / ",".join([f"{split}.{name.replace(':', '-')}", *changed])
     files = Path(f"{stem}.hyp"), Path(f"{stem}.json")
     words = [f"--workdir={workdir.path}", f"--checkpoint={name}", f"--split={split}"]
-    command = " ".join(["python eval.py", *words, *(f"--config.{text}" for text in changed)])
+    command = " ".join([program("evaluate"), *words, *(f"--config.{text}" for text in changed)])
     try:
         hypotheses = sources.read_lines(files[0])
         result = json.loads(files[1].read_text(encoding="utf-8"))

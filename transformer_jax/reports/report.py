@@ -12,6 +12,7 @@ from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.evaluation.sentences import picked
+from transformer_jax.messages import program
 from transformer_jax.reports import breakdown, runs, sweep_rows
 from transformer_jax.reports.compare import System, paired_tests
 from transformer_jax.reports.evaluations import decoding_differences, scored_split
@@ -92,7 +93,9 @@ def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str,
         "seconds": {} if again else runs.seconds(run),
     }  # fmt: skip
     if whole:
-        command = f"python eval.py --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
+        command = (
+            f"{program('evaluate')} --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
+        )
         command += f" --split={split}"
         content |= {
             "facts": runs.facts(run), "settings": runs.settings(run, split),

@@ -16,7 +16,7 @@ from transformer_jax.config import (
     TrainingConfig,
 )
 from transformer_jax.data.batching import Shape, blank, rows_for
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.sharding.mesh import AXES, make_mesh
 from transformer_jax.training.optimizer import make_optimizer
@@ -43,7 +43,7 @@ def parameters(config: ModelConfig, sizes: Sizes, objective: str = "translate") 
 
 
 def _promised(objective: str) -> dict[str, Any]:
-    found = OBJECTIVES[objective]
+    found = objective_named(objective)
     return {"order": found.order, "predicts": found.predicts}
 
 
@@ -68,9 +68,9 @@ def longest_shape(experiment: Experiment) -> Shape:
     objective, length = experiment.objective, experiment.data.max_length
     if objective.windowed:
         length = objective.window
-    batch = blank(OBJECTIVES[objective.name], Shape(1, 1, 1))
+    batch = blank(objective_named(objective.name), Shape(1, 1, 1))
     src, tgt = (length * (side is not None) for side in batch[:2])
-    if objective.name == "classify" and experiment.data.batching != "pack":
+    if objective.kind == "classify" and experiment.data.batching != "pack":
         tgt = 1
     return Shape(rows_for(experiment.data, length), src, tgt)
 
@@ -101,7 +101,7 @@ def _forward(config: ModelConfig, objective: str, sizes: Sizes, shape: Shape) ->
 
 def _batch(objective: str, shape: Shape) -> Any:
     here = make_mesh(MeshConfig(), jax.devices()[:1])
-    return abstract_batch(OBJECTIVES[objective], shape, here)
+    return abstract_batch(objective_named(objective), shape, here)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer_jax.choices import pick
 from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import characters, classes, imported, subwords, utf8
@@ -27,6 +28,12 @@ CODECS: dict[str, Kind] = {
     "classes": Kind(classes.Classes, classes.train, "a list of classes"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
 }
+
+
+def kind_named(name: str) -> Kind:
+    """Return an entry of the table, or a part of one's own."""
+    return pick(CODECS, name, "config.src.codec or config.tgt.codec")
+
 
 Names = tuple[str, str]  # of the source side's codec and the target side's
 SUBWORDS: Names = ("subwords", "subwords")
@@ -60,7 +67,7 @@ class TokenizerPair(NamedTuple):
         Raises:
           UserError: if a file is missing, or is not a tokenizer that `save` wrote.
         """
-        kinds = [CODECS[name] for name in codecs]
+        kinds = [kind_named(name) for name in codecs]
         names = _file_names(joint, *(kind.codec for kind in kinds))
         loaded = {name: _load(directory / name, kinds[i]) for i, name in enumerate(names)}
         return cls(*(loaded[name] for name in names))
@@ -95,7 +102,7 @@ def train_pair(
     Raises:
       UserError: if the text allows no such codec.
     """
-    one, other = (CODECS[name].train for name in codecs)
+    one, other = (kind_named(name).train for name in codecs)
     if config.joint:
         both = one(config, [*src, *tgt], symbols)
         return TokenizerPair(both, both)
@@ -121,13 +128,13 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """
     config, codecs = experiment.tokenizer, experiment.codecs
     texts: Sequence[Sequence[str]] = ((), ())
-    if {"characters", "classes"} & {*codecs}:
+    if None in chosen_sizes(experiment):
         corpus = sources.load(experiment.data, "train", experiment.objective)
         texts = (corpus.src, corpus.tgt)
         if config.joint:
             texts = ([*corpus.src, *corpus.tgt],) * 2
     src, tgt = (
-        size or CODECS[name].train(config, text, experiment.objective.symbols).size
+        size or kind_named(name).train(config, text, experiment.objective.symbols).size
         for size, name, text in zip(chosen_sizes(experiment), codecs, texts, strict=True)
     )
     return src, tgt

@@ -107,7 +107,7 @@ class Generator:
         Raises:
           UserError: if a prompt and its text are longer than the model can read.
         """
-        read = [PROMPTS[self._objective.name](self._codec, x, self._objective) for x in prompts]
+        read = [PROMPTS[self._objective.kind](self._codec, x, self._objective) for x in prompts]
         sentences = [
             Sentence(
                 ids[:-1], self._limit(first + i, len(ids), max_tokens),
@@ -176,8 +176,8 @@ class Generator:
 
 
 def _check(objective: ObjectiveConfig, config: DecodingConfig) -> None:
-    translates = objective.name == "translate"
-    if objective.name not in PROMPTS:
+    translates = objective.kind == "translate"
+    if objective.kind not in PROMPTS:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model does not continue a "
             + ("prompt; to translate with it, use translate" if translates else "prompt")
