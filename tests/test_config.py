@@ -32,6 +32,7 @@ SPECIAL = {
     "tokenizer.character_coverage": 0.95,
     "tokenizer.byte_fallback": True,
     "evaluation.lowercase": True,
+    "evaluation.metrics": ("TER",),
     "evaluation.checkpoint": "average:3",
     "evaluation.every_steps": 3000,
     "checkpoint.every_steps": 250,

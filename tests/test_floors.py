@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib
+import re
 import typing
 from pathlib import Path
 
@@ -75,6 +76,13 @@ def rooms_used(path: Path) -> set[str]:
 def test_every_room_has_a_floor():
     """A new room says where it stands."""
     assert {room_of(path) for path in FILES} - {""} <= FLOORS.keys()
+
+
+def test_the_readme_names_every_room():
+    text = (ROOT.parent / "README.md").read_text(encoding="utf-8")
+    house = text.split("## The house")[1].split("\n## ")[0]
+    named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"\w+(?:/|\.py)", house)}
+    assert FLOORS.keys() <= named
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,6 +1,7 @@
 """Parts of one's own: trained, scored and resumed; and what does not run."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,27 @@ def triangle(peak, warmup, total, d_model):
 
 def no_norm(x):
     return x
+
+class Words:
+    """The share of words that are references' in their places."""
+
+    def __init__(self, config):
+        pass
+
+    def corpus_score(self, hypotheses, references):
+        pairs = [(a.split(), b.split()) for a, b in zip(hypotheses, references[0], strict=True)]
+        right = sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False))
+        return Found(100 * right / sum(len(b) for _, b in pairs))
+
+    def get_signature(self):
+        return "words"
+
+class Found:
+    def __init__(self, score):
+        self.score = score
+
+    def __str__(self):
+        return f"Words = {self.score:.2f}"
 '''
 CONFIG = """
 from transformer_jax.config import Experiment
@@ -112,9 +134,12 @@ def test_config_json_says_where_from_and_what(trained):
 
 def test_evaluated_and_resumed(folder, capsys):
     """The file may lie elsewhere by now, and a run may go on with it there."""
-    given = [f"--workdir={folder}/run", f"--parts={folder}/own.py"]
-    assert evaluate.main(given) == 0
-    assert "exact match" in capsys.readouterr().out
+    metrics = f"--config.evaluation.metrics=TER,{folder}/own.py:Words"
+    assert evaluate.main([f"--workdir={folder}/run", f"--parts={folder}/own.py", metrics]) == 0
+    assert re.search(r"TER = .*\n.*\nWords = \d", capsys.readouterr().out)
+    written = json.loads((folder / "run" / "eval" / "test.best.json").read_text())
+    assert [*written["scores"]] == ["TER", "Words"]
+    assert "interval" not in written["scores"]["Words"]
     assert train.main(_command(folder, "--config.training.steps=4")) == 0
     metrics = (folder / "run" / "metrics.jsonl").read_text()
     assert '"step": 4' in metrics

@@ -29,7 +29,7 @@ HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in
 TAKE_PARTS = (
     "model.norm", "model.activation", "model.positions", "model.relative_positions",
     "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
-    "optimizer.schedule",
+    "optimizer.schedule", "evaluation.metrics",
 )  # fmt: skip
 
 
@@ -824,6 +824,8 @@ class EvaluationConfig:
     every_steps: int = 1000  # steps between validations; a multiple of checkpoint.every_steps
     bleu_sentences: int = 1000  # most validation sentences decoded greedily, spread; 0: loss alone
     checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
+    # What eval.py computes of translations, in this order; validation takes BLEU.
+    metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
@@ -832,6 +834,10 @@ class EvaluationConfig:
         _within(1, _STEPS, every_steps=self.every_steps)
         _within(0, 10**9, bleu_sentences=self.bleu_sentences)
         average_count(self.checkpoint)
+        _check(
+            0 < len({*self.metrics}) == len(self.metrics),
+            f"metrics={self.metrics}: must name at least one, and each once",
+        )
 
 
 @dataclass(frozen=True)

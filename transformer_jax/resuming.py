@@ -20,6 +20,7 @@ MAY_CHANGE: Allowed = {
     "checkpoint.on_failed_save": ("continue", "stop"),
     "evaluation.every_steps": ANY,
     "evaluation.checkpoint": ANY,
+    "evaluation.metrics": ("BLEU", "chrF", "TER"),
     "decoding.search": ("beam", "sample"),
     "decoding.beam_size": ANY,
     "decoding.length_penalty": ("gnmt", "power"),

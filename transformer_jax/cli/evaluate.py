@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
-from transformer_jax.config import Experiment
+from transformer_jax.config import TAKE_PARTS, Experiment
 from transformer_jax.data import sources
 from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
+from transformer_jax.parts import admit_named
 from transformer_jax.sweeps.scores import scores_name
 from transformer_jax.workdir import WorkDir
 
@@ -128,6 +129,8 @@ def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Ex
     """Return the experiment with overrides of what may change after training."""
     config = door(experiment)
     for field, text in overrides:
+        if field in TAKE_PARTS:
+            admit_named(text)
         override(config, field, text)
         if field.partition(".")[0] not in ("decoding", "evaluation", "data"):
             raise UserError(f"config.{field}: is part of the trained model and cannot change now")

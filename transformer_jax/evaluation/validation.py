@@ -43,6 +43,7 @@ def make_validation(
     whose class is the likeliest, and no "bleu". A language model also has "bits_per_character" and
     "bits_per_byte", see `text_units`.
     """
+    protocol = replace(experiment.evaluation, metrics=("BLEU",))
     data, objective = experiment.data, objective_named(experiment.objective.name)
     units = text_units(experiment, tokenizers.tgt, corpus)
     sums, gather = _programs(model, replace(experiment.training, steps=1), mesh)
@@ -72,7 +73,7 @@ def make_validation(
             # Whole on every device: a search on divided parameters would gather them each step.
             found = translator.translate(own_copy(gather(params)), sources)
             texts = [item.text for item in found]
-            scores["bleu"] = score(texts, references, experiment.evaluation)[0].value
+            scores["bleu"] = score(texts, references, protocol)[0].value
         return scores
 
     return validate
