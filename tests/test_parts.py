@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from transformer_jax import parts
 from transformer_jax.cli import evaluate, inspect, train
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import TAKE_PARTS
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.door import from_json, parse, to_json, value_at
 from transformer_jax.errors import UserError
+from transformer_jax.export import ctranslate2
 from transformer_jax.sweeps.points import make_points
+from transformer_jax.training import cost
 from transformer_jax.workdir import WorkDir
 
 OWN = '''
@@ -224,6 +228,59 @@ def test_a_file_that_fails_says_where(folder):
     with pytest.raises(UserError, match=r"own.py:\d+: 1 / 0: ZeroDivisionError"):
         train.main([*_command(folder), f"--workdir={folder}/other"])
     assert not (folder / "other").exists()
+
+
+OTHERS = '''
+from transformer_jax.data.codecs.pair import Kind
+from transformer_jax.data.codecs.utf8 import Bytes, train
+from transformer_jax.nn.feedforward import Activation
+from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.relative_fixed import NoRelativePositions
+import dataclasses, jax, jax.numpy as jnp
+
+class Mixer(Attention):
+    """Attention on two positions."""
+
+    def _view(self, view):
+        return super()._view(view.within(2))
+
+class Distances(NoRelativePositions):
+    def look(self, view):
+        return dataclasses.replace(view, rotate=lambda x: x * 0.5)
+
+class Upper(Bytes):
+    def encode(self, texts, bos=False, eos=True):
+        return super().encode([text.upper() for text in texts], bos, eos)
+
+upper = Kind(Upper, lambda *given: Upper(train(*given).model), "a byte codec")
+soft = Activation(jax.nn.softplus, gated=True)
+'''
+
+
+def test_parts_of_every_other_kind(tmp_path, monkeypatch):
+    """A mixer, distances, an activation and a codec: counted by what they show, never exported."""
+    monkeypatch.chdir(tmp_path)
+    Path("others.py").write_text(OTHERS)
+    named = {
+        "model.encoder_pattern": "full,others.py:Mixer", "model.num_encoder_layers": "2",
+        "model.relative_positions": "others.py:Distances", "model.activation": "others.py:soft",
+        "src.codec": "others.py:upper", "tgt.codec": "others.py:upper",
+        "model.d_model": "16", "model.num_heads": "2", "tokenizer.vocab_size": "32000",
+    }  # fmt: skip
+    experiment = parse(load_config("base", list(named.items())))
+    assert experiment.model.encoder_pattern[0] == "full"
+    pair = train_pair(experiment.tokenizer, ["a"], ["b"], experiment.codecs)
+    assert pair.src.encode(["ab"]) == pair.src.encode(["AB"])
+    pair.save(tmp_path)
+    assert TokenizerPair.load(tmp_path, True, experiment.codecs).digest == pair.digest
+    assert pair.sizes == (260, 260)
+    model, known = experiment.model, {"activation": "swiglu", "relative_positions": "none"}
+    same = replace(model, **known, encoder_pattern=("full",))
+    assert cost.parameters(model, pair.sizes) == cost.parameters(same, pair.sizes)
+    with pytest.raises(UserError, match=r"others.py:(Mixer|soft|Distances)"):
+        ctranslate2.refuse(model)
+    with pytest.raises(UserError, match=r"(src|tgt).codec='others.py:upper'"):
+        ctranslate2.refuse_codecs(experiment.codecs)
 
 
 def test_points_of_a_sweep(folder):

@@ -128,7 +128,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """
     config, codecs = experiment.tokenizer, experiment.codecs
     texts: Sequence[Sequence[str]] = ((), ())
-    if None in chosen_sizes(experiment):
+    if {*codecs} - {"subwords", "bytes", "huggingface"}:
         corpus = sources.load(experiment.data, "train", experiment.objective)
         texts = (corpus.src, corpus.tgt)
         if config.joint:
