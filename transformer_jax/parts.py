@@ -57,6 +57,7 @@ class _File:
         try:
             exec(compile(self.text, self.path, "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
+            del sys.modules[module.__name__]
             raise UserError(explained(Path(self.path), error)) from None
         return module.__dict__
 
@@ -214,7 +215,8 @@ def _refused(value: str, part: Part, what: str) -> UserError:
         )
     return UserError(
         f"{what}: is code that the work directory alone does not run; if you trust it, "
-        f"add --parts={part.home}, in Python load(..., parts=[{part.home!r}])"
+        f"add --parts={part.home}, or the copy of it in parts/ of the work directory; in Python "
+        f"load(..., parts=[{part.home!r}]) or transformer_jax.admit({part.home!r})"
     )
 
 
