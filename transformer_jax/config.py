@@ -548,9 +548,6 @@ class ObjectiveConfig:
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "classify"
     ] = "translate"
-    # With a part of one's own as the name: which of those above it is like in what is read, which
-    # architecture it trains and how that is validated and used.
-    like: str | None = None
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
     # masked_lm, each begins with BOS. What classify does not read is left out.
@@ -565,6 +562,9 @@ class ObjectiveConfig:
     # are read as MASK, one as any other piece, one as it is (Devlin et al. 2019, 3.1).
     mask_rate: float = 0.15
     whole_words: bool = False  # masked_lm: a word is hidden whole or not at all
+    # With a part of one's own as the name: which of those of ours it is like in what is read, which
+    # architecture it trains and how that is validated and used.
+    like: str | None = None
 
     def __post_init__(self) -> None:
         _within(1, _SIZE, window=self.window)
@@ -824,11 +824,11 @@ class EvaluationConfig:
     every_steps: int = 1000  # steps between validations; a multiple of checkpoint.every_steps
     bleu_sentences: int = 1000  # most validation sentences decoded greedily, spread; 0: loss alone
     checkpoint: str = "best"  # what eval.py scores by default: best, last, STEP or average:N
-    # What eval.py computes of translations, in this order; validation takes BLEU.
-    metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
+    # What eval.py computes of translations, in this order; validation takes BLEU.
+    metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
 
     def __post_init__(self) -> None:
         _within(1, _STEPS, every_steps=self.every_steps)
