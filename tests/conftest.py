@@ -40,7 +40,7 @@ SLOW = (
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",
     "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
     "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
-    "test_translate_cli.py", "training/",
+    "test_parts.py", "test_tour.py", "test_translate_cli.py", "training/",
 )  # fmt: skip
 # Files of tests that see all 8 devices. Others see one: a program for eight takes much longer to
 # compile and to run.

@@ -32,6 +32,7 @@ SPECIAL = {
     "tokenizer.character_coverage": 0.95,
     "tokenizer.byte_fallback": True,
     "evaluation.lowercase": True,
+    "evaluation.metrics": ("TER",),
     "evaluation.checkpoint": "average:3",
     "evaluation.every_steps": 3000,
     "checkpoint.every_steps": 250,
@@ -48,6 +49,7 @@ SPECIAL = {
     "model.input_norm": True,
     "objective.whole_words": True,
     "objective.mean_span_length": 4.0,
+    "objective.like": "translate",
     "model.rope_theta": 500.0,
     "model.relative_buckets": 8,
     "model.encoder_pattern": ("local", "full"),
@@ -83,6 +85,7 @@ MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
 NEEDS = {
+    "objective.like": {"objective.name": "own.py:Own@sha256:" + 64 * "0"},
     "objective.name": MODEL_OF_CLASSES,
     "tokenizer.joint": {"model.tied_embeddings": "decoder"},
     "optimizer.schedule": {"optimizer.learning_rate": 0.001},
@@ -202,8 +205,12 @@ def test_every_field_goes_round(path):
 
 @pytest.mark.parametrize(
     "path",
-    # A window is there if and only if local layers are.
-    [p for p, k in FIELDS.items() if isinstance(k, types.UnionType) and p != "model.window"],
+    # A window is there if and only if local layers are; `like`, if a part of one's own is.
+    [
+        p
+        for p, k in FIELDS.items()
+        if isinstance(k, types.UnionType) and p not in ("model.window", "objective.like")
+    ],
 )
 def test_none_can_be_given_and_taken_back(path):
     for text in ("None", "none"):

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from transformer_jax import parts
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.config import Experiment
-from transformer_jax.door import differences, parse
+from transformer_jax.door import differences, own_parts, parse
 from transformer_jax.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -88,10 +89,17 @@ def test_every_command_in_a_docstring_parses(command, at_root):
     parse(load_config(*read(*shlex.split(command)[2:])))
 
 
-def test_every_command_of_the_readme_parses(at_root):
+def test_every_command_of_the_readme_parses(tmp_path, monkeypatch):
+    """Wherever they are given, beside the part of one's own that is written there."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (own,) = re.findall(r"^```python\n(# mine.py\n.*?)^```", text, re.M | re.DOTALL)
+    Path("mine.py").write_text(own)
     assert any("config.data.test=" in command for command in readme_commands())
     for command in readme_commands():
-        parse(load_config(*read(*shlex.split(command)[2:])))
+        experiment = parse(load_config(*read(*shlex.split(command)[2:])))
+        for part, field in own_parts(experiment).items():
+            parts.resolve(part, field)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -162,9 +170,15 @@ def test_a_file_that_is_not_there(at_root):
     )
 
 
-def test_a_file_that_is_not_there_and_nothing_near_it(tmp_path, monkeypatch):
+def test_a_file_that_is_not_there_is_answered_with_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert refusal("x.py") == "--config=x.py: no file x.py"
+    assert refusal("x.py").startswith("--config=x.py: no file x.py; there are configs/base.py, ")
+
+
+@pytest.mark.parametrize("spec", ["multi30k:lc", "multi30k.py:lc", "configs/multi30k.py:lc"])
+def test_ours_are_found_by_name_from_anywhere(spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert parse(load_config(spec)).data.train == ("train.lc.norm.tok",)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib
+import re
 import typing
 from pathlib import Path
 
@@ -18,6 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
     "directions": 0, "messages": 0, "counting": 0, "allowed": 0, "resuming": 0.5,
+    "parts": 0,
     "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
     "models": 2, "checkpoint": 2,
@@ -30,6 +32,7 @@ FLOORS = {
 # training validates, and begins as a directory of Hugging Face; sweeps are read by reports, and
 # reports group sentences as they were scored.
 NEIGHBOURS = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
+              ("parts", "errors"), ("choices", "parts"),
               ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (
@@ -39,6 +42,7 @@ NO_JAX = (
     "config",
     "door",
     "choices",
+    "parts",
     "workdir",
     "disk",
     "retention",
@@ -73,6 +77,13 @@ def rooms_used(path: Path) -> set[str]:
 def test_every_room_has_a_floor():
     """A new room says where it stands."""
     assert {room_of(path) for path in FILES} - {""} <= FLOORS.keys()
+
+
+def test_the_readme_names_every_room():
+    text = (ROOT.parent / "README.md").read_text(encoding="utf-8")
+    house = text.split("## The house")[1].split("\n## ")[0]
+    named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"\w+(?:/|\.py)", house)}
+    assert FLOORS.keys() <= named
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -189,7 +189,7 @@ def test_token_store(change):
         (place / name).write_bytes(raw)
     store = token_store._read(place)
     if store is not None:
-        for side in store:
+        for side in store[:2]:
             np.testing.assert_array_equal(side.ids, [5, 6, 2, 7, 2])
             np.testing.assert_array_equal(side.starts, [0, 3])
 
@@ -222,11 +222,14 @@ def test_rows(raw):
 
 
 def test_nothing_that_is_loaded_can_run_code():
-    """No pickle, no eval; a config file of Python is run for `train --config` alone."""
+    """No pickle, no eval; a config file of Python is run for `train --config` alone, and a file of
+    parts of one's own when it is admitted, as tests/test_parts.py has it.
+    """
     sources = {
         path: path.read_text() for path in Path(token_store.__file__).parents[1].rglob("*.py")
     }
     for path, text in sources.items():
         for word in ("pickle", "eval(", "exec(", "marshal", "shelve", "dill", "np.load(", "yaml"):
-            assert word not in text.replace(".eval(", ""), (path, word)
+            admitted = word == "exec(" and path.name == "parts.py"
+            assert (word in text.replace(".eval(", "")) == admitted, (path, word)
         assert ("runpy" in text) == (path.name == "arguments.py")

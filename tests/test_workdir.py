@@ -67,9 +67,9 @@ def test_paths_are_those_of_the_contract(tmp_path, monkeypatch):
     workdir = WorkDir("run")
     names = {name: str(path.relative_to(tmp_path)) for name, path in vars(workdir).items()}
     assert names == {
-        "path": "run", "config": "run/config.json", "checkpoints": "run/checkpoints",
-        "metrics": "run/metrics.jsonl", "timings": "run/timings.jsonl",
-        "history": "run/history.jsonl", "log": "run/train.log",
+        "path": "run", "config": "run/config.json", "parts": "run/parts",
+        "checkpoints": "run/checkpoints", "metrics": "run/metrics.jsonl",
+        "timings": "run/timings.jsonl", "history": "run/history.jsonl", "log": "run/train.log",
         "tensorboard": "run/tensorboard", "eval": "run/eval",
     }  # fmt: skip
 

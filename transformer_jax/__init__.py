@@ -12,6 +12,7 @@ _HOMES = {
     "Experiment": "config",
     "TrainedEnsemble": "api",
     "TrainedModel": "api",
+    "admit": "parts",
     "load": "api",
     "load_ensemble": "api",
     "parse": "door",

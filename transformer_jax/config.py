@@ -26,6 +26,14 @@ _ELEMENTS = 2**31  # of one matrix; 8 GiB
 HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
 
 
+# Fields of which a part of one's own can be the value, too: "path/file.py:Name", see parts.py.
+TAKE_PARTS = (
+    "model.norm", "model.activation", "model.positions", "model.relative_positions",
+    "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
+    "optimizer.schedule", "evaluation.metrics",
+)  # fmt: skip
+
+
 def _or(words: Iterable[str]) -> str:
     return " or ".join(map(repr, words))
 
@@ -33,6 +41,10 @@ def _or(words: Iterable[str]) -> str:
 def _rate(**values: float | None) -> None:
     for name, value in values.items():
         _check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
+
+
+def _is_part(value: str) -> bool:
+    return ":" in value
 
 
 def _within(low: float, high: float, **values: float | None) -> None:
@@ -216,7 +228,7 @@ class ModelConfig:
             "choose another num_heads or set head_dim",
         )
         _check(
-            "sinusoidal" not in self.positions or self.d_model % 2 == 0,
+            not self.sinusoidal or self.d_model % 2 == 0,
             f"d_model={self.d_model} is odd, which positions={self.positions!r} cannot be: "
             "choose an even d_model or positions='learned'",
         )
@@ -248,6 +260,11 @@ class ModelConfig:
     def value_size(self) -> int:
         """d_v."""
         return self.v_head_dim or self.key_size
+
+    @property
+    def sinusoidal(self) -> bool:
+        """Whether sines and cosines are added to embeddings."""
+        return self.positions in ("sinusoidal", "sinusoidal_tensor2tensor")
 
     @property
     def kv_heads(self) -> int:
@@ -283,7 +300,7 @@ def _check_patterns(model: ModelConfig) -> None:
             "there are",
         )
     _check(
-        (model.window is None) == ("local" not in patterns),
+        (model.window is None) == ("local" not in patterns) or any(map(_is_part, patterns)),
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
         "has a 'local' layer",
     )
@@ -346,13 +363,13 @@ def _check_relative(model: ModelConfig) -> None:
     for name, schemes in _RELATIVE.items():
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
-            scheme in schemes or getattr(model, name) == default,
+            scheme in schemes or _is_part(scheme) or getattr(model, name) == default,
             f"{name}={getattr(model, name)}: means nothing with relative_positions={scheme!r}; "
             f"leave it at {default}",
         )
     channels = model.rotated_channels
     _check(
-        "rope" not in scheme or (channels >= 2 and channels % 2 == 0),
+        scheme not in _RELATIVE["rope_theta"] or (channels >= 2 and channels % 2 == 0),
         f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
         "of a head; must be an even number, at least 2",
     )
@@ -395,7 +412,7 @@ def _check_scales(model: ModelConfig) -> None:
         "which are multiples of Xavier's; choose 'xavier' or another residual",
     )
     _check(
-        model.layer_sharing != "universal" or "sinusoidal" in model.positions,
+        model.layer_sharing != "universal" or model.sinusoidal,
         f"positions={model.positions!r}: layer_sharing='universal' adds sines and cosines of the "
         "position and the step before each layer; choose 'sinusoidal' or layer_sharing='all'",
     )
@@ -727,11 +744,24 @@ class ObjectiveConfig:
     # The share of a window's sentences that change places; one ends with a line or a full stop.
     sentence_permutation_rate: float = 1.0
     document_rotation_rate: float = 0.0  # of windows, those that begin with any of their pieces
+    # With a part of one's own as the name: which of those of ours it is like in what is read, which
+    # architecture it trains and how that is validated and used.
+    like: str | None = None
 
     def __post_init__(self) -> None:
         _within(1, _SIZE, window=self.window)
         _above(0, 0.9, mask_rate=self.mask_rate, noise_density=self.noise_density)
         _within(1, 1000, partial_prediction=self.partial_prediction)
+        _check(
+            self.kind in ARCHITECTURES,
+            f"like={self.like!r}: must say which objective name={self.name!r} is like; one of "
+            f"{[*ARCHITECTURES]}",
+        )
+        _check(
+            self.like is None or _is_part(self.name),
+            f"like={self.like!r}: is for parts of one's own, and name={self.name!r} is none; leave "
+            "it at None",
+        )
         _within(1, 1000, mean_span_length=self.mean_span_length)
         _within(1, 2**15, sentinels=self.sentinels)
         _rate(text_infilling_rate=self.text_infilling_rate)
@@ -743,7 +773,7 @@ class ObjectiveConfig:
             usual = ObjectiveConfig.__dataclass_fields__[name].default
             value = getattr(self, name)
             _check(
-                self.name in readers or value == usual,
+                self.kind in readers or value == usual,
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {usual!r} "
                 f"or choose {' or '.join(f'name={reader!r}' for reader in readers)}",
             )
@@ -773,16 +803,21 @@ class ObjectiveConfig:
             "span_corruption": (3, "a piece, a sentinel and EOS"),
             "denoising": (2, "a piece and EOS"),
         }
-        least, what = needs.get(self.name, (1, ""))
+        least, what = needs.get(self.kind, (1, ""))
         _check(
             self.window >= least,
             f"window={self.window}: name={self.name!r} needs at least {least}, {what}",
         )
 
     @property
+    def kind(self) -> str:
+        """The objective of ours that it is or is like."""
+        return self.like or self.name
+
+    @property
     def one_sided(self) -> bool:
         """Whether there is a target side alone."""
-        return self.name in _ONE_SIDED
+        return self.kind in _ONE_SIDED
 
     @property
     def windowed(self) -> bool:
@@ -792,24 +827,24 @@ class ObjectiveConfig:
     @property
     def masked(self) -> bool:
         """Whether pieces are hidden, and predicted where they stand."""
-        return self.name in _MASKED
+        return self.kind in _MASKED
 
     @property
     def labels(self) -> bool:
         """Whether the target side is no text, but what is said of one."""
-        return self.name in LABELS
+        return self.kind in LABELS
 
     @property
     def translates(self) -> bool:
         """Whether the target side is text that is written from the source side."""
-        return self.name in ("translate", "prefix_lm")
+        return self.kind in ("translate", "prefix_lm")
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The named pieces that it writes into texts."""
-        if self.name == "span_corruption":
+        if self.kind == "span_corruption":
             return tuple(SENTINEL.format(i) for i in range(self.sentinels))
-        return SYMBOLS.get(self.name, ())
+        return SYMBOLS.get(self.kind, ())
 
 
 @dataclass(frozen=True)
@@ -995,11 +1030,17 @@ class EvaluationConfig:
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
+    # What eval.py computes of translations, in this order; validation takes BLEU.
+    metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
 
     def __post_init__(self) -> None:
         _within(1, _STEPS, every_steps=self.every_steps)
         _within(0, 10**9, bleu_sentences=self.bleu_sentences)
         average_count(self.checkpoint)
+        _check(
+            0 < len({*self.metrics}) == len(self.metrics),
+            f"metrics={self.metrics}: must name at least one, and each once",
+        )
 
 
 @dataclass(frozen=True)
@@ -1216,7 +1257,7 @@ class Experiment:
         )
         _check(
             self.checkpoint.best_by != "accuracy"
-            or self.objective.name in ("classify", "tag", "answer"),
+            or self.objective.kind in ("classify", "tag", "answer"),
             "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
             f"not {self.objective.name!r}; choose 'loss'",
         )
@@ -1230,7 +1271,7 @@ class Experiment:
         """Refuse codecs that do not go together, and settings of subwords where there are none."""
         codecs = self.codecs
         name, no_text = self.objective.name, LABELS.values()
-        wanted = LABELS.get(name)
+        wanted = LABELS.get(self.objective.kind)
         _check(
             codecs[1] == wanted if wanted else codecs[1] not in no_text,
             f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
@@ -1265,18 +1306,18 @@ class Experiment:
         """Refuse what does not fit an objective other than translation."""
         data, objective, codec = self.data, self.objective, self.tgt.codec
         name = f"objective.name={objective.name!r}"
-        wanted = ARCHITECTURES[objective.name]
+        wanted = ARCHITECTURES[objective.kind]
         _check(
             self.model.architecture == wanted,
             f"model.architecture={self.model.architecture!r}: {name} is an objective of "
             f"architecture={wanted!r}; choose that, or another objective",
         )
         _check(
-            objective.name == "translate" or objective.labels or self.tokenizer.joint,
+            objective.kind == "translate" or objective.labels or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
-            objective.name not in ("masked_lm_nsp", "answer") or self.model.token_types != 1,
+            objective.kind not in ("masked_lm_nsp", "answer") or self.model.token_types != 1,
             f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
         )
         _check(
@@ -1285,7 +1326,7 @@ class Experiment:
             f"it to False or choose {_or(SIZED)}",
         )
         _check(
-            data.long_sources == "drop" or objective.name == "translate",
+            data.long_sources == "drop" or objective.kind == "translate",
             f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at "
             "'drop'",
         )
@@ -1305,7 +1346,7 @@ class Experiment:
             f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
         )
         _check(
-            objective.name not in ("regress", "answer") or self.training.r_drop is None,
+            objective.kind not in ("regress", "answer") or self.training.r_drop is None,
             f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes, of "
             f"which {name} has none; set it to None",
         )

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 from ml_collections import ConfigDict, config_dict
 
+from transformer_jax import parts
 from transformer_jax.choices import did_you_mean
-from transformer_jax.config import Experiment
+from transformer_jax.config import TAKE_PARTS, Experiment
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
@@ -138,6 +139,22 @@ def _filled(values: Any, defaults: dict[str, Any], path: str) -> tuple[Any, list
     return whole, added
 
 
+def value_at(config: Any, path: str) -> Any:
+    """Return the value of a field, of whatever form of a config: `path` as in "model.d_model"."""
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def own_parts(experiment: Experiment) -> dict[str, str]:
+    """Return {part: path of its field} of the parts of one's own that an experiment has."""
+    return {
+        word: f"config.{path}"
+        for path in TAKE_PARTS
+        for word, _ in parts.words(value_at(experiment, path))
+    }
+
+
 def differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
     """Return {path: (value in one, value in other)} of the fields that differ."""
     left, right = (_flat(dataclasses.asdict(x)) for x in (one, other))
@@ -191,6 +208,9 @@ def _checked(path: str, value: Any, kind: Any) -> Any:
     if isinstance(kind, types.UnionType):
         return None if value is None else _checked(path, value, _without_none(kind))
     if typing.get_origin(kind) is Literal:
+        field = path.removeprefix("config.").partition("[")[0]
+        if field in TAKE_PARTS and parts.read(value):
+            return parts.pinned(value, path)
         if value not in typing.get_args(kind):
             near = did_you_mean(str(value), [str(x) for x in typing.get_args(kind)])
             raise UserError(f"{wrong}{near}")

@@ -1,5 +1,11 @@
 """Errors that a user can mend. Programs print them as one line and exit with their code."""
 
+import re
+import traceback
+from pathlib import Path
+
+_DIGEST = re.compile("@sha256:[0-9a-f]{64}")  # of a part of one's own: for the program, not to read
+
 
 class UserError(ValueError):
     """A mistake in the input: its message names the place, the value and the remedy."""
@@ -7,4 +13,17 @@ class UserError(ValueError):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.splitlines()))  # values may hold line ends
+        message = " ".join(message.splitlines())  # values may hold line ends
+        super().__init__(_DIGEST.sub("", message))
+
+
+def explained(path: Path, error: BaseException) -> str:
+    """Say on one line which line of a file of the user's failed as it ran, and why."""
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if frame.filename == str(path)]
+    where = f"{path}:{frames[-1].lineno}: {frames[-1].line}" if frames else str(path)
+    reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    if isinstance(error, AttributeError | KeyError) and "ml_collections" in stack[-1].filename:
+        hint = re.search(r'Did you mean "(\w+)"', reason)  # all the rest lists every other field
+        reason = f"unknown field{f' (did you mean {hint[1]!r}?)' if hint else ''}"
+    return f"{where}: {reason}"

@@ -2,8 +2,20 @@
 
 import logging
 import sys
+from pathlib import Path
+from typing import Literal
 
 log = logging.getLogger("transformer_jax")
+
+
+_SCRIPTS = {"train": "train.py", "evaluate": "eval.py"}
+
+
+def program(name: Literal["train", "evaluate"]) -> str:
+    """Return how to call a program here: by its script in a checkout, else as installed."""
+    script = _SCRIPTS[name]
+    beside = Path(__file__).parents[1] / script
+    return f"python {script}" if beside.is_file() else f"transformer-jax {name}"
 
 
 class Formatter(logging.Formatter):

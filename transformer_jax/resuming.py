@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from transformer_jax import parts
 from transformer_jax.allowed import ANY, Allowed, allows
 
 # Fields and the values among which they may change: that alters what is watched, where and how
@@ -19,6 +20,7 @@ MAY_CHANGE: Allowed = {
     "checkpoint.on_failed_save": ("continue", "stop"),
     "evaluation.every_steps": ANY,
     "evaluation.checkpoint": ANY,
+    "evaluation.metrics": ("BLEU", "chrF", "TER"),
     "decoding.search": ("beam", "sample"),
     "decoding.beam_size": ANY,
     "decoding.length_penalty": ("gnmt", "power"),
@@ -53,4 +55,6 @@ MAY_CHANGE: Allowed = {
 
 def may_change(path: str, old: Any, new: Any) -> bool:
     """Say whether a continued run may have another value of a field."""
+    if parts.same(old, new):  # of one's own, in a file that has moved
+        return True
     return all(allows(MAY_CHANGE.get(path, ()), value) for value in (old, new))

@@ -1,7 +1,7 @@
 """A work directory: what lies where in it, which experiment it belongs to, and who may write.
 
-config.json  tokenizer.model  checkpoints/<step>/  metrics.jsonl  timings.jsonl  history.jsonl
-train.log  tensorboard/  eval/<split>.<checkpoint>.{hyp,json,jsonl}
+config.json  parts/  tokenizer.model  checkpoints/<step>/  metrics.jsonl  timings.jsonl
+history.jsonl  train.log  tensorboard/  eval/<split>.<checkpoint>.{hyp,json,jsonl}
 """
 
 import fcntl
@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from transformer_jax import parts
 from transformer_jax.config import Experiment
-from transformer_jax.disk import DiskError, append_text, write_text, writing
-from transformer_jax.door import differences, from_json, to_json
+from transformer_jax.disk import DiskError, append_text, write_bytes, write_text, writing
+from transformer_jax.door import differences, from_json, own_parts, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.resuming import may_change
 
@@ -39,6 +40,7 @@ class WorkDir:
         """
         self.path = Path(path).absolute()
         self.config = self.path / "config.json"
+        self.parts = self.path / "parts"
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.timings = self.path / "timings.jsonl"
@@ -86,14 +88,20 @@ class WorkDir:
                 raise UserError(f"{self.path}: has checkpoints but no config.json; use another")
             return []
         changed = differences(self.experiment(), experiment)
-        lines = {path: f"{path}: {old!r} -> {new!r}" for path, (old, new) in changed.items()}
-        refused = [lines[path] for path, both in changed.items() if not may_change(path, *both)]
+        lines = {path: _change(path, *both) for path, both in changed.items()}
+        refused = [
+            lines[path] for path, both in changed.items()
+            if not may_change(path, *both) and (self._trained() or not parts.edited(*both))
+        ]  # fmt: skip
         if refused:
             raise UserError(
                 f"{self.path}: holds another experiment; use another --workdir, or undo: "
                 + "; ".join(refused)
             )
         return list(lines.values())
+
+    def _trained(self) -> bool:
+        return self.checkpoints.exists() and any(self.checkpoints.iterdir())
 
     @contextmanager
     def claim(self, experiment: Experiment) -> Iterator[Experiment]:
@@ -130,13 +138,16 @@ class WorkDir:
                 self._claimed = None
 
     def write_config(self, experiment: Experiment) -> None:
-        """Write config.json.
+        """Write config.json, and a copy of each file of parts of one's own that it names.
 
         Raises:
           DiskError: if the disk does not take it.
         """
         with writing(str(self.config), self.path):
             write_text(self.config, to_json(experiment))
+            for name, text in parts.files([*own_parts(experiment)]).items():
+                self.parts.mkdir(exist_ok=True)
+                write_bytes(self.parts / name, text)
 
     def check_claim(self) -> None:
         """Check that what was claimed still lies here; to be called before writing.
@@ -156,6 +167,12 @@ class WorkDir:
                 "stopped and nothing was written in its place. Put it back and run the same "
                 "command again to go on from its last checkpoint, or run it again to start afresh"
             )
+
+
+def _change(path: str, old: Any, new: Any) -> str:
+    if parts.edited(old, new):
+        return f"{path}: {parts.short(old, 12)!r} -> {parts.short(new, 12)!r}, the file has changed"
+    return f"{path}: {old!r} -> {new!r}"
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models import lora
 from transformer_jax.models.build import abstract_params, build_for
 from transformer_jax.models.lora import Lora
+from transformer_jax.parts import admit
 from transformer_jax.sharding.mesh import make_mesh, replicated
 from transformer_jax.workdir import WorkDir
 
@@ -59,15 +60,20 @@ def save_average(workdir: str | Path, count: int, output: str | Path) -> list[in
     return mean.steps
 
 
-def load(workdir: str | Path, checkpoint: str | int | None = None) -> TrainedModel:
+def load(
+    workdir: str | Path, checkpoint: str | int | None = None, parts: Sequence[str | Path] = ()
+) -> TrainedModel:
     """Read a trained model: its config, its tokenizer and the parameters of a checkpoint.
 
     `checkpoint` is best, last, a step or average:N; None takes the experiment's own choice. Of a
-    low-rank adaptation it is the sum, an ordinary model.
+    low-rank adaptation it is the sum, an ordinary model. `parts` are files of parts of one's own
+    that its config names: they run with this alone.
 
     Raises:
       UserError: if the directory holds no such thing.
     """
+    for file in parts:
+        admit(file)
     place = WorkDir(workdir)
     experiment = place.experiment()
     tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint, experiment.codecs)
@@ -96,19 +102,21 @@ def load(workdir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
 
 
 def load_ensemble(
-    workdirs: str | Path | Sequence[str | Path], checkpoint: str | int | None = None
+    workdirs: str | Path | Sequence[str | Path],
+    checkpoint: str | int | None = None,
+    parts: Sequence[str | Path] = (),
 ) -> TrainedModel | TrainedEnsemble:
     """Read one model, or several as an ensemble: every named checkpoint of every work directory.
 
-    `checkpoint` names one or several, divided by commas; see `load`. A checkpoint that is named
-    twice is a member twice, with a warning.
+    `checkpoint` names one or several, divided by commas, and `parts` files; see `load`. A
+    checkpoint that is named twice is a member twice, with a warning.
 
     Raises:
       UserError: if a directory holds no such thing, or tokenizers differ.
     """
     paths = [workdirs] if isinstance(workdirs, str | Path) else list(workdirs)
     names = [None] if checkpoint is None else str(checkpoint).split(",")
-    members = [load(path, name) for path in paths for name in names]
+    members = [load(path, name, parts) for path in paths for name in names]
     for member, path in zip(members[:: len(names)], paths, strict=True):
         if member.tokenizers.digest != members[0].tokenizers.digest:
             raise UserError(

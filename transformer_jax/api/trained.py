@@ -45,7 +45,7 @@ class TrainedModel(Reading):
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if one_sided else what
         if self.experiment.objective.labels:
-            what = f"{KINDS[self.experiment.objective.name]} of {data.source_language}"
+            what = f"{KINDS[self.experiment.objective.kind]} of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
@@ -171,8 +171,8 @@ class TrainedModel(Reading):
         """
         objective, pair = self.experiment.objective, self.tokenizers
         if objective.labels:
-            said = LABELS[objective.name]
-            raise UserError(f"score: such a model predicts {said}; see {ASKED[objective.name]}")
+            said = LABELS[objective.kind]
+            raise UserError(f"score: such a model predicts {said}; see {ASKED[objective.kind]}")
         if objective.one_sided:
             if tgt is not None:
                 raise UserError("score: a language model has no source; give texts alone")

@@ -4,10 +4,8 @@ import argparse
 import importlib
 import inspect
 import os
-import re
 import runpy
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -18,10 +16,12 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from transformer_jax.choices import did_you_mean, pick
+from transformer_jax.config import TAKE_PARTS
 from transformer_jax.disk import exit_code
-from transformer_jax.door import override
-from transformer_jax.errors import UserError
+from transformer_jax.door import override, value_at
+from transformer_jax.errors import UserError, explained
 from transformer_jax.messages import warn_on_stderr
+from transformer_jax.parts import admit, admit_named
 
 # Help of options that several commands have.
 WORKDIR = "the work directory of a run, as train.py writes it"
@@ -42,6 +42,13 @@ transformer-jax config [GROUP or GROUP.FIELD]"""
 _command: ContextVar[str | None] = ContextVar("_command", default=None)  # "transformer-jax score"
 
 
+class _Admit(argparse.Action):
+    """Admits the file that is named: see transformer_jax/parts.py."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
+        admit(value)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are UserErrors and that collects --config.FIELD=VALUE."""
 
@@ -53,6 +60,11 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self.add_argument(
+            "--parts", action=_Admit, metavar="FILE",
+            help="a file of parts of one's own that the config of a work directory names, "
+            "which runs with this alone; given several times, several",
+        )  # fmt: skip
 
     def error(self, message: str):
         raise UserError(f"{message}; see --help")
@@ -80,7 +92,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigDict:
-    """Run PATH or PATH:ARGUMENT, a file with get_config, and apply the overrides.
+    """Run PATH or PATH:ARGUMENT, a file with get_config or the name of one of ours, and apply the
+    overrides. Parts of one's own that they name are admitted: the caller wrote them.
 
     Raises:
       UserError: if there is no such file, or it or an override is wrong.
@@ -98,9 +111,13 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
     except ValueError as error:
         raise UserError(f"--config={spec}: {error}") from None
     except (Exception, SystemExit) as error:  # a typo in the file
-        raise UserError(_explain(path, error)) from None
+        raise UserError(explained(path, error)) from None
     for field, text in overrides:
+        if field in TAKE_PARTS:
+            admit_named(text)
         override(config, field, text)
+    for field in TAKE_PARTS:
+        admit_named(value_at(config, field))
     return config
 
 
@@ -115,29 +132,27 @@ def load_variants(spec: str) -> dict[str, Any]:
     try:
         return dict(runpy.run_path(str(path)).get("VARIANTS", {}))
     except (Exception, SystemExit) as error:
-        raise UserError(_explain(path, error)) from None
+        raise UserError(explained(path, error)) from None
 
 
 def _config_file(spec: str) -> tuple[Path, str, str]:
     name, colon, argument = spec.partition(":")
-    path = Path(name)
+    path, ours = Path(name), {p.stem: p for p in sorted(_configs().glob("*.py"))}
+    if not path.is_file() and path.parent in (Path(), Path("configs")) and path.stem in ours:
+        path = ours[path.stem]
     if not path.is_file():
-        near = sorted(str(p) for p in Path("configs").glob("*.py"))
+        near = [f"configs/{p.name}" for p in ours.values()]
         known = f"; there are {', '.join(near)}" if near else ""
         raise UserError(f"--config={spec}: no file {path}{did_you_mean(name, near)}{known}")
     return path, colon, argument
 
 
-def _explain(path: Path, error: BaseException) -> str:
-    """Say on one line which line of a config file failed, and why."""
-    stack = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in stack if frame.filename == str(path)]
-    where = f"{path}:{frames[-1].lineno}: {frames[-1].line}" if frames else str(path)
-    reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
-    if isinstance(error, AttributeError | KeyError) and "ml_collections" in stack[-1].filename:
-        hint = re.search(r'Did you mean "(\w+)"', reason)  # all the rest lists every other field
-        reason = f"unknown field{f' (did you mean {hint[1]!r}?)' if hint else ''}"
-    return f"{where}: {reason}"
+def _configs() -> Path:
+    """Return the folder of our config files: in the package where that is installed, else beside
+    it."""
+    package = Path(__file__).parents[1]
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parent / "configs"
 
 
 def run_command(program: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from transformer_jax import config
 from transformer_jax.choices import did_you_mean
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.config import Experiment
+from transformer_jax.config import TAKE_PARTS, Experiment
 from transformer_jax.door import describe, kind_of
 from transformer_jax.errors import UserError
 
@@ -66,7 +66,8 @@ def _entry(path: str) -> str:
     value: Any = Experiment()
     for name in path.split("."):
         owner, value = value, getattr(value, name)
-    head = f"{path} = {value!r}  ({describe(kind_of(path))})"
+    own = " or path/file.py:Name" * (path in TAKE_PARTS)
+    head = f"{path} = {value!r}  ({describe(kind_of(path))}{own})"
     comment = comments(type(owner).__name__)[name]
     return "\n".join([head, *textwrap.wrap(comment, 92, initial_indent="    ",
                                            subsequent_indent="    ")])  # fmt: skip

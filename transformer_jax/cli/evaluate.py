@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
-from transformer_jax.config import Experiment
+from transformer_jax.config import TAKE_PARTS, Experiment
 from transformer_jax.data import labelled, sources
 from transformer_jax.data.questions import located
 from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
+from transformer_jax.parts import admit_named
 from transformer_jax.sweeps.scores import scores_name
 from transformer_jax.workdir import WorkDir
 
@@ -101,7 +102,7 @@ def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: st
     from transformer_jax.evaluation import answers, classes, tags, values
 
     of = {"classify": classes, "tag": tags, "regress": values, "answer": answers}
-    evaluation = of[trained.experiment.objective.name].evaluate(trained, corpus, split, name)
+    evaluation = of[trained.experiment.objective.kind].evaluate(trained, corpus, split, name)
     print(*evaluation.result["details"], sep="\n")
     evaluation.write(stem)
     print(f"written to {stem}.*")
@@ -114,11 +115,11 @@ def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Co
     src, references = sources.read_parallel(arguments.source, arguments.reference)
     if not src:
         raise UserError(f"{arguments.source}: holds no lines")
-    if experiment.objective.name == "answer":
+    if experiment.objective.kind == "answer":
         references = located(src, references, lambda number: f"{arguments.source}:{number}")
-    if experiment.objective.name == "regress":
+    if experiment.objective.kind == "regress":
         labelled.check_numbers(references, lambda number: f"{arguments.reference}:{number}")
-    if experiment.objective.name == "tag":
+    if experiment.objective.kind == "tag":
         labelled.check_words(src, references, lambda number: f"{arguments.source}:{number}")
     return sources.Corpus(src, references, "")
 
@@ -137,6 +138,8 @@ def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Ex
     """Return the experiment with overrides of what may change after training."""
     config = door(experiment)
     for field, text in overrides:
+        if field in TAKE_PARTS:
+            admit_named(text)
         override(config, field, text)
         if field.partition(".")[0] not in ("decoding", "evaluation", "data"):
             raise UserError(f"config.{field}: is part of the trained model and cannot change now")

@@ -8,6 +8,7 @@ COMMANDS = {
     "average": "save the mean of the last checkpoints",
     "config": "explain the fields of a config",
     "compare": "test whether one run translates better than another",
+    "evaluate": "score a checkpoint, as eval.py does",
     "export": "write a trained model for another engine",
     "generate": "continue prompts with a language model",
     "import": "make a work directory of a model of Hugging Face",
@@ -17,6 +18,7 @@ COMMANDS = {
     "report": "write one page that shows runs, or a sweep",
     "score": "print log-probabilities of given translations or texts",
     "sweep": "train every combination of some settings, and tabulate the scores",
+    "train": "train a model, or go on training it, as train.py does",
     "translate": "translate text line by line",
 }
 

@@ -14,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
     """Print what a run would take, without training."""
     parser = Parser("Estimate what a run would take: memory, operations, time, energy.")
     parser.add_argument(
-        "--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT"
+        "--config", required=True, help="a file, or a NAME of configs/; FILE:VARIANT, NAME:VARIANT"
     )
     parser.add_argument(
         "--libtpu",

@@ -71,7 +71,7 @@ def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[li
     if objective.labels:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model predicts "
-            f"{LABELS[objective.name]}; see eval.py"
+            f"{LABELS[objective.kind]}; see eval.py"
         )
     if not objective.one_sided:
         if arguments.source is None:

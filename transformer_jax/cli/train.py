@@ -11,7 +11,7 @@ def main(argv: Sequence[str]) -> int:
     """Train, and return the exit code."""
     parser = Parser("Train a model, or resume its training.")
     parser.add_argument(
-        "--config", required=True, help="configs/NAME.py or configs/NAME.py:VARIANT"
+        "--config", required=True, help="a file, or a NAME of configs/; FILE:VARIANT, NAME:VARIANT"
     )
     parser.add_argument("--workdir", help="default: runs/NAME or runs/NAME-VARIANT")
     group = parser.add_argument_group(

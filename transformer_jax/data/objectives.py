@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.answering import Answer
 from transformer_jax.data.batch import (
@@ -232,3 +233,8 @@ OBJECTIVES: dict[str, Objective] = {
     "regress": Regress(),
     "classify": Classify(),
 }
+
+
+def objective_named(name: str) -> Objective:
+    """Return an entry of the table, or a part of one's own."""
+    return pick(OBJECTIVES, name, "config.objective.name")

@@ -64,11 +64,11 @@ def load(
         return Corpus((), tgt, _fingerprint(tgt), sizes)
     if not src:
         raise UserError(f"{place}: holds no pairs")
-    if objective.name == "tag":
+    if objective.kind == "tag":
         labelled.check_words(src, tgt, lambda number: _place(config, split, number))
-    if objective.name == "answer":
+    if objective.kind == "answer":
         tgt = located(src, tgt, lambda number: _place(config, split, number))
-    if objective.name == "regress":
+    if objective.kind == "regress":
         labelled.check_numbers(tgt, lambda number: _place(config, split, number, False))
     if split != "train":
         _mention_empty(place, src, tgt)

@@ -49,7 +49,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         raise UserError("a language model is scored alone: load one checkpoint of one --workdir")
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
-    name = experiment.objective.name
+    name = experiment.objective.kind
     if name in _COUNTED:
         found = corrupted_log_probs(*given)
     else:

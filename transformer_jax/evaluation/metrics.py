@@ -5,8 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
+from transformer_jax import parts
+from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.errors import UserError
 
@@ -74,10 +77,11 @@ def score(
     config: EvaluationConfig,
     resamples: int = 0,
 ) -> list[Score]:
-    """Return BLEU (Papineni et al. 2002) and chrF (Popovic 2015) against raw references.
+    """Return the scores that the config names against raw references: BLEU (Papineni et al. 2002),
+    chrF (Popovic 2015), TER (Snover et al. 2006) or one's own.
 
     With `resamples`, each has the mean and the 95 % interval of so many bootstrap resamples of the
-    sentences (Koehn 2004), by sacrebleu.
+    sentences (Koehn 2004), by sacrebleu, of whose kind it must be.
 
     Raises:
       ValueError: if the numbers of lines differ.
@@ -86,13 +90,15 @@ def score(
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
     texts = list(hypotheses), list(references)
     scores = []
-    for name in ("BLEU", "chrF"):
-        metric = METRICS[name](config)
+    for word in config.metrics:
+        make = pick(METRICS, word, "config.evaluation.metrics")
+        metric, part = make(config), parts.read(word)
+        name = part.name if part else word
         result = metric.corpus_score(texts[0], [texts[1]])
         signature = str(metric.get_signature())
         interval = None
-        if resamples:
-            result._mean, result._ci = _resampled(METRICS[name](config), *texts, resamples)
+        if resamples and isinstance(metric, Metric):
+            result._mean, result._ci = _resampled(make(config), *texts, resamples)
             interval = result._mean - result._ci, result._mean + result._ci
         scores.append(Score(name, result.score, str(result), signature, interval))
     return scores

@@ -14,7 +14,7 @@ from transformer_jax.config import DataConfig, Experiment, TrainingConfig
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import Selection, TokenStore
 from transformer_jax.decoding.text.translate import Translator
@@ -44,7 +44,8 @@ def make_validation(
     accuracy of its own, "next_sentence_loss". A language model also has "bits_per_character" and
     "bits_per_byte", see `text_units`.
     """
-    data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
+    protocol = replace(experiment.evaluation, metrics=("BLEU",))
+    data, objective = experiment.data, objective_named(experiment.objective.name)
     units = text_units(experiment, tokenizers.tgt, corpus)
     sums, gather = _programs(model, replace(experiment.training, steps=1), mesh)
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
@@ -80,7 +81,7 @@ def make_validation(
             # Whole on every device: a search on divided parameters would gather them each step.
             found = translator.translate(own_copy(gather(params)), sources)
             texts = [item.text for item in found]
-            scores["bleu"] = score(texts, references, experiment.evaluation)[0].value
+            scores["bleu"] = score(texts, references, protocol)[0].value
         return scores
 
     return validate
@@ -114,7 +115,7 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
 
 def notes(store: TokenStore, experiment: Experiment) -> list[str]:
     """Return what the log should say about the validation items, if anything is unusual."""
-    objective = OBJECTIVES[experiment.objective.name]
+    objective = objective_named(experiment.objective.name)
     noun, scored = objective.noun, experiment.evaluation.bleu_sentences > 0
     parts = "; for BLEU, long sources are translated in parts" * scored
     found = [
@@ -138,7 +139,7 @@ def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str
     what it changes, or has no piece for, would count as predicted.
     """
     objective = experiment.objective
-    texts = corpus.tgt if objective.name == "language_model" else ()
+    texts = corpus.tgt if objective.kind == "language_model" else ()
     if any(codec.decode(ids) != text for ids, text in zip(codec.encode(texts), texts, strict=True)):
         return {}
     line_ends = len(texts) if objective.document == "line" else 0

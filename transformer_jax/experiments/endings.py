@@ -5,6 +5,7 @@ from typing import Any
 import jax
 
 from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.messages import program
 from transformer_jax.training.logs import log, log_to
 from transformer_jax.training.loop import Outcome
 from transformer_jax.training.report import Report
@@ -51,4 +52,4 @@ def say_goodbye(
     scores = (checkpoints.scores(best) or {}).items()
     log.info("best checkpoint: step %d  %s", best, "  ".join(f"{k} {v:.4g}" for k, v in scores))
     log.info("everything is in %s", workdir.path)
-    log.info("next: python eval.py --workdir=%s", workdir.path)
+    log.info("next: %s --workdir=%s", program("evaluate"), workdir.path)

@@ -1,5 +1,6 @@
 """Settings that are allowed but do not suit each other or the data, and what to change."""
 
+from transformer_jax import parts
 from transformer_jax.config import SIZED, Experiment
 from transformer_jax.data.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared
@@ -30,7 +31,8 @@ def _of_steps(experiment: Experiment) -> list[str]:
     every = experiment.evaluation.every_steps
     tenth = max(steps // 10, 1)
     lines = []
-    if warmup >= steps > 1:
+    own = parts.read(experiment.optimizer.schedule) is not None  # and rises as it likes
+    if warmup >= steps > 1 and not own:
         lines.append(
             f"optimizer.warmup_steps={warmup}: the learning rate is still rising when training "
             f"ends at training.steps={steps}; try --config.optimizer.warmup_steps={tenth}"

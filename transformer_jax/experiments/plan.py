@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
+from transformer_jax import parts
 from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.pair import expected_sizes
-from transformer_jax.data.objectives import OBJECTIVES
-from transformer_jax.door import from_json, to_json
+from transformer_jax.data.objectives import objective_named
+from transformer_jax.door import from_json, own_parts, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
@@ -56,7 +57,7 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
         nn.unbox(boxed),
         param_shardings(boxed, mesh),
     )
-    objective = OBJECTIVES[experiment.objective.name]
+    objective = objective_named(experiment.objective.name)
     batch = abstract_batch(objective, longest_shape(experiment), mesh)
     began = time.monotonic()
     with jax.set_mesh(mesh):
@@ -77,7 +78,8 @@ def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compi
         "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3",
     }  # fmt: skip
     child = subprocess.run(
-        [sys.executable, "-m", "transformer_jax.experiments.plan", topology],
+        [sys.executable, "-m", "transformer_jax.experiments.plan", topology,
+         *parts.homes([*own_parts(experiment)])],
         input=to_json(experiment), env=environment, text=True, capture_output=True, check=False,
     )  # fmt: skip
     lines = child.stdout.strip().splitlines()
@@ -187,9 +189,11 @@ def _gb(size: float) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
-def _child(topology: str) -> dict[str, Any]:
+def _child(topology: str, *files: str) -> dict[str, Any]:
     from jax.experimental import topologies
 
+    for file in files:
+        parts.admit(file)
     experiment = from_json(sys.stdin.read())
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     try:
@@ -204,4 +208,4 @@ def _child(topology: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_child(sys.argv[1])))
+    print(json.dumps(_child(*sys.argv[1:])))

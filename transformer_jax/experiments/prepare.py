@@ -11,7 +11,7 @@ from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import mixing, sources
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
-from transformer_jax.data.objectives import OBJECTIVES, Objective
+from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
@@ -45,7 +45,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     """
     data = experiment.data
     metrics.check(experiment.evaluation)
-    objective = OBJECTIVES[experiment.objective.name]
+    objective = objective_named(experiment.objective.name)
     train = sources.load(data, "train", experiment.objective)
     held_out = sources.load(data, "validation", experiment.objective)
     tokenizer, codecs = experiment.tokenizer, experiment.codecs

@@ -11,14 +11,14 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax import counting
+from transformer_jax import counting, parts
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.disk import writing
-from transformer_jax.door import differences
+from transformer_jax.door import differences, own_parts
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.validation import make_validation
 from transformer_jax.experiments import history, process, warm_start
@@ -49,6 +49,8 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
     """
     workdir.check(experiment)  # early; the claim checks again
+    for part, field in own_parts(experiment).items():
+        parts.resolve(part, field)  # which runs its file
     mesh = make_mesh(experiment.mesh)
     check_mesh(mesh, experiment, chosen_sizes(experiment))
     first = jax.process_index() == 0
@@ -111,7 +113,7 @@ def _train(
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
-    objective = OBJECTIVES[experiment.objective.name]
+    objective = objective_named(experiment.objective.name)
     source = BatchSource(prepared.train, prepared.plan, objective, *row_share(mesh))
     validate = make_validation(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
@@ -134,7 +136,8 @@ def _train(
     if jax.process_index() == 0:
         workdir.write_config(experiment)
     for path, (old, new) in changed.items():
-        log.info("changed since the last start: %s: %r -> %r", path, old, new)
+        shown = parts.short(old, 12), parts.short(new, 12)
+        log.info("changed since the last start: %s: %r -> %r", path, *shown)
     warn_of_unnamed(checkpoints.hosts())
     sizes = _parameters(state.params, frozen_of(experiment.optimizer, experiment.model))
     for line in [*sizes, *origin, *describe(prepared), _devices(mesh)]:

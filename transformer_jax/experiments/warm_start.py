@@ -49,7 +49,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
         return None
     theirs, tokenizers = _named(init, _read_tokenizers)
     different = differences(theirs, experiment)
-    said = LABELS.get(experiment.objective.name)
+    said = LABELS.get(experiment.objective.kind)
     if said is not None:  # whatever stands on the other side there
         (there, _), (here, _) = theirs.codecs, experiment.codecs
         different = {k: v for k, v in different.items() if k != "tokenizer.joint"}

@@ -23,7 +23,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.disk import write_bytes, write_text, writing
@@ -93,7 +93,7 @@ def export(
 def refuse(experiment: Experiment) -> None:
     """Raise a UserError if the programs would need more than ids, or cannot be written."""
     name = experiment.objective.name
-    if name not in READ:
+    if experiment.objective.kind not in READ:
         raise UserError(
             f"config.objective.name={name!r}: such a model reads ranks beside pieces; the export "
             f"to StableHLO writes {' or '.join(map(repr, READ))}"
@@ -131,7 +131,7 @@ def programs(
 ) -> dict[str, list[Program]]:
     """Return what each program may be, by its name, the most general first."""
     config = dataclasses.replace(experiment.model, attention="dense", layer_loop="unrolled")
-    objective = OBJECTIVES[experiment.objective.name]
+    objective = objective_named(experiment.objective.name)
     options = {"order": objective.order, "single": True, "predicts": objective.predicts}
     model = build(config, *tokenizers.sizes, **options)  # type: ignore[arg-type]
     pad = special_of(tokenizers.src).pad

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.choices import pick
 from transformer_jax.config import Experiment, ModelConfig
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
@@ -55,7 +55,7 @@ def build(
 
 def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) -> Network | Lora:
     """Return the model of an experiment."""
-    objective = pick(OBJECTIVES, experiment.objective.name, "config.objective.name")
+    objective = objective_named(experiment.objective.name)
     single = experiment.data.batching != "pack"
     sizes = src_vocab_size, tgt_vocab_size
     return build(

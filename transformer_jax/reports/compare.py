@@ -17,10 +17,11 @@ from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig, average_count
 from transformer_jax.data import sources
 from transformer_jax.directions import TRANSLATION
-from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
 from transformer_jax.evaluation.run import digest
+from transformer_jax.messages import program
+from transformer_jax.reports.evaluations import protocol_of
 from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir
 
@@ -77,7 +78,7 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
       UserError: if they are not there or do not belong together.
     """
     experiment = workdir.experiment()
-    classifies = experiment.objective.name == "classify"
+    classifies = experiment.objective.kind == "classify"
     if not experiment.objective.translates and not classifies:
         raise UserError(
             f"{workdir.path}: is of objective.name={experiment.objective.name!r}, which has no "
@@ -89,7 +90,7 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     stem = workdir.eval / ",".join([f"{split}.{name.replace(':', '-')}", *changed])
     files = Path(f"{stem}.hyp"), Path(f"{stem}.json")
     words = [f"--workdir={workdir.path}", f"--checkpoint={name}", f"--split={split}"]
-    command = " ".join(["python eval.py", *words, *(f"--config.{text}" for text in changed)])
+    command = " ".join([program("evaluate"), *words, *(f"--config.{text}" for text in changed)])
     try:
         hypotheses = sources.read_lines(files[0])
         result = json.loads(files[1].read_text(encoding="utf-8"))
@@ -97,7 +98,7 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
         raise UserError(f"{files[0]}: no such translations; make them with: {command}") from None
     if "references" not in result or result["sentences"] != len(hypotheses):
         raise UserError(f"{files[1]}: incomplete or older than this version; run again: {command}")
-    evaluation = parse(result["evaluation"], EvaluationConfig, f"{files[1]}: evaluation")
+    evaluation = protocol_of(result, f"{files[1]}: evaluation")
     label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
     scores = tuple(result.get("scores", ()))
     found = hypotheses, result["references"], evaluation, decoding_of(result), scores

@@ -7,8 +7,11 @@ written before or since.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from transformer_jax.config import EvaluationConfig
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.points import shown
 from transformer_jax.sweeps.scores import decoding_of
@@ -38,6 +41,18 @@ def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
              "sentences_file": str(path.with_suffix(".jsonl"))}
         )  # fmt: skip
     return found
+
+
+def protocol_of(written: Mapping[str, Any], where: str) -> EvaluationConfig:
+    """Return the protocol that eval.py stored with scores, fields that its version did not have at
+    their defaults. Which metrics there are is known by the scores.
+
+    Raises:
+      UserError: if it is damaged; begins with `where` it lies.
+    """
+    fields = {**asdict(EvaluationConfig()), **written["evaluation"]}
+    fields["metrics"] = EvaluationConfig.metrics
+    return parse(fields, EvaluationConfig, where)
 
 
 def scored_split(workdirs: Sequence[WorkDir]) -> str:

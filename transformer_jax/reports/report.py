@@ -8,13 +8,17 @@ from typing import Any
 
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.directions import TRANSLATION, VALIDATION
-from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.evaluation.sentences import picked
+from transformer_jax.messages import program
 from transformer_jax.reports import breakdown, runs, sweep_rows
 from transformer_jax.reports.compare import System, paired_tests
-from transformer_jax.reports.evaluations import decoding_differences, scored_split
+from transformer_jax.reports.evaluations import (
+    decoding_differences,
+    protocol_of,
+    scored_split,
+)
 from transformer_jax.reports.runs import Run
 from transformer_jax.sweeps.points import shown
 from transformer_jax.workdir import WorkDir, read_rows
@@ -92,7 +96,9 @@ def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str,
         "seconds": {} if again else runs.seconds(run),
     }  # fmt: skip
     if whole:
-        command = f"python eval.py --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
+        command = (
+            f"{program('evaluate')} --workdir={run.workdir.path} --checkpoint={run.checkpoint}"
+        )
         command += f" --split={split}"
         content |= {
             "facts": runs.facts(run), "settings": runs.settings(run, split),
@@ -140,7 +146,7 @@ def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
     found = [system for system in found if _alike(system, found[0])]
     if not found:
         return {"systems": [], "tests": [], "groups": {}, "sentences": [], "picked": {}}
-    config = parse(found[0].result["evaluation"], EvaluationConfig, "evaluation")
+    config = protocol_of(found[0].result, "evaluation")
     systems = [system.rows for system in found]
     return {
         "systems": [{"run": system.number, "name": system.name} for system in found],

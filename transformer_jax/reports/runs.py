@@ -15,6 +15,7 @@ from transformer_jax.config import SIZED, Experiment
 from transformer_jax.directions import VALIDATION
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
+from transformer_jax.messages import program
 from transformer_jax.reports.evaluations import evaluations
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, as_text, shown
@@ -148,10 +149,9 @@ def _ago(seconds: float) -> str:
 def command(run: Run) -> str:
     """Return a command that trains the same, written from config.json."""
     changed = differences(Experiment(), run.experiment)
-    words = ["python", "train.py", "--config=configs/base.py", f"--workdir=runs/{run.name}"]
+    words = [*program("train").split(), "--config=configs/base.py", f"--workdir=runs/{run.name}"]
     changed.pop("data.how_to_get", None)  # shown, not used
-    for path, (_, value) in changed.items():
-        words.append(f"--config.{path}={as_text(value)}")
+    words += [f"--config.{path}={as_text(new)}" for path, (_, new) in changed.items()]
     return shlex.join(words)
 
 

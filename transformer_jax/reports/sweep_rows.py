@@ -9,13 +9,13 @@ from typing import Any
 
 from transformer_jax.config import Experiment
 from transformer_jax.directions import VALIDATION
-from transformer_jax.door import differences
+from transformer_jax.door import differences, value_at
 from transformer_jax.errors import UserError
 from transformer_jax.reports import runs
 from transformer_jax.reports.runs import Run
 from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps import table
-from transformer_jax.sweeps.points import Point, shown, value_at
+from transformer_jax.sweeps.points import Point, shown
 from transformer_jax.sweeps.state import unscored
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir

@@ -78,16 +78,18 @@ def param_shardings(boxed: Any, mesh: Mesh) -> Any:
     """Return the shardings of parameters from the logical axes in their boxes.
 
     Raises:
-      UserError: if the mesh does not divide a parameter.
+      UserError: if the mesh does not divide a parameter, or has no rule for one of its axes.
     """
     boxed = jax.tree.map(_without_empty, boxed, is_leaf=_is_box)
     for leaf in jax.tree.leaves(boxed, is_leaf=_is_box):
         if _is_box(leaf):
             named = dict(zip(leaf.names, leaf.value.shape, strict=True))
             unknown = [name for name in named if not is_known(name)]
-            assert not unknown, (
-                f"logical axes {unknown}: need a rule in RULES, and SIZES if divided"
-            )
+            if unknown:
+                raise UserError(
+                    f"a parameter with axes {leaf.names}: {unknown} have no rule in RULES of "
+                    f"sharding/rules.py; take names of it, as {[*SIZES]}, or name no axes"
+                )
             check_sizes(mesh, {name: size for name, size in named.items() if name in SIZES})
     return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, list(RULES))
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformer_jax import parts
 from transformer_jax.config import Experiment
-from transformer_jax.door import differences
+from transformer_jax.door import differences, own_parts, value_at
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.grid import Settings
 from transformer_jax.workdir import WorkDir, read_rows
@@ -40,6 +41,7 @@ class Point:
         """Return the command that scores it, by its own settings where config.json has others."""
         program = [sys.executable, "-m", "transformer_jax.cli.evaluate"]
         words = [*program, f"--workdir={self.workdir.path}", f"--split={split}"]
+        words += [f"--parts={file}" for file in parts.homes([*own_parts(self.experiment)])]
         changed = {path: new for path, (_, new) in self._changed().items()}
         if "evaluation.checkpoint" in changed:
             words.append(f"--checkpoint={changed['evaluation.checkpoint']}")
@@ -115,16 +117,9 @@ def make_points(
     return list(points.values())
 
 
-def value_at(experiment: Experiment, path: str) -> Any:
-    """Return the value of a field: `path` as in "model.d_model"."""
-    value: Any = experiment
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
-
-
 def shown(value: Any) -> str:
-    """Return a value as a table shows it."""
+    """Return a value as a table shows it: a part of one's own without its file's digest."""
+    value = parts.short(value)
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

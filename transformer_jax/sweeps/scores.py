@@ -14,6 +14,7 @@ from transformer_jax.sweeps.points import Point, name_of, shown
 # Settings under which the translations and their scores are the same.
 _SAME_SCORES = (
     "data.directory", "data.how_to_get", "decoding.tokens_per_batch", "evaluation.checkpoint",
+    "evaluation.metrics",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from transformer_jax.config import (
     TrainingConfig,
 )
 from transformer_jax.data.batching import Shape, blank, rows_for
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.encoder import HEADS
 from transformer_jax.sharding.mesh import AXES, make_mesh
@@ -44,7 +44,7 @@ def parameters(config: ModelConfig, sizes: Sizes, objective: str = "translate") 
 
 
 def _promised(objective: str) -> dict[str, Any]:
-    found = OBJECTIVES[objective]
+    found = objective_named(objective)
     return {"order": found.order, "predicts": found.predicts}
 
 
@@ -69,9 +69,9 @@ def longest_shape(experiment: Experiment) -> Shape:
     objective, length = experiment.objective, experiment.data.max_length
     if objective.windowed:
         length = objective.window
-    batch = blank(OBJECTIVES[objective.name], Shape(1, 1, 1))
+    batch = blank(objective_named(objective.name), Shape(1, 1, 1))
     src, tgt = (length * (side is not None) for side in batch[:2])
-    kinds = {HEADS[x].of for x in OBJECTIVES[objective.name].predicts if x in HEADS}
+    kinds = {HEADS[x].of for x in objective_named(objective.name).predicts if x in HEADS}
     if tgt and kinds and experiment.data.batching != "pack":
         tgt = 2 if "ends" in kinds else 1
     return Shape(rows_for(experiment.data, length), src, tgt)
@@ -103,7 +103,7 @@ def _forward(config: ModelConfig, objective: str, sizes: Sizes, shape: Shape) ->
 
 def _batch(objective: str, shape: Shape) -> Any:
     here = make_mesh(MeshConfig(), jax.devices()[:1])
-    return abstract_batch(OBJECTIVES[objective], shape, here)
+    return abstract_batch(objective_named(objective), shape, here)
 
 
 @functools.cache

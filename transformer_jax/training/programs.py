@@ -17,7 +17,7 @@ from transformer_jax.config import Experiment, OptimizerConfig, TrainingConfig
 from transformer_jax.counting import needed, operations
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.batching import Shape, blank
-from transformer_jax.data.objectives import OBJECTIVES, Objective
+from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import rows_over_data
 from transformer_jax.training.optimizer import make_optimizer
@@ -48,7 +48,7 @@ class TrainStep:
         )  # fmt: skip
         self._arguments = {"seed": np.uint32(experiment.seed), "numbers": numbers}
         self._state, self._mesh = abstract(state), mesh
-        self._objective = OBJECTIVES[experiment.objective.name]
+        self._objective = objective_named(experiment.objective.name)
         self._programs: dict[Shape, Future] = {}
         self._trace: Trace | None = None
         self._times = Times()

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.config import LABELS, SIZED, Experiment, TokenizerConfig
+from transformer_jax.choices import pick
+from transformer_jax.config import SIZED, Experiment, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import (
     characters,
@@ -44,6 +45,12 @@ CODECS: dict[str, Kind] = {
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
 }
 
+
+def kind_named(name: str) -> Kind:
+    """Return an entry of the table, or a part of one's own."""
+    return pick(CODECS, name, "config.src.codec or config.tgt.codec")
+
+
 Names = tuple[str, str]  # of the source side's codec and the target side's
 SUBWORDS: Names = ("subwords", "subwords")
 
@@ -76,7 +83,7 @@ class TokenizerPair(NamedTuple):
         Raises:
           UserError: if a file is missing, or is not a tokenizer that `save` wrote.
         """
-        kinds = [CODECS[name] for name in codecs]
+        kinds = [kind_named(name) for name in codecs]
         names = _file_names(joint, *(kind.codec for kind in kinds))
         loaded = {name: _load(directory / name, kinds[i]) for i, name in enumerate(names)}
         return cls(*(loaded[name] for name in names))
@@ -111,7 +118,7 @@ def train_pair(
     Raises:
       UserError: if the text allows no such codec.
     """
-    one, other = (CODECS[name].train for name in codecs)
+    one, other = (kind_named(name).train for name in codecs)
     if config.joint:
         both = one(config, [*src, *tgt], symbols)
         return TokenizerPair(both, both)
@@ -139,13 +146,15 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """
     config, codecs = experiment.tokenizer, experiment.codecs
     texts: Sequence[Sequence[str]] = ((), ())
-    if {"characters", *LABELS.values()} & {*codecs}:
+    sizes = chosen_sizes(experiment)
+    counted = {name for name, size in zip(codecs, sizes, strict=True) if size is None}
+    if counted - {"subwords", "huggingface"}:  # which come with what there is
         corpus = sources.load(experiment.data, "train", experiment.objective)
         texts = (corpus.src, corpus.tgt)
         if config.joint:
             texts = ([*corpus.src, *corpus.tgt],) * 2
     src, tgt = (
-        size or CODECS[name].train(config, text, experiment.objective.symbols).size
-        for size, name, text in zip(chosen_sizes(experiment), codecs, texts, strict=True)
+        size or kind_named(name).train(config, text, experiment.objective.symbols).size
+        for size, name, text in zip(sizes, codecs, texts, strict=True)
     )
     return src, tgt

@@ -12,7 +12,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.answering import Windows
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.questions import Asked
 from transformer_jax.data.token_store import TokenStore, encode_words
 from transformer_jax.decoding.text.teacher_forced import each_item
@@ -43,7 +43,7 @@ def answers(
     Raises:
       UserError: if the model does not answer, or a question or context is empty.
     """
-    objective, asked = OBJECTIVES[config.name], [Asked.read(line) for line in lines]
+    objective, asked = objective_named(config.name), [Asked.read(line) for line in lines]
     if "span" not in objective.predicts:
         raise UserError(f"config.objective.name={config.name!r}: such a model answers no question")
     for number, one in enumerate(asked, 1):

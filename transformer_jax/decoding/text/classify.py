@@ -11,7 +11,7 @@ from transformer_jax.arrays import Array, Float
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.errors import UserError
@@ -31,7 +31,10 @@ def classify(
     Raises:
       UserError: if the model does not predict classes.
     """
-    objective, names = OBJECTIVES[config.name], tokenizers.tgt.pieces(range(tokenizers.tgt.size))
+    objective, names = (
+        objective_named(config.name),
+        tokenizers.tgt.pieces(range(tokenizers.tgt.size)),
+    )
     if "class" not in objective.predicts:
         raise UserError(
             f"config.objective.name={config.name!r}: such a model predicts no class of a text"

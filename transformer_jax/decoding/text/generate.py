@@ -160,7 +160,7 @@ class Generator:
                 return
 
     def _read(self, prompt: str) -> list[int]:
-        return PROMPTS[self._objective.name](self._codec, prompt, self._objective)
+        return PROMPTS[self._objective.kind](self._codec, prompt, self._objective)
 
     def _sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
         number = first + place
@@ -224,8 +224,8 @@ class Generator:
 
 
 def _check(objective: ObjectiveConfig, config: DecodingConfig) -> None:
-    translates = objective.name == "translate"
-    if objective.name not in PROMPTS:
+    translates = objective.kind == "translate"
+    if objective.kind not in PROMPTS:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model does not continue a "
             + ("prompt; to translate with it, use translate" if translates else "prompt")

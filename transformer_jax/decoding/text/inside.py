@@ -13,7 +13,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
 from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.models.layers import Layer
@@ -47,7 +47,7 @@ def inside(
       UserError: if there is no target where the model reads one, or the other way round, or the
         model is none that reads its text as it is.
     """
-    if objective.name == "permutation_lm" or not isinstance(model, Network):
+    if objective.kind == "permutation_lm" or not isinstance(model, Network):
         raise UserError("inside: such a model reads a text in several orders; see score")
     if (target is None) == objective.translates:
         raise UserError(
@@ -74,7 +74,7 @@ def _batch(
     """Return one row without padding; pieces are those of training, and none is hidden."""
     if target is None:
         codec = tokenizers.src
-        frame = OBJECTIVES[config.name].frame(config)
+        frame = objective_named(config.name).frame(config)
         (ids,) = codec.encode([source], True, frame.eos)
         row = np.asarray([ids], np.int32)
         side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
@@ -85,7 +85,7 @@ def _batch(
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
     special = special_of(tokenizers.tgt)
     store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
-    objective = OBJECTIVES[config.name]
+    objective = objective_named(config.name)
     items = objective.items(store, config, tokenizers.src)
     lengths = [int(side[0]) for side in items.lengths]
     return objective.examples(items, one_per_row(np.arange(1)), 1, lengths[0], lengths[1])

@@ -13,7 +13,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.next_sentence import segments
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.score import corrupted_items
 from transformer_jax.decoding.text.teacher_forced import each_item
@@ -48,7 +48,7 @@ def follows(
     Raises:
       UserError: if the model does not predict it, or a text is empty.
     """
-    if "next_sentence" not in OBJECTIVES[objective.name].predicts:
+    if "next_sentence" not in objective_named(objective.name).predicts:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model does not say whether one text "
             "follows another; train with 'masked_lm_nsp'"
@@ -69,7 +69,7 @@ def _log_probs(
     model: Model, params: Any, config: ObjectiveConfig, items: TokenStore, tokens_per_batch: int
 ) -> np.ndarray:
     found = np.zeros(len(items))
-    given = model, params, OBJECTIVES[config.name], items, tokens_per_batch
+    given = model, params, objective_named(config.name), items, tokens_per_batch
     for item, row, _ in each_item(_of_truth, *given):
         found[item] = row[0]
     return found

@@ -14,7 +14,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.reading import one_by_one
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
@@ -103,7 +103,7 @@ def score_texts(
     Raises:
       UserError: if the objective does not predict every piece.
     """
-    if objective.name != "language_model":
+    if objective.kind != "language_model":
         how = {
             "permutation_lm": "predicts a part of the pieces in a random order",
             "masked_lm": "predicts pieces from those on both sides",
@@ -113,10 +113,10 @@ def score_texts(
         }
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model "
-            f"{how.get(objective.name, 'predicts no text')}, and gives no probability of a text; "
+            f"{how.get(objective.kind, 'predicts no text')}, and gives no probability of a text; "
             "see validation_loss"
         )
-    frame = OBJECTIVES[objective.name].frame(objective)
+    frame = objective_named(objective.name).frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded), special_of(codec))
     parts = _of_each(model, params, objective, store, tokens_per_batch)
@@ -165,7 +165,7 @@ def pseudo_log_probs(
 
 def corrupted_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
     """Return the items that some texts are cut into."""
-    objective = OBJECTIVES[config.name]
+    objective = objective_named(config.name)
     frame = objective.frame(config)
     encoded = Ragged.from_lists(codec.encode(texts, frame.bos, frame.eos))
     store = TokenStore(Ragged.from_lists([]), encoded, special_of(codec))
@@ -176,14 +176,14 @@ def _of_each(
     model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
 ) -> list[np.ndarray]:
     """Return the log-probabilities of what is predicted in each item of the objective."""
-    items = OBJECTIVES[config.name].items(store, config)
+    items = objective_named(config.name).items(store, config)
     return _of_items(model, params, config, items, tokens_per_batch)
 
 
 def _of_items(
     model: Model, params: Any, config: ObjectiveConfig, items: TokenStore, tokens_per_batch: int
 ) -> list[np.ndarray]:
-    objective = OBJECTIVES[config.name]
+    objective = objective_named(config.name)
     found = [np.zeros(0)] * len(items)
     given = model, params, objective, items, tokens_per_batch
     for item, row, predicted in each_item(_log_probs, *given):

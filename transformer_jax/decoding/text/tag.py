@@ -13,7 +13,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.labelled import words_of
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore, encode_words
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.errors import UserError
@@ -42,7 +42,7 @@ def tag(
     Raises:
       UserError: if the model does not predict labels of words.
     """
-    objective = OBJECTIVES[config.name]
+    objective = objective_named(config.name)
     if "tags" not in objective.predicts:
         raise UserError(
             f"config.objective.name={config.name!r}: such a model predicts no labels of words"

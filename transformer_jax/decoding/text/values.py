@@ -12,7 +12,7 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.values import Values
-from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.errors import UserError
@@ -32,7 +32,7 @@ def values(
     Raises:
       UserError: if the model does not predict numbers.
     """
-    objective, codec = OBJECTIVES[config.name], tokenizers.tgt
+    objective, codec = objective_named(config.name), tokenizers.tgt
     if "value" not in objective.predicts or not isinstance(codec, Values):
         raise UserError(
             f"config.objective.name={config.name!r}: such a model predicts no number of a text"

@@ -27,7 +27,7 @@ OBJECTIVES = ("translate", "language_model", "masked_lm", "classify")
 def refuse(experiment: Experiment) -> None:
     """Raise a UserError that names what no directory can say, if there is such a thing."""
     name = experiment.objective.name
-    if name not in OBJECTIVES:
+    if experiment.objective.kind not in OBJECTIVES:
         raise UserError(
             f"config.objective.name={name!r}: models of Hugging Face read a prompt in one "
             f"direction; the export writes {' or '.join(map(repr, OBJECTIVES))}"
@@ -47,7 +47,7 @@ def refuse(experiment: Experiment) -> None:
 
 def predicted(experiment: Experiment) -> str:
     """Return what a model predicts: "tokens" or "class"."""
-    return "class" if experiment.objective.name == "classify" else "tokens"
+    return "class" if experiment.objective.kind == "classify" else "tokens"
 
 
 def lacks(family: Family, experiment: Experiment) -> list[str]:
@@ -113,7 +113,7 @@ def to_generation(experiment: Experiment, codec: Codec) -> dict[str, Any]:
     """Return what generation_config.json says: without it, 20 pieces would be written."""
     decoding, limit = experiment.decoding, experiment.model.position_limit
     longest = MAX_TOKENS
-    if experiment.objective.name == "translate":
+    if experiment.objective.kind == "translate":
         source = experiment.data.max_length
         longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
     never = {codec.special["pad"], codec.special["bos"]} - {codec.special["eos"], -1}
@@ -124,7 +124,7 @@ def to_generation(experiment: Experiment, codec: Codec) -> dict[str, Any]:
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "suppress_tokens": sorted(never) or None,
     }
-    if experiment.objective.name == "translate":
+    if experiment.objective.kind == "translate":
         found["decoder_start_token_id"] = codec.special["bos"]
     if decoding.search == "sample":
         return found | {

@@ -1,0 +1,316 @@
+"""Parts of one's own: trained, scored and resumed; and what does not run."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import transformer_jax
+from transformer_jax import parts
+from transformer_jax.cli import evaluate, inspect, train
+from transformer_jax.cli.arguments import load_config
+from transformer_jax.config import TAKE_PARTS
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.door import from_json, parse, to_json, value_at
+from transformer_jax.errors import UserError
+from transformer_jax.export import ctranslate2
+from transformer_jax.sweeps.points import make_points
+from transformer_jax.training import cost
+from transformer_jax.workdir import WorkDir
+
+OWN = '''
+import pathlib
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from transformer_jax.data.objectives import Translate
+from transformer_jax.nn.norm import standardised
+
+with open(pathlib.Path(__file__).with_suffix(".ran"), "a") as file:
+    file.write("once\\n")
+
+class Centred(nn.Module):
+    """A norm with one number for all channels."""
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", nn.initializers.ones, ())
+        return (standardised(x, self.epsilon) * scale).astype(x.dtype)
+
+class Beginnings(Translate):
+    """The first three pieces alone count."""
+    noun = "beginning"
+
+    def examples(self, items, placement, rows, src_length, tgt_length, draw=None):
+        batch = super().examples(items, placement, rows, src_length, tgt_length)
+        target = batch.targets["tokens"]
+        weight = np.where(batch.tgt.pos < 3, target.weight, 0).astype(np.float32)
+        return batch._replace(targets={"tokens": target._replace(weight=weight)})
+
+beginnings = Beginnings()
+
+def triangle(peak, warmup, total, d_model):
+    return lambda step: peak * (1 - jnp.abs(2 * step / 100 - 1))
+
+def no_norm(x):
+    return x
+
+class Words:
+    """The share of words that are references' in their places."""
+
+    def __init__(self, config):
+        pass
+
+    def corpus_score(self, hypotheses, references):
+        pairs = [(a.split(), b.split()) for a, b in zip(hypotheses, references[0], strict=True)]
+        right = sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False))
+        return Found(100 * right / sum(len(b) for _, b in pairs))
+
+    def get_signature(self):
+        return "words"
+
+class Found:
+    def __init__(self, score):
+        self.score = score
+
+    def __str__(self):
+        return f"Words = {self.score:.2f}"
+'''
+CONFIG = """
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
+
+def get_config():
+    c = door(Experiment())
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 16, 24, 2
+    c.model.num_encoder_layers = c.model.num_decoder_layers = 1
+    c.model.norm = "{file}:Centred"
+    c.objective.name, c.objective.like = "{file}:beginnings", "translate"
+    c.optimizer.schedule, c.optimizer.learning_rate = "{file}:triangle", 1e-2
+    c.tokenizer.vocab_size = 48
+    c.data.source, c.data.source_language, c.data.target_language = "spelled_numbers", "de", "en"
+    c.data.num_examples, c.data.max_number = (200, 4, 4), 1000
+    c.data.max_length, c.data.tokens_per_batch, c.data.num_buckets = 48, 768, 1
+    c.training.steps, c.training.log_every = 2, 1
+    c.checkpoint.every_steps = c.evaluation.every_steps = 2
+    c.checkpoint.best_by, c.evaluation.bleu_sentences = "loss", 0
+    c.decoding.beam_size, c.decoding.max_extra_length = 1, 4
+    return c
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with a file of parts, a config that names them, and a run of it: read-only."""
+    folder = tmp_path_factory.mktemp("parts")
+    (folder / "own.py").write_text(OWN)
+    (folder / "config.py").write_text(CONFIG.format(file=folder / "own.py"))
+    assert train.main(_command(folder)) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(trained, tmp_path, monkeypatch) -> Path:
+    """A copy of it in a process that has admitted nothing and ran nothing."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "own.ran").unlink()
+    (tmp_path / "config.py").write_text(CONFIG.format(file=tmp_path / "own.py"))
+    monkeypatch.setattr(parts, "_now", {})
+    monkeypatch.setattr(parts, "_ever", {})
+    return tmp_path
+
+
+def _command(folder: Path, *more: str) -> list[str]:
+    return [f"--config={folder}/config.py", f"--workdir={folder}/run", *more]
+
+
+def test_config_json_says_where_from_and_what(trained):
+    model = WorkDir(trained / "run").experiment().model
+    assert model.norm.startswith(f"{trained}/own.py:Centred@sha256:")
+    (copy,) = (trained / "run" / "parts").iterdir()
+    assert copy.read_text() == OWN
+    assert (trained / "own.ran").read_text() == "once\n"
+
+
+def test_evaluated_and_resumed(folder, capsys):
+    """The file may lie elsewhere by now, and a run may go on with it there."""
+    metrics = f"--config.evaluation.metrics=TER,{folder}/own.py:Words"
+    assert evaluate.main([f"--workdir={folder}/run", f"--parts={folder}/own.py", metrics]) == 0
+    assert re.search(r"TER = .*\n.*\nWords = \d", capsys.readouterr().out)
+    written = json.loads((folder / "run" / "eval" / "test.best.json").read_text())
+    assert [*written["scores"]] == ["TER", "Words"]
+    assert "interval" not in written["scores"]["Words"]
+    assert train.main(_command(folder, "--config.training.steps=4")) == 0
+    metrics = (folder / "run" / "metrics.jsonl").read_text()
+    assert '"step": 4' in metrics
+    assert json.loads(metrics.splitlines()[-2])["learning_rate"] == pytest.approx(0.0008)
+    model = transformer_jax.load(folder / "run", 4, parts=[folder / "own.py"])
+    assert (
+        model.params["encoder"]["layer_0"]["self_attention_residual"]["norm"]["scale"].shape == ()
+    )
+
+
+def test_a_config_json_alone_runs_nothing(folder, capsys):
+    run = f"--workdir={folder}/run"
+    for refused in (lambda: evaluate.main([run]), lambda: transformer_jax.load(folder / "run")):
+        with pytest.raises(UserError, match=r"if you trust it, add --parts=\S*own.py"):
+            refused()
+    assert inspect.main([run]) == 0  # which needs none of it
+    assert "own.py:Centred" in capsys.readouterr().out
+    text = (folder / "run" / "config.json").read_text()
+    bare = text.replace(text.split("Centred")[1].split('"')[0], "")
+    with pytest.raises(UserError, match="if you trust it"):
+        from_json(bare)
+    assert not (folder / "own.ran").exists()
+
+
+def test_another_file_is_another_experiment(folder):
+    (folder / "own.py").write_text(OWN + "\n# edited\n")
+    with pytest.raises(UserError, match=r"model.norm: .*, the file has changed"):
+        train.main(_command(folder))
+    with pytest.raises(UserError, match="not the file that the run was trained with: SHA-256"):
+        evaluate.main([f"--workdir={folder}/run", f"--parts={folder}/own.py"])
+    (folder / "own.py").unlink()
+    with pytest.raises(UserError, match=r"own.py: cannot be read"):
+        train.main(_command(folder))
+    (copy,) = (folder / "run" / "parts").iterdir()
+    transformer_jax.load(folder / "run", parts=[copy])
+    assert not (folder / "own.ran").exists()
+
+
+def test_what_was_never_trained_may_change(folder):
+    """A first start that failed leaves a work directory that goes on with the mended file."""
+    shutil.rmtree(folder / "run" / "checkpoints")
+    (folder / "own.py").write_text(OWN + "\n# mended\n")
+    experiment = parse(load_config(str(folder / "config.py")))
+    assert "own.py" in WorkDir(folder / "run").check(experiment)[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("model.norm", "own.py:Cantred", "own.py defines no Cantred"),
+        ("model.norm", "other.py:Centred", "other.py: cannot be read"),
+        ("model.norm", "package:Centred", "no installed package package has such an entry point"),
+        ("model.attention", "own.py:Centred", "must be one of 'dense', 'fused'"),
+        ("objective.like", "None", "must say which objective"),
+        ("objective.name", "translate", "is for parts of one's own"),
+    ],
+)
+def test_refused_at_the_door(folder, monkeypatch, field, value, message):
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=message):
+        parse(load_config("config.py", [(field, value)]))
+    assert not (folder / "own.ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "message"),
+    [
+        ("model.norm", "no_norm", "must have apply, bind, clone, ..."),
+        ("model.activation", "no_norm", "must have function, gated as .*Activation does"),
+        ("objective.name", "Beginnings", "is a class, and one of its objects is wanted"),
+        ("optimizer.schedule", "beginnings", "must have __call__"),
+    ],
+)  # fmt: skip
+def test_of_the_kind_of_its_table(folder, field, name, message):
+    command = _command(folder, f"--config.{field}={folder}/own.py:{name}")
+    with pytest.raises(UserError, match=message):
+        train.main([*command, f"--workdir={folder}/other"])
+
+
+def test_a_file_that_fails_says_where(folder):
+    (folder / "own.py").write_text(OWN + "\n1 / 0\n")
+    with pytest.raises(UserError, match=r"own.py:\d+: 1 / 0: ZeroDivisionError"):
+        train.main([*_command(folder), f"--workdir={folder}/other"])
+    assert not (folder / "other").exists()
+
+
+OTHERS = '''
+from transformer_jax.data.codecs.pair import Kind
+from transformer_jax.data.codecs.utf8 import Bytes, train
+from transformer_jax.nn.feedforward import Activation
+from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.relative_fixed import NoRelativePositions
+import dataclasses, jax, jax.numpy as jnp
+
+class Mixer(Attention):
+    """Attention on two positions."""
+
+    def _view(self, view):
+        return super()._view(view.within(2))
+
+class Distances(NoRelativePositions):
+    def look(self, view):
+        return dataclasses.replace(view, rotate=lambda x: x * 0.5)
+
+class Upper(Bytes):
+    def encode(self, texts, bos=False, eos=True):
+        return super().encode([text.upper() for text in texts], bos, eos)
+
+upper = Kind(Upper, lambda *given: Upper(train(*given).model), "a byte codec")
+soft = Activation(jax.nn.softplus, gated=True)
+'''
+
+
+def test_parts_of_every_other_kind(tmp_path, monkeypatch):
+    """A mixer, distances, an activation and a codec: counted by what they show, never exported."""
+    monkeypatch.chdir(tmp_path)
+    Path("others.py").write_text(OTHERS)
+    named = {
+        "model.encoder_pattern": "full,others.py:Mixer", "model.num_encoder_layers": "2",
+        "model.relative_positions": "others.py:Distances", "model.activation": "others.py:soft",
+        "src.codec": "others.py:upper", "tgt.codec": "others.py:upper",
+        "model.d_model": "16", "model.num_heads": "2", "tokenizer.vocab_size": "32000",
+    }  # fmt: skip
+    experiment = parse(load_config("base", list(named.items())))
+    assert experiment.model.encoder_pattern[0] == "full"
+    pair = train_pair(experiment.tokenizer, ["a"], ["b"], experiment.codecs)
+    assert pair.src.encode(["ab"]) == pair.src.encode(["AB"])
+    pair.save(tmp_path)
+    assert TokenizerPair.load(tmp_path, True, experiment.codecs).digest == pair.digest
+    assert pair.sizes == (260, 260)
+    model, known = experiment.model, {"activation": "swiglu", "relative_positions": "none"}
+    same = replace(model, **known, encoder_pattern=("full",))
+    assert cost.parameters(model, pair.sizes) == cost.parameters(same, pair.sizes)
+    with pytest.raises(UserError, match=r"others.py:(Mixer|soft|Distances)"):
+        ctranslate2.refuse(model)
+    with pytest.raises(UserError, match=r"(src|tgt).codec='others.py:upper'"):
+        ctranslate2.refuse_codecs(experiment.codecs)
+
+
+def test_points_of_a_sweep(folder):
+    """They are named without digests, and scored with the file that they were trained with."""
+    value = f"{folder}/own.py:Centred"
+    points = make_points(
+        str(folder / "config.py"), [""], [], [{"model.norm": x} for x in ("rms_norm", value)],
+        folder / "sweep", lambda *given: parse(load_config(*given)),
+    )  # fmt: skip
+    assert not any("sha256" in point.name for point in points)
+    assert f"--config.model.norm={value}" in points[1].train_command()
+    assert f"--parts={folder}/own.py" in points[1].evaluate_command("test")
+
+
+def test_entry_points_of_installed_packages(tmp_path, monkeypatch):
+    (tmp_path / "norms_of_mine.py").write_text("class Mine:\n    pass\n")
+    info = tmp_path / "my_norms-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my_norms\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[transformer_jax]\nMine = norms_of_mine:Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    value = parts.pinned("my-norms:Mine", "config.model.norm")
+    assert parts.resolve(value, "config.model.norm").__name__ == "Mine"
+    (tmp_path / "norms_of_mine.py").write_text("class Mine:\n    x = 1\n")
+    with pytest.raises(UserError, match="install that version"):
+        parts.resolve(value, "config.model.norm")
+
+
+def test_survives_json(folder):
+    experiment = parse(load_config(str(folder / "config.py")))
+    assert from_json(to_json(experiment)) == experiment
+    named = [path for path in TAKE_PARTS if ":" in str(value_at(experiment, path))]
+    assert named == ["model.norm", "objective.name", "optimizer.schedule"]
