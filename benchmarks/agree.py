@@ -18,7 +18,7 @@ import ctranslate2
 
 from transformer_jax.api import TrainedModel, load
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.sources import read_lines
+from transformer_jax.data.files import read_lines
 from transformer_jax.export.ctranslate2 import export, options
 
 

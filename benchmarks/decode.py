@@ -39,7 +39,7 @@ from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.sources import read_lines
+from transformer_jax.data.files import read_lines
 from transformer_jax.decoding.batching.engine import Engine as Batches
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.api import load
-from transformer_jax.data.sources import read_lines
+from transformer_jax.data.files import read_lines
 from transformer_jax.disk import write_text
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import corpus_bleu

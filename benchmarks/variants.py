@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import load_config
-from transformer_jax.data import sources
+from transformer_jax.data import files, sources
 from transformer_jax.disk import write_text
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.8, help="of base's updates")
     parser.add_argument("--output", type=Path, required=True, help="without ending")
     arguments = parser.parse_args()
-    lines = [] if arguments.speed is None else sources.read_lines(arguments.speed)
+    lines = [] if arguments.speed is None else files.read_lines(arguments.speed)
     speeds = {row["variant"]: row for row in map(json.loads, lines)}
     rows = collect(arguments.places, speeds, arguments.share)
     if not rows or rows[0]["variant"] != BASE:

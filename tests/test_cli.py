@@ -28,7 +28,7 @@ from transformer_jax.cli.main import COMMANDS, dispatch
 from transformer_jax.cli.plot import PICTURES
 from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import spelled_numbers
-from transformer_jax.data.sources import read_lines
+from transformer_jax.data.files import read_lines
 from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest

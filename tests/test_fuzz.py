@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import CheckpointConfig, Experiment
 from transformer_jax.data import token_store
-from transformer_jax.data.sources import read_lines
+from transformer_jax.data.files import read_lines
 from transformer_jax.door import door, override, parse, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.integrity import seal

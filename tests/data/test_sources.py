@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import sources
-from transformer_jax.data.sources import read_lines, read_parallel, read_text
+from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.errors import UserError
 
 

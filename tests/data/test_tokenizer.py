@@ -10,7 +10,7 @@ import sentencepiece as spm
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.codecs.subwords import Subwords, train
-from transformer_jax.data.sources import read_lines
+from transformer_jax.data.files import read_lines
 from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK

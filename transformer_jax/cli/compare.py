@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.data import sources
+from transformer_jax.data import files, sources
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.reports.compare import (
@@ -93,7 +93,7 @@ def place_of(text: str) -> tuple[WorkDir, str | None]:
 
 def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:
     if file is not None:
-        return sources.read_lines(file)
+        return files.read_lines(file)
     if split not in typing.get_args(sources.Split):
         raise UserError(f"--split={split}: is no split; name its --reference too")
     return list(sources.load(run.experiment().data, cast(sources.Split, split)).tgt)

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import TAKE_PARTS, Experiment
-from transformer_jax.data import labelled, sources
+from transformer_jax.data import files, labelled, sources
 from transformer_jax.data.questions import located
 from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
@@ -112,7 +112,7 @@ def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Co
     """Return what is scored: a split, or two files."""
     if arguments.source is None:
         return sources.load(experiment.data, arguments.split, experiment.objective)
-    src, references = sources.read_parallel(arguments.source, arguments.reference)
+    src, references = files.read_parallel(arguments.source, arguments.reference)
     if not src:
         raise UserError(f"{arguments.source}: holds no lines")
     if experiment.objective.kind == "answer":

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer_jax.cli.arguments import WORKDIR, Parser
 from transformer_jax.config import LABELS, ObjectiveConfig
-from transformer_jax.data import sources
+from transformer_jax.data import files
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
 
@@ -76,9 +76,9 @@ def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[li
     if not objective.one_sided:
         if arguments.source is None:
             raise UserError("--source: give the lines that --target holds the translations of")
-        return list(sources.read_parallel(arguments.source, arguments.target))
+        return list(files.read_parallel(arguments.source, arguments.target))
     if arguments.source is not None:
         raise UserError("--source: a language model has no source; give --target alone")
     if objective.document == "file":
-        return [[sources.read_text(arguments.target)]]
-    return [sources.read_lines(arguments.target)]
+        return [[files.read_text(arguments.target)]]
+    return [files.read_lines(arguments.target)]

@@ -1,9 +1,7 @@
 """Where pairs come from: parallel text files, TFDS, or a generator. Each source is a `Corpus`."""
 
-import gzip
 import hashlib
 import logging
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -13,6 +11,7 @@ from typing import Literal
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import labelled, spelled_numbers, tfds
+from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
 
@@ -119,75 +118,6 @@ def _fingerprint(*sides: Sequence[str]) -> str:
         hasher.update(len(side).to_bytes(8, "little"))
         hasher.update("\n".join(side).encode())
     return hasher.hexdigest()
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 file, plain or .gz.
-
-    Lines end at LF alone (a CR before it is dropped, and so is a byte order mark): U+2028, NEL and
-    lone CR occur inside sentences, and cutting there would shift one side against the other.
-
-    Raises:
-      UserError: if the file is missing, or not UTF-8: then with the line's number.
-    """
-    raw = _read(path)
-    lines = raw.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    try:
-        return [line.removesuffix(b"\r").decode() for line in lines]
-    except UnicodeDecodeError:
-        raise _not_utf8(path, lines) from None
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file, plain or .gz, with its line ends; a byte order mark goes.
-
-    Raises:
-      UserError: if the file is missing, or not UTF-8: then with the line's number.
-    """
-    raw = _read(path)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise _not_utf8(path, raw.split(b"\n")) from None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        raw = path.read_bytes()
-        if path.suffix == ".gz":
-            raw = gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    return raw.removeprefix(b"\xef\xbb\xbf")
-
-
-def _not_utf8(path: Path, lines: Sequence[bytes]) -> UserError:
-    for number, line in enumerate(lines, 1):
-        try:
-            line.decode()
-        except UnicodeDecodeError as error:
-            return UserError(
-                f"{path}:{number}: not UTF-8 (byte 0x{line[error.start]:02x} at column "
-                f"{error.start + 1}); convert the file, with `iconv -t utf-8` for example"
-            )
-    raise AssertionError("unreachable: some line failed to decode")
-
-
-def read_parallel(src_path: Path, tgt_path: Path) -> tuple[list[str], list[str]]:
-    """Read two files that belong together line by line.
-
-    Raises:
-      UserError: if their line counts differ.
-    """
-    src, tgt = read_lines(src_path), read_lines(tgt_path)
-    if len(src) != len(tgt):
-        raise UserError(
-            f"{src_path} has {len(src)} lines, {tgt_path} has {len(tgt)}: "
-            "line i of one must be the translation of line i of the other"
-        )
-    return src, tgt
 
 
 def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:

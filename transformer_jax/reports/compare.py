@@ -15,7 +15,7 @@ from sacrebleu.significance import PairedTest
 
 from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig, average_count
-from transformer_jax.data import sources
+from transformer_jax.data import files
 from transformer_jax.directions import TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
@@ -88,17 +88,17 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
     name, *changed = name.split(",")
     average_count(name)  # refuses what is no checkpoint's name
     stem = workdir.eval / ",".join([f"{split}.{name.replace(':', '-')}", *changed])
-    files = Path(f"{stem}.hyp"), Path(f"{stem}.json")
+    places = Path(f"{stem}.hyp"), Path(f"{stem}.json")
     words = [f"--workdir={workdir.path}", f"--checkpoint={name}", f"--split={split}"]
     command = " ".join([program("evaluate"), *words, *(f"--config.{text}" for text in changed)])
     try:
-        hypotheses = sources.read_lines(files[0])
-        result = json.loads(files[1].read_text(encoding="utf-8"))
+        hypotheses = files.read_lines(places[0])
+        result = json.loads(places[1].read_text(encoding="utf-8"))
     except (UserError, OSError, ValueError):
-        raise UserError(f"{files[0]}: no such translations; make them with: {command}") from None
+        raise UserError(f"{places[0]}: no such translations; make them with: {command}") from None
     if "references" not in result or result["sentences"] != len(hypotheses):
-        raise UserError(f"{files[1]}: incomplete or older than this version; run again: {command}")
-    evaluation = protocol_of(result, f"{files[1]}: evaluation")
+        raise UserError(f"{places[1]}: incomplete or older than this version; run again: {command}")
+    evaluation = protocol_of(result, f"{places[1]}: evaluation")
     label = f"{workdir.path}@{checkpoint}" if checkpoint else str(workdir.path)
     scores = tuple(result.get("scores", ()))
     found = hypotheses, result["references"], evaluation, decoding_of(result), scores
