@@ -46,8 +46,8 @@ SLOW = (
 # compile and to run.
 ALL_DEVICES = (
     "decoding/test_stream.py", "decoding/test_translate.py", "e2e/", "nn/test_dropout.py",
-    "sharding/test_meshes.py", "test_checkpoint.py", "test_damage.py", "training/test_loop.py",
-    "training/test_step.py",
+    "sharding/test_meshes.py", "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
+    "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 

@@ -120,7 +120,10 @@ def test_eval_counts_each_character_once(run, capsys):
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "has no source; give --target"),
         (lambda a: evaluate.main([*a, "--source=x", "--reference=x"]), "has no source; name the"),
         (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "a language model is scored alone"),
-        (lambda a: compare.main([a[0].partition("=")[2]] * 2), "has no translations to compare"),
+        (
+            lambda a: compare.main([a[0].partition("=")[2]] * 2),
+            "has no translations or classes to compare",
+        ),
         (lambda a: generate.main([*a, "--prompt=x", "--input=x"]), "give one of them"),
         (lambda a: generate.main([*a, "--stop="]), "--stop: must not be empty"),
         (lambda a: generate.main([*a, "--stream"]), "--stream: shows the text of one --prompt"),

@@ -116,13 +116,13 @@ class TrainedModel(Reading):
         decoding: DecodingConfig | None = None,
         *,
         n_best: int | None = None,
-        stop: Sequence[str] = (),
+        stop_strings: Sequence[str] = (),
         **fields: Any,
     ) -> Any:
         """Return the text that goes on from a prompt, or a list of those of several.
 
         A language model's text begins with the prompt. It ends with EOS, before the first of the
-        strings `stop`, or after `max_tokens` new pieces; None are 256, or as many as the model has
+        `stop_strings`, or after `max_tokens` new pieces; None are 256, or as many as the model has
         positions for. The other arguments are those of `translate`: `search="sample", seed=1`.
 
         Raises:
@@ -132,7 +132,7 @@ class TrainedModel(Reading):
         chosen = self._decoding(decoding, fields)
         generator = self.generator(chosen, 1 if n_best is None else n_best)
         several = [prompts] if isinstance(prompts, str) else prompts
-        texts = generator.generate(self.params, several, max_tokens, stop=stop)
+        texts = generator.generate(self.params, several, max_tokens, stop=stop_strings)
         found = [items[0].text for items in texts] if n_best is None else texts
         return found[0] if isinstance(prompts, str) else found
 
@@ -142,7 +142,7 @@ class TrainedModel(Reading):
         max_tokens: int | None = None,
         decoding: DecodingConfig | None = None,
         *,
-        stop: Sequence[str] = (),
+        stop_strings: Sequence[str] = (),
         **fields: Any,
     ) -> Iterator[str]:
         """Yield the text of `generate` in parts, as they are written; greedily unless it samples.
@@ -153,7 +153,7 @@ class TrainedModel(Reading):
           UserError: if the search goes after several texts at a time.
         """
         chosen = self._decoding(decoding, {"beam_size": 1} | fields)
-        return self.generator(chosen).stream(self.params, prompt, max_tokens, stop=stop)
+        return self.generator(chosen).stream(self.params, prompt, max_tokens, stop=stop_strings)
 
     def _decoding(self, decoding: DecodingConfig | None, fields: dict[str, Any]) -> DecodingConfig:
         chosen = decoding or self.experiment.decoding
