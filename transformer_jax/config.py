@@ -544,7 +544,7 @@ class DataConfig:
     # turn, epoch after epoch. weights: "PART=NUMBER", shares of all parts, relative to each other.
     weights: tuple[str, ...] = ()
     # Or in proportion to the items of a part, counted up to mixing_limit (None: all), to the power
-    # of 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is in proportion, more is more alike.
+    # of 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is in proportion, more more alike.
     mixing_temperature: float = 1.0
     mixing_limit: int | None = None
     num_examples: tuple[int, ...] = (50_000, 500, 500)  # spelled_numbers: train, validation, test
