@@ -88,14 +88,14 @@ def _covering(fields: tuple[str, ...]) -> list[dict[str, str]]:
 def _named(choices: list[dict[str, str]]) -> dict[str, ModelConfig]:
     names = {}
     for choice in choices:
-        small = _SMALL.get(choice.get("relative_positions", ""), {})
+        small = SMALL_TABLES.get(choice.get("relative_positions", ""), {})
         config = dataclasses.replace(MODEL, **choice, **small)
         names.setdefault(config, "-".join(choice.values()))
     return {name: config for config, name in names.items()}
 
 
 # Tables so small that distances are clipped, and buckets shared.
-_SMALL = {
+SMALL_TABLES = {
     "t5": {"relative_buckets": 8, "relative_max_distance": 6},
     "toeplitz": {"relative_clip": 2, "share_relative_positions": False},
     "shaw": {"relative_clip": 2},
@@ -130,7 +130,7 @@ def _variants() -> dict[str, ModelConfig]:
         },
         "t5": {
             "architecture": "decoder", "num_encoder_layers": 6, "relative_positions": "t5",
-            **_SMALL["t5"],
+            **SMALL_TABLES["t5"],
         },
         "albert": {
             "layer_sharing": "all", "num_encoder_layers": 3, "num_decoder_layers": 3, "window": 2,

@@ -7,8 +7,7 @@ from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser, program
 from transformer_jax.config import TAKE_PARTS, Experiment
-from transformer_jax.data import files, labelled, sources
-from transformer_jax.data.questions import located
+from transformer_jax.data import files, sources
 from transformer_jax.door import door, override, parse
 from transformer_jax.errors import UserError
 from transformer_jax.parts import admit_named
@@ -115,13 +114,11 @@ def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Co
     src, references = files.read_parallel(arguments.source, arguments.reference)
     if not src:
         raise UserError(f"{arguments.source}: holds no lines")
-    if experiment.objective.kind == "answer":
-        references = located(src, references, lambda number: f"{arguments.source}:{number}")
-    if experiment.objective.kind == "regress":
-        labelled.check_numbers(references, lambda number: f"{arguments.reference}:{number}")
-    if experiment.objective.kind == "tag":
-        labelled.check_words(src, references, lambda number: f"{arguments.source}:{number}")
-    return sources.Corpus(src, references, "")
+
+    def place(number: int, source: bool) -> str:
+        return f"{arguments.source if source else arguments.reference}:{number}"
+
+    return sources.Corpus(src, sources.checked(experiment.objective, src, references, place), "")
 
 
 def label(workdirs: Sequence[str], checkpoint: str, trained: Experiment, scored: Experiment) -> str:

@@ -63,18 +63,36 @@ def load(
         return Corpus((), tgt, _fingerprint(tgt), sizes)
     if not src:
         raise UserError(f"{place}: holds no pairs")
-    if objective.kind == "tag":
-        labelled.check_words(src, tgt, lambda number: _place(config, split, number))
-    if objective.kind == "answer":
-        tgt = located(src, tgt, lambda number: _place(config, split, number))
-    if objective.kind == "regress":
-        labelled.check_numbers(tgt, lambda number: _place(config, split, number, False))
+    tgt = checked(objective, src, tgt, lambda *line: _place(config, split, *line))
     if split != "train":
         _mention_empty(place, src, tgt)
     return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
 
 
-def _joined(config: DataConfig, split: Split, source: Source) -> tuple[list, list, tuple[int, ...]]:
+def checked(
+    objective: ObjectiveConfig,
+    src: Sequence[str],
+    tgt: Sequence[str],
+    place: Callable[[int, bool], str],
+) -> Sequence[str]:
+    """Return what the target side says of the source side, as the codec of an objective reads it;
+    `place` names a line, counted from 1, of the source side (True) or of the other.
+
+    Raises:
+      UserError: if a line does not say it; names the line.
+    """
+    if objective.kind == "tag":
+        labelled.check_words(src, tgt, lambda number: place(number, True))
+    if objective.kind == "regress":
+        labelled.check_numbers(tgt, lambda number: place(number, False))
+    if objective.kind == "answer":
+        return located(src, tgt, lambda number: place(number, True))
+    return tgt
+
+
+def _joined(
+    config: DataConfig, split: Split, source: Source
+) -> tuple[Sequence[str], Sequence[str], tuple[int, ...]]:
     """Return all parts of a split behind one another, with their prefixes, and their sizes."""
     src: list[str] = []
     tgt: list[str] = []
@@ -100,7 +118,7 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _place(config: DataConfig, split: Split, number: int, source: bool = True) -> str:
+def _place(config: DataConfig, split: Split, number: int, source: bool) -> str:
     """Return the file of one side of a pair and the line there."""
     language = config.source_language if source else config.target_language
     for part in getattr(config, split) if config.source == "text" else ():

@@ -24,6 +24,7 @@ from transformer_jax.evaluation.validation import text_units
 _COUNTED = {
     "masked_lm": "hidden by the masks of validation",
     "masked_lm_nsp": "hidden by the masks of validation",
+    "permutation_lm": "predicted in the orders of validation",
     "span_corruption": "of the spans that validation leaves out, with sentinels and EOS",
     "denoising": "each once, of texts with the noise of validation",
 }

@@ -95,8 +95,8 @@ def refuse(experiment: Experiment) -> None:
     name = experiment.objective.name
     if experiment.objective.kind not in READ:
         raise UserError(
-            f"config.objective.name={name!r}: such a model reads ranks beside pieces; the export "
-            f"to StableHLO writes {' or '.join(map(repr, READ))}"
+            f"config.objective.name={name!r}: such a model reads or says more than pieces; the "
+            f"export to StableHLO writes {' or '.join(map(repr, READ))}"
         )
     try:
         import flatbuffers  # noqa: F401 (of jax.export)
