@@ -1186,8 +1186,18 @@ class Experiment:
     profile: ProfileConfig = field(default_factory=ProfileConfig)
 
     def __post_init__(self) -> None:
-        model, data, training = self.model, self.data, self.training
         _within(0, 2**32 - 1, seed=self.seed)
+        self._check_model()
+        self._check_codecs()
+        self._check_objective()
+        if self.objective.windowed:
+            self._check_windows()
+        self._check_training()
+        self._check_checkpoints()
+
+    def _check_model(self) -> None:
+        """Refuse a model that does not fit its vocabularies, its texts or what it starts from."""
+        model = self.model
         rows = max(self.tokenizer.vocab_size, model.max_positions)
         _check(
             rows * model.d_model <= _ELEMENTS,
@@ -1207,9 +1217,7 @@ class Experiment:
             f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
             "none; set init.source to its work directory",
         )
-        self._check_codecs()
-        self._check_objective()
-        longest = ("data.max_length", data.max_length)
+        longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:
             longest = ("objective.window", self.objective.window)
         _check(
@@ -1217,6 +1225,10 @@ class Experiment:
             f"model.max_positions={model.max_positions} is below {longest[0]}={longest[1]}"
             ": raise the one or lower the other",
         )
+
+    def _check_training(self) -> None:
+        """Refuse settings of the step that contradict each other."""
+        model, data, training = self.model, self.data, self.training
         _check(
             data.rows_divisible_by % training.accumulation_steps == 0,
             f"training.accumulation_steps={training.accumulation_steps} does not divide "
@@ -1238,6 +1250,9 @@ class Experiment:
             not self.profile.steps or self.profile.steps[0] <= training.steps,
             f"profile.steps={self.profile.steps}: begin after training.steps={training.steps}",
         )
+
+    def _check_checkpoints(self) -> None:
+        """Refuse a choice of checkpoints that could not be made."""
         save, every = self.checkpoint.every_steps, self.evaluation.every_steps
         _check(
             every % save == 0,
@@ -1350,8 +1365,11 @@ class Experiment:
             f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes, of "
             f"which {name} has none; set it to None",
         )
-        if not objective.windowed:
-            return
+
+    def _check_windows(self) -> None:
+        """Refuse what does not fit texts that are cut into windows."""
+        data, objective, codec = self.data, self.objective, self.tgt.codec
+        name = f"objective.name={objective.name!r}"
         _check(
             self.src == SideConfig() or not objective.one_sided,
             f"src.codec={self.src.codec!r}: {name} has no source side; set tgt.codec alone",

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,19 @@ from transformer_jax.data.codecs.codec import (
     SPELLED,
     before_eos,
     framed,
-    hashed,
     sampled,
     symbols_of,
     with_symbols,
 )
+from transformer_jax.data.codecs.listed import UNKNOWN, Listed
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import RESERVED, UNK
 
 _INSIDE = "##"  # before a piece that does not begin a word
-_UNKNOWN = "[UNK]"
 _ALPHABET = 1000  # characters that get pieces, the most frequent; as in BERT's own vocabularies
 
 
-class WordPiece:
+class WordPiece(Listed):
     """Text is cut at spaces and around punctuation and Chinese characters, as in BERT (Devlin et
     al. 2019, arXiv:1810.04805); a word, then, into the longest pieces that there are, from the left
     (Wu et al. 2016, arXiv:1609.08144). A word that cannot be is `unk`, written [UNK].
@@ -34,23 +33,12 @@ class WordPiece:
     """
 
     file = "wordpiece{}.json"
+    HINT = "; those that do not begin a word have ## before"
 
     def __init__(self, model: bytes) -> None:
-        self.model = model
-        self.special: Mapping[str, int]
-        self._all, self.special, symbols, lowercase = _read(model)
-        self._ids = {piece: i for i, piece in enumerate(self._all)}
-        self._tokenizer = _tokenizer(self._all, symbols, lowercase)
-
-    @property
-    def size(self) -> int:
-        """Number of pieces."""
-        return len(self._all)
-
-    @property
-    def digest(self) -> str:
-        """A hash of the model's bytes."""
-        return hashed(self.model)
+        pieces, special, symbols, lowercase = _read(model)
+        super().__init__(model, pieces, special)
+        self._tokenizer = _tokenizer(pieces, symbols, lowercase)
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec."""
@@ -61,23 +49,7 @@ class WordPiece:
         """See Codec."""
         left_out = set(self.special.values()) - {UNK}
         pieces = [self._all[i] for i in before_eos(ids) if i not in left_out]
-        return self._tokenizer.decoder.decode(
-            [_UNKNOWN if x == SPELLED[UNK] else x for x in pieces]
-        )
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """See Codec."""
-        return [self._all[int(i)] for i in ids]
-
-    def piece_id(self, piece: str) -> int:
-        """See Codec."""
-        if piece not in self._ids:
-            raise UserError(f"{piece!r} is no piece; those that do not begin a word have ## before")
-        return self._ids[piece]
-
-    def is_text(self, piece: int) -> bool:
-        """See Codec: no two pieces are joined."""
-        return False
+        return self._tokenizer.decoder.decode([UNKNOWN if x == SPELLED[UNK] else x for x in pieces])
 
     def word_starts(self) -> np.ndarray:
         """See Codec."""

@@ -5,7 +5,7 @@ Also for text that is cut already, by whatever program: its pieces are the words
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,41 +14,28 @@ from transformer_jax.data.codecs.codec import (
     SPELLED,
     before_eos,
     framed,
-    hashed,
     sampled,
     symbols_of,
     with_symbols,
 )
+from transformer_jax.data.codecs.listed import UNKNOWN, Listed
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import RESERVED, UNK
 
-_UNKNOWN = "[UNK]"
 
-
-class Words:
+class Words(Listed):
     """Each word is a piece; one that is none is `unk`, written [UNK]. Spaces of any kind, and any
     number of them, are one.
     """
 
     file = "words{}.json"
+    HINT = ": pieces are words of the training text"
 
     def __init__(self, model: bytes) -> None:
-        self.model = model
-        self.special: Mapping[str, int]
-        self._all, self.special, self._lowercase = _read(model)
-        self._ids = {piece: i for i, piece in enumerate(self._all)}
-        named = [*SPELLED, *symbols_of(self.special)]  # which no text is taken for
+        pieces, special, self._lowercase = _read(model)
+        super().__init__(model, pieces, special)
+        named = [*SPELLED, *symbols_of(special)]  # which no text is taken for
         self._words = {piece: i for piece, i in self._ids.items() if piece not in named}
-
-    @property
-    def size(self) -> int:
-        """Number of pieces."""
-        return len(self._all)
-
-    @property
-    def digest(self) -> str:
-        """A hash of the model's bytes."""
-        return hashed(self.model)
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec."""
@@ -61,21 +48,7 @@ class Words:
         """See Codec."""
         left_out = set(self.special.values()) - {UNK}
         kept = (i for i in before_eos(ids) if i not in left_out)
-        return " ".join(_UNKNOWN if i == UNK else self._all[i] for i in kept)
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """See Codec."""
-        return [self._all[int(i)] for i in ids]
-
-    def piece_id(self, piece: str) -> int:
-        """See Codec."""
-        if piece not in self._ids:
-            raise UserError(f"{piece!r} is no piece: pieces are words of the training text")
-        return self._ids[piece]
-
-    def is_text(self, piece: int) -> bool:
-        """See Codec: no two pieces are joined."""
-        return False
+        return " ".join(UNKNOWN if i == UNK else self._all[i] for i in kept)
 
     def word_starts(self) -> np.ndarray:
         """See Codec."""

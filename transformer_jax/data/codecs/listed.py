@@ -1,0 +1,44 @@
+"""What codecs of words and of their pieces share: a list, in which each has its place."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from transformer_jax.data.codecs.codec import hashed
+from transformer_jax.errors import UserError
+
+UNKNOWN = "[UNK]"  # as text says it
+
+
+class Listed:
+    """The part of a codec that needs nothing but its pieces; no two of them are joined in text."""
+
+    HINT: str  # what pieces look like, for whoever asks for one that there is not
+
+    def __init__(self, model: bytes, pieces: Sequence[str], special: Mapping[str, int]) -> None:
+        self.model = model
+        self.special = special
+        self._all = list(pieces)
+        self._ids = {piece: i for i, piece in enumerate(self._all)}
+
+    @property
+    def size(self) -> int:
+        """Number of pieces."""
+        return len(self._all)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the model's bytes."""
+        return hashed(self.model)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec."""
+        return [self._all[int(i)] for i in ids]
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec."""
+        if piece not in self._ids:
+            raise UserError(f"{piece!r} is no piece{self.HINT}")
+        return self._ids[piece]
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec."""
+        return False
