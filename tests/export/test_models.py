@@ -1,47 +1,67 @@
-"""Which models are exported: those on the list, each as what it is, and no other."""
+"""Which models go to CTranslate2: those on the list; tests/oracle/test_ctranslate2.py holds each
+entry against the engine.
+"""
 
 import dataclasses
-import sys
-import tempfile
-import types
 import typing
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from declared import choices, later, undeclared, with_value
-from export import engine
-from tiny import MODEL, VOCAB, alone, logits_of, random_params, random_store
+from tiny import MODEL
 
 from transformer_jax.allowed import ANY
-from transformer_jax.config import ModelConfig
+from transformer_jax.config import ARCHITECTURES, ModelConfig, ObjectiveConfig
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.errors import UserError
 from transformer_jax.export import ctranslate2
-from transformer_jax.models.build import build
 
-PLAIN = dataclasses.replace(MODEL, head_dim=8, dropout_rate=0.0)
-OTHER_NUMBERS = dataclasses.replace(
-    PLAIN, d_model=24, d_ff=40, num_heads=3, num_decoder_layers=2, norm_epsilon=0.1, v_head_dim=8
-)
+# Beside either the other may be another word.
+PLAIN = {
+    "encoder_decoder": dataclasses.replace(MODEL, positions="none"),
+    "decoder": dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, positions="none"
+    ),
+}
 
 
 def test_every_field_is_declared():
     assert undeclared(ctranslate2.SUPPORTED, ModelConfig) == []
 
 
+@pytest.mark.parametrize("architecture", PLAIN)
 @pytest.mark.parametrize("field", choices(ModelConfig))
-def test_what_is_not_on_the_list_is_refused(field):
+def test_what_is_not_on_the_list_is_refused(field, architecture):
     """Each word of each field, and words that are not there yet."""
-    allowed = ctranslate2.SUPPORTED[field]
+    allowed = ctranslate2.supported(architecture)[field]
     for value in (*choices(ModelConfig)[field], "not there yet", ("not", "there")):
-        config = with_value(PLAIN, field, value)
+        config = with_value(PLAIN[architecture], field, value)
+        if field == "architecture":
+            allowed = ctranslate2.SUPPORTED[field]
         if allowed is not ANY and value not in allowed:
             with pytest.raises(UserError, match=rf"^config\.model\.{field}=.*it writes {field}="):
                 ctranslate2.refuse(config)
         elif allowed is not ANY:
             ctranslate2.refuse(config)
+
+
+def test_sizes_and_schemes_that_do_not_go_together_are_refused():
+    """A value head of another size, and an absolute scheme beside distances."""
+    for changes, printed in (
+        ({"v_head_dim": 5}, r"v_head_dim=5: .* \(6\)"),
+        ({"positions": "sinusoidal", "relative_positions": "rope"},
+         r"positions='sinusoidal': .* beside relative_positions='rope'"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=rf"^config\.model\.{printed}"):
+            ctranslate2.refuse(dataclasses.replace(PLAIN["decoder"], **changes))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_objectives_whose_models_write_otherwise_are_refused(name):
+    """A prefix, to name one, sees itself in both directions."""
+    if name in ("translate", "language_model"):
+        return ctranslate2.refuse_objective(ObjectiveConfig(name))
+    with pytest.raises(UserError, match=rf"^config\.objective\.name='{name}': "):
+        ctranslate2.refuse_objective(ObjectiveConfig(name))
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -68,7 +88,7 @@ def test_a_new_field_is_refused_until_it_is_declared(hint, default, value):
     """Its default changes nothing, and is exported."""
     kind = later(ModelConfig, "new", hint, default)
     assert undeclared(ctranslate2.SUPPORTED, kind) == ["new"]
-    values = dataclasses.asdict(PLAIN)
+    values = dataclasses.asdict(PLAIN["encoder_decoder"])
     ctranslate2.refuse(kind(**values))
     with pytest.raises(UserError, match=r"^config\.model\.new="):
         ctranslate2.refuse(kind(**values, new=value))
@@ -78,56 +98,3 @@ def test_a_choice_of_words_lists_them():
     """ANY would take in words that are not there yet."""
     allowed = {**ctranslate2.SUPPORTED, "norm": ANY}
     assert undeclared(allowed, ModelConfig) == ["norm=ANY"]
-
-
-def written_otherwise(allowed, monkeypatch) -> list[str]:
-    """Return the entries of a list whose models are not what the engine makes of their export."""
-    entries = [(field, value) for field, words in allowed.items() if words is not ANY
-               for value in words]  # fmt: skip
-    known: dict[ModelConfig, bool] = {}
-    found = []
-    for field, value in entries:
-        # How the layers run is not exported, and makes no other model (tests/models/test_stack.py).
-        config = dataclasses.replace(
-            with_value(PLAIN, field, value), layer_loop="unrolled", remat="none"
-        )
-        if config not in known:
-            known[config] = _is_read_as_it_is(config, monkeypatch)
-        if not known[config]:
-            found.append(f"{field}={value}")
-    return found
-
-
-def _is_read_as_it_is(config, monkeypatch) -> bool:
-    model = build(config, VOCAB, VOCAB, "float32")
-    batch = alone(random_store([(6, 7)]), 1, 6, 7)
-    try:
-        params = random_params(model)
-        spec = _exported(config, params, monkeypatch)
-        found = engine.logits(spec, batch.src.inputs, batch.tgt.inputs)
-    except (KeyError, TypeError, ValueError):  # a parameter that only one of them knows
-        return False
-    return np.allclose(found, logits_of(model, params, batch), rtol=1e-4, atol=1e-4)
-
-
-def _exported(config, params, monkeypatch) -> engine.TransformerSpec:
-    monkeypatch.setitem(sys.modules, "ctranslate2", types.ModuleType("ctranslate2"))
-    monkeypatch.setitem(sys.modules, "ctranslate2.specs", engine)
-    monkeypatch.setattr(ctranslate2, "_vocabularies", lambda *_: None)
-    monkeypatch.setattr(ctranslate2, "SUPPORTED", dict.fromkeys(ctranslate2.SUPPORTED, ANY))
-    tokenizers: Any = (types.SimpleNamespace(model=b""),) * 2
-    with tempfile.TemporaryDirectory() as directory:
-        ctranslate2.export(config, params, tokenizers, Path(directory, "new"), "float32")
-    return engine.TransformerSpec.written
-
-
-def test_each_entry_is_written_as_what_it_is(monkeypatch):
-    assert written_otherwise(ctranslate2.SUPPORTED, monkeypatch) == []
-    assert _is_read_as_it_is(OTHER_NUMBERS, monkeypatch)
-
-
-def test_an_entry_that_is_wrong_is_noticed(monkeypatch):
-    """Words that the model knows and the exporter does not write."""
-    allowed = {"activation": ("relu", "gelu"), "norm": ("rms_norm",), "num_kv_heads": (None, 1)}
-    wrong = ["activation=gelu", "norm=rms_norm", "num_kv_heads=1"]
-    assert written_otherwise(allowed, monkeypatch) == wrong

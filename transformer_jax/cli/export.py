@@ -82,22 +82,28 @@ def _ctranslate2(arguments: argparse.Namespace) -> None:
 
     from transformer_jax.api import load
     from transformer_jax.export import ctranslate2, search_options
+    from transformer_jax.models import lora
 
-    ctranslate2.refuse(experiment.model)
+    ctranslate2.refuse_objective(experiment.objective)
+    ctranslate2.refuse(lora.without(experiment.model))
     ctranslate2.refuse_codecs(experiment.codecs)
     for warning in search_options.lacks(experiment.decoding):
         log.warning("%s", warning)
     trained = load(arguments.workdir, arguments.checkpoint)
     ctranslate2.export(
-        experiment.model, trained.params, trained.tokenizers, arguments.output,
+        trained.experiment.model, trained.params, trained.tokenizers, arguments.output,
         arguments.quantization,
     )  # fmt: skip
-    place, given = str(arguments.output.absolute()), search_options.options(experiment.decoding)
+    place, two_sided = str(arguments.output.absolute()), not experiment.objective.one_sided
+    file, text = ("source.spm", "lines") if two_sided else ("text.spm", "prompts")
+    call = f"Translator({place!r}).translate_batch([[*line, '</s>'] for line in pieces], "
+    if not two_sided:
+        call = f"Generator({place!r}).generate_batch([['<s>', *prompt] for prompt in pieces], "
+    given = search_options.options(experiment.decoding, two_sided)
     print(f"written to {place}; in Python, with the settings of this run:")
     print("    pieces = sentencepiece.SentencePieceProcessor("
-          f"{place + '/source.spm'!r}).encode(lines, out_type=str)")  # fmt: skip
-    print(f"    ctranslate2.Translator({place!r}).translate_batch([[*line, '</s>'] for line in "
-          f"pieces], {', '.join(f'{k}={v!r}' for k, v in given.items())})")  # fmt: skip
+          f"{place + '/' + file!r}).encode({text}, out_type=str)")  # fmt: skip
+    print(f"    ctranslate2.{call}{', '.join(f'{k}={v!r}' for k, v in given.items())})")
 
 
 def _stablehlo(arguments: argparse.Namespace) -> None:

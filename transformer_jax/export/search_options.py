@@ -26,8 +26,9 @@ def lacks(decoding: DecodingConfig) -> list[str]:
     ]
 
 
-def options(decoding: DecodingConfig) -> dict[str, Any]:
-    """Return the arguments of `ctranslate2.Translator.translate_batch` that say the same.
+def options(decoding: DecodingConfig, two_sided: bool = True) -> dict[str, Any]:
+    """Return the arguments of `ctranslate2.Translator.translate_batch` that say the same; of
+    `Generator.generate_batch` where there is no source.
 
     They are no part of an exported model. The longest output is a number of pieces there, and not
     relative to the source.
@@ -44,10 +45,12 @@ def options(decoding: DecodingConfig) -> dict[str, Any]:
         search = {
             "beam_size": decoding.beam_size,
             "length_penalty": decoding.alpha,
-            "coverage_penalty": decoding.coverage_penalty,
         }
+        if two_sided:
+            search["coverage_penalty"] = decoding.coverage_penalty
     return search | {
-        "min_decoding_length": 0,  # by default it finds no empty translation
+        # By default a Translator finds no empty translation.
+        "min_decoding_length" if two_sided else "min_length": 0,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "suppress_sequences": [[piece] for piece in decoding.forbidden],
     }
