@@ -21,10 +21,11 @@ from transformer_jax.errors import UserError
 from transformer_jax.export import ctranslate2
 from transformer_jax.models.build import build
 
-PLAIN = dataclasses.replace(MODEL, head_dim=8, dropout_rate=0.0)
-OTHER_NUMBERS = dataclasses.replace(
-    PLAIN, d_model=24, d_ff=40, num_heads=3, num_decoder_layers=2, norm_epsilon=0.1, v_head_dim=8
-)
+# Numbers that are nobody's defaults, and an epsilon that matters.
+PLAIN = dataclasses.replace(
+    MODEL, d_model=24, d_ff=40, num_heads=3, head_dim=8, v_head_dim=8, num_decoder_layers=2,
+    norm_epsilon=0.1, dropout_rate=0.0,
+)  # fmt: skip
 
 
 def test_every_field_is_declared():
@@ -100,7 +101,7 @@ def written_otherwise(allowed, monkeypatch) -> list[str]:
 
 def _is_read_as_it_is(config, monkeypatch) -> bool:
     model = build(config, VOCAB, VOCAB, "float32")
-    batch = alone(random_store([(6, 7)]), 1, 6, 7)
+    batch = alone(random_store([(7, 7)]), 1, 7, 7)  # few shapes
     try:
         params = random_params(model)
         spec = _exported(config, params, monkeypatch)
@@ -123,7 +124,6 @@ def _exported(config, params, monkeypatch) -> engine.TransformerSpec:
 
 def test_each_entry_is_written_as_what_it_is(monkeypatch):
     assert written_otherwise(ctranslate2.SUPPORTED, monkeypatch) == []
-    assert _is_read_as_it_is(OTHER_NUMBERS, monkeypatch)
 
 
 def test_an_entry_that_is_wrong_is_noticed(monkeypatch):
