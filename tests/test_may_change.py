@@ -68,7 +68,7 @@ MUST_STAY = (
 )  # fmt: skip
 # tests/models/test_stack.py compiles these and says that they change no loss and no gradient.
 HELD_ELSEWHERE = {"model.layer_loop", "model.remat"}
-BATCH = alone(random_store([(5, 7)] * 2), 2, 6, 8)
+BATCH = alone(random_store([(5, 7)] * 2), 2, 8, 8)
 
 
 def test_every_field_is_declared():

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,11 +22,9 @@ PAIR = "two men walk", "the dog runs"
 
 @functools.cache
 def made(residual: str):
-    """Return a model of two layers, its parameters and a tokenizer."""
+    """Return a model with two layers that look at its source, its parameters and a tokenizer."""
     tokenizers = parts()[2]
-    shape = dataclasses.replace(
-        MODEL, residual=residual, v_head_dim=5, num_encoder_layers=2, num_decoder_layers=2
-    )
+    shape = dataclasses.replace(MODEL, residual=residual, v_head_dim=5, num_decoder_layers=2)
     model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
     return model, random_params(model), tokenizers
 
@@ -34,30 +33,39 @@ def encoded(tokenizers: TokenizerPair, *texts: str) -> list[list[int]]:
     return tokenizers.src.encode(texts)
 
 
-def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
-    """Return softmax(q k / sqrt(H)) of each layer: layers are the model's, weights are numpy's."""
+@functools.partial(jax.jit, static_argnums=0)
+def inputs_of(model, params, source, target):
+    """Return what the cross-attention of each layer reads, [L T d], and what the encoder says."""
     bound = model.bind({"params": params})
-    src, tgt = jnp.array([source]), jnp.array([[BOS, *target[:-1]]])
     (src_pos, src_seg), (tgt_pos, tgt_seg) = (
-        (jnp.arange(x.shape[1])[None], jnp.ones_like(x)) for x in (src, tgt)
+        (jnp.arange(x.shape[1])[None], jnp.ones_like(x)) for x in (source, target)
     )
     view = self_view(tgt_pos, tgt_seg, "causal")
     across = cross_view(tgt_pos, tgt_seg, src_pos, src_seg)
-    memory = bound.encode(Side(src, src_pos, src_seg), train=False)
-    x = bound.embed_target(tgt, tgt_pos, tgt.shape[1], train=False)
-    weights = []
-    for number, layer in enumerate(bound.decoder.layer):
+    memory = bound.encode(Side(source, src_pos, src_seg), train=False)
+    x = bound.embed_target(target, tgt_pos, target.shape[1], train=False)
+    read = []
+    for layer in bound.decoder.layer:
         y, _ = layer.self_attention.mix(layer.self_attention_residual.read(x), view, False)
         y = layer.cross_attention_residual.read(layer.self_attention_residual.write(x, y, False))
+        read.append(y[0])
+        x = layer(x, view, False, memory, across)
+    return jnp.stack(read), memory[0]
+
+
+def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
+    """Return softmax(q k / sqrt(H)) of each layer: layers are the model's, weights are numpy's."""
+    read, memory = inputs_of(model, params, np.array([source]), np.array([[BOS, *target[:-1]]]))
+    weights = []
+    for number, y in enumerate(np.asarray(read)):
         p = params["decoder"][f"layer_{number}"]["cross_attention"]
         q, k = (
-            np.einsum("td,dnh->nth", np.float64(inward[0]), np.float64(p[name]["kernel"]))
+            np.einsum("td,dnh->nth", np.float64(inward), np.float64(p[name]["kernel"]))
             + np.float64(p[name]["bias"])[:, None]
             for name, inward in (("query", y), ("key", memory))
         )
         scores = np.exp(np.einsum("nth,nsh->nts", q, k) / np.sqrt(q.shape[-1]))
         weights.append(scores / scores.sum(-1, keepdims=True))
-        x = layer(x, view, False, memory, across)
     return np.stack(weights)
 
 

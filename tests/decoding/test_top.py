@@ -30,8 +30,11 @@ def summed(x, offset, banned):
     return sums.reshape(len(x), -1)
 
 
-@pytest.mark.parametrize("groups", [1, 4])
-@pytest.mark.parametrize(("size", "k"), [(5, 3), (128, 1), (129, 2), (300, 3), (384, 8), (1009, 5)])
+# Rows in one group and in four that are divided into blocks evenly, with a rest, and not at all.
+@pytest.mark.parametrize(
+    ("size", "k", "groups"),
+    [(5, 3, 1), (5, 3, 4), (128, 1, 4), (129, 2, 1), (300, 3, 4), (384, 8, 1), (1009, 5, 4)],
+)
 def test_top_k(size, k, groups):
     """The values and the places of the greatest sums; of equal ones the first."""
     x = np.stack([np.roll(rows_of(size), g, axis=0) for g in range(groups)], axis=1)

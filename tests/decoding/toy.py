@@ -14,7 +14,7 @@ from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Int, UInt
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.vocabulary import BOS, EOS
+from transformer_jax.vocabulary import BOS
 
 
 def stir(x):
@@ -48,7 +48,6 @@ class Toy:
 
     vocab: int = 5
     salt: int = 0  # toys of different salt differ
-    eos_first_or_last: bool = False  # EOS is the best continuation or the worst, never between
 
     # --- of numpy or of jax ---
 
@@ -61,11 +60,7 @@ class Toy:
 
     def logits(self, history, pieces):
         """Return the logits of pieces after a prefix."""
-        logits = 4 * fraction(stir(history + stir(pieces.astype(np.uint32) + np.uint32(77))))
-        if self.eos_first_or_last:
-            extreme = ((history >> 7) % 3 == 0).astype(np.float32) * np.float32(10) - 5
-            logits = logits + extreme * (pieces == EOS)
-        return logits
+        return 4 * fraction(stir(history + stir(pieces.astype(np.uint32) + np.uint32(77))))
 
     def attention(self, history, places, real, layer: int, head: int):
         """Return the share of each place of the source; `real` tells which are no padding."""

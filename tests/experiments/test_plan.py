@@ -32,8 +32,13 @@ BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
 SHAPE = Shape(4, 6, 8)
 FORMS = {
     "plain": {},
-    "heads": {"v_head_dim": 5, "num_decoder_layers": 2},
-    "scan-full": {"layer_loop": "scan", "remat": "full", "num_heads": 3},
+    "scan-full": {
+        "layer_loop": "scan",
+        "remat": "full",
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 3,
+        "num_heads": 3,
+    },
     "shared": {
         "layer_sharing": "universal",
         "num_decoder_layers": 3,
@@ -42,14 +47,14 @@ FORMS = {
         "residual": "sandwich",
         "embedding_norm": "fix_norm",
     },
-    "fused-dots": {"attention": "fused", "remat": "dots"},
+    "fused-dots": {"attention": "fused", "remat": "dots", "num_encoder_layers": 2},
     "shaw_values": {"relative_positions": "shaw_values", "relative_clip": 3, "v_head_dim": 5},
     "xlnet-full": {"relative_positions": "xlnet", "remat": "full"},
 }
 
 
 def cost_of(changes, shape=SHAPE, **groups):
-    config = dataclasses.replace(MODEL, **{"num_encoder_layers": 2, **changes})
+    config = dataclasses.replace(MODEL, **changes)
     experiment = Experiment(model=config, tokenizer=TokenizerConfig(vocab_size=VOCAB), **groups)
     return experiment, step_cost(experiment, (VOCAB, VOCAB), shape)
 
@@ -82,10 +87,6 @@ def test_operations_of_an_encoder():
     """Of masked pieces, with a linear map before the table, of a class a row, of both, and of what
     is said of places.
     """
-    config = dataclasses.replace(
-        MODEL, architecture="encoder", num_encoder_layers=2, num_decoder_layers=6, token_types=2,
-        input_norm=True,
-    )  # fmt: skip
     evaluation, checkpoint = EvaluationConfig(bleu_sentences=0), CheckpointConfig(best_by="loss")
     for name, sizes, shape, classes in (
         ("masked_lm", (VOCAB, VOCAB), Shape(4, 6, 0), 0),
@@ -96,6 +97,10 @@ def test_operations_of_an_encoder():
         ("answer", (VOCAB, 2), Shape(4, 6, 2), 0),
     ):  # fmt: skip
         masked = "masked" in name
+        config = dataclasses.replace(
+            MODEL, architecture="encoder", num_encoder_layers=1 + (name == "classify"),
+            num_decoder_layers=6, token_types=2, input_norm=True,
+        )  # fmt: skip
         experiment = Experiment(
             model=config, objective=ObjectiveConfig(name, window=6),  # type: ignore[arg-type]
             tgt=SideConfig(LABELS.get(name, "subwords")),
@@ -141,7 +146,8 @@ def test_memory():
     """
     few, many, need = Shape(8, 32, 32), Shape(16, 32, 32), {}
     for remat in ("none", "dots", "full"):
-        changes = {"remat": remat, "d_model": 64, "d_ff": 256, "num_decoder_layers": 2}
+        layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+        changes = {"remat": remat, "d_model": 64, "d_ff": 256, **layers}
         experiment, cost = cost_of(changes, shape=many)
         need[remat] = cost.memory
         state = 16 * by_formula.parameters(experiment.model, VOCAB, VOCAB)
@@ -162,7 +168,7 @@ def test_command(tmp_path, capsys):
     fields = {
         "model.d_model": 16, "model.d_ff": 24, "model.num_heads": 2, "tokenizer.vocab_size": 40,
         "model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "data.max_length": 16,
-        "data.tokens_per_batch": 128, "training.steps": 1000,
+        "data.tokens_per_batch": 128, "training.steps": 1000, "model.dropout_rate": 0.0,
     }  # fmt: skip
     overrides = [f"--config.{path}={value}" for path, value in fields.items()]
     with pytest.raises(UserError, match=r"^--watts=100: .*--rate"):

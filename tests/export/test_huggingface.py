@@ -4,6 +4,7 @@ What the models compute is compared in tests/oracle/test_huggingface_peers.py.
 """
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -22,6 +23,7 @@ from transformer_jax.export.huggingface.directory import family_of, read
 from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA, T5
 from transformer_jax.export.huggingface.family import Fixed, from_words, refuse, to_words
 from transformer_jax.models.build import build
+from transformer_jax.nn.feedforward import ACTIVATIONS
 
 
 def of(family, **fields) -> ModelConfig:
@@ -37,6 +39,18 @@ def of(family, **fields) -> ModelConfig:
     sizes = {"d_model": 24, "num_heads": 4, "head_dim": None, "max_positions": 16}
     sizes |= {"d_ff": 96} if family.fourfold else {}
     return dataclasses.replace(MODEL, **layers, **sizes, **family.fixed | first | fields)
+
+
+def params_of(config: ModelConfig, predicts: str):
+    """Return random parameters, which all functions of a gated layer or of one without have."""
+    gated = ACTIVATIONS[config.activation].gated
+    shape = dataclasses.replace(config, activation="swiglu" if gated else "relu")
+    return dict(_random(shape, predicts))
+
+
+@functools.cache
+def _random(config: ModelConfig, predicts: str):
+    return random_params(build(config, VOCAB, VOCAB, predicts=(predicts,)))
 
 
 @pytest.fixture(params=FAMILIES)
@@ -68,7 +82,7 @@ def test_names_and_words_go_both_ways(family):
     """Parameters bit for bit, and all fields that are written; every tensor is found again."""
     for activation in family.supported["activation"]:
         config = of(family, activation=activation, dropout_rate=0.0)
-        params = random_params(build(config, VOCAB, VOCAB, predicts=(family.predicts,)))
+        params = params_of(config, family.predicts)
         if "src_embedding" in params:  # one table there
             params["src_embedding"] = params["tgt_embedding"]
         written = tensors.to_tensors(family, params)
