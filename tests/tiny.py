@@ -178,7 +178,7 @@ def random_state(model, tx, mesh):
     """
     boxed = abstract_state(model, tx)
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), nn.unbox(boxed))
-    state = zeros.replace(params=random_params(model))
+    state = zeros.replace(params=jax.device_get(random_params(model)))
     return jax.device_put(state, param_shardings(boxed, mesh))
 
 

@@ -114,7 +114,8 @@ def blank(
 ) -> SearchState:
     """Return hypotheses that hold their first token alone."""
     batch = request.limits.shape[0]
-    tokens = jnp.full((batch, width, room + 1), special.pad)
+    # Of strong types, as they come out of a step: a second step is the first one's program.
+    tokens = jnp.full((batch, width, room + 1), special.pad, jnp.int32)
     tokens = tokens.at[:, :, 0].set(jnp.asarray(request.first)[:, None])
     return SearchState(
         position=jnp.zeros(batch, jnp.int32),
@@ -122,7 +123,7 @@ def blank(
         tokens=tokens,
         log_probs=jnp.zeros((batch, width)),
         finished=tokens,
-        scores=jnp.full((batch, width), NOTHING),
+        scores=jnp.full((batch, width), NOTHING, jnp.float32),
         count=jnp.zeros(batch, jnp.int32),
         done=jnp.asarray(request.limits) <= 0,
         coverage=None,
