@@ -27,7 +27,7 @@ CONFIG = dataclasses.replace(
 OTHER = dataclasses.replace(
     CONFIG, pooling="mean", positions="none", relative_positions="rope", residual="pre_norm",
     num_encoder_layers=2, encoder_pattern=("full", "local"), window=3, activation="swiglu",
-    tied_embeddings="none",
+    tied_embeddings="none", biases=(), norm="rms_norm",
 )  # fmt: skip
 BOTH = pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["bert", "other"])
 PREDICTS = ("tokens", "class", "next_sentence", "tags", "span")
