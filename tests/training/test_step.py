@@ -32,8 +32,8 @@ LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
 BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(5)]
 
 
-# A step knows nothing of its model: one of few operations will do, and of one side where batches are
-# not cut up.
+# A step knows nothing of its model: one of few operations will do, and of one side, too, where
+# batches are not cut up.
 BOTH_SIDES = dataclasses.replace(MODEL, dropout_rate=0.0, biases=(), norm="rms_norm")
 SMALL = dataclasses.replace(BOTH_SIDES, architecture="decoder", num_encoder_layers=6)
 
