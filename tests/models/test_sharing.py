@@ -15,9 +15,10 @@ from transformer_jax.training.step import batch_sums
 
 KEY = jax.random.key(0)
 BATCH = jax.tree.map(jnp.asarray, alone(random_store([(5, 7), (6, 8)]), 2, 6, 8))
+# Of few operations: layers take time to compile.
 DECODER = dataclasses.replace(
     MODEL, architecture="decoder", num_encoder_layers=6, dropout_rate=0.0, window=2,
-    num_decoder_layers=3, decoder_pattern=("full", "local"),
+    num_decoder_layers=3, decoder_pattern=("full", "local"), biases=(), norm="rms_norm",
 )  # fmt: skip
 
 

@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import MODEL, VOCAB, alone, for_model, random_params, random_store
+from tiny import MODEL, SMALL_TABLES, VOCAB, alone, for_model, random_params, random_store
 
 from transformer_jax.config import TrainingConfig
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.training.step import batch_sums
 
-# Layers take time to compile: two make a loop. On a mesh both stacks run in each form.
+# Layers take time to compile: two make a loop, of few operations. On a mesh both stacks run in each
+# form.
 DEEP = dataclasses.replace(
     MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, dropout_rate=0.3,
-    relative_positions="shaw_values",
+    biases=(), norm="rms_norm", relative_positions="t5", **SMALL_TABLES["t5"],
 )  # fmt: skip
 BATCH = alone(random_store([(5, 7), (6, 8)]), 2, 6, 8)
 BATCH = for_model(DEEP, jax.tree.map(jnp.asarray, BATCH))

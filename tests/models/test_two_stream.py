@@ -41,9 +41,9 @@ def model_of(config: ModelConfig):
     return model, random_params(model)
 
 
-def logits(config: ModelConfig, batch: Batch) -> np.ndarray:
+def logits(config: ModelConfig, batch: Batch, jit=lambda f: f) -> np.ndarray:
     model, params = model_of(config)
-    return np.asarray(model.outputs(params, batch, None)["tokens"].logits())
+    return np.asarray(jit(lambda *a: model.outputs(*a, None)["tokens"].logits())(params, batch))
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_packed_is_alone():
     """Two texts in a row, in orders of their own, with padding behind."""
     alone = logits(CONFIG, batch_of(INPUTS, ORDERS))
     row = batch_of(INPUTS[:2].reshape(1, -1), ORDERS[:2].reshape(1, -1))
-    seg = jnp.asarray([[1] * 6 + [2] * 6])
-    pos = jnp.asarray([[*range(6)] * 2])
+    seg = np.array([[1] * 6 + [2] * 6], np.int32)
+    pos = np.array([[*range(6)] * 2], np.int32)
     packed = row._replace(tgt=row.tgt._replace(seg=seg, pos=pos))
-    packed = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 3))), packed)
-    found = logits(CONFIG, packed)[0, :12].reshape(2, 6, -1)
+    packed = jax.tree.map(lambda x: np.pad(x, ((0, 0), (0, 3))), packed)
+    found = logits(CONFIG, packed, jax.jit)[0, :12].reshape(2, 6, -1)
     at = ORDERS[:2] > 0
     np.testing.assert_allclose(found[at], alone[:2][at], rtol=1e-5, atol=1e-5)
 
@@ -88,7 +88,8 @@ def test_the_loop_over_layers_changes_nothing():
     """Scanned and computed again; and every parameter has a gradient."""
 
     def gradient(**changes):
-        config = dataclasses.replace(CONFIG, dropout_rate=0.0, **HEADS, **changes)
+        few = {"dropout_rate": 0.0, "norm": "rms_norm"}  # operations, to compile
+        config = dataclasses.replace(CONFIG, **few, **HEADS, **changes)
         model, params = model_of(config)
         batch = batch_of(INPUTS, ORDERS)
 
@@ -109,7 +110,7 @@ def test_in_bfloat16():
     config = dataclasses.replace(CONFIG, **HEADS)
     batch, at = batch_of(INPUTS, ORDERS), ORDERS > 0
     expected = logits(config, batch)[at]
-    found = logits(dataclasses.replace(config, compute_dtype="bfloat16"), batch)[at]
+    found = logits(dataclasses.replace(config, compute_dtype="bfloat16"), batch, jax.jit)[at]
     assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
 

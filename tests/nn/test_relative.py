@@ -36,10 +36,8 @@ def looked(name: str, order: str = "all", **fields):
     """Return a view that a scheme with random parameters has looked at, and these by name."""
     scheme = RELATIVE_POSITIONS[name](dataclasses.replace(BASE, relative_positions=name, **fields))
     view = self_view(jnp.asarray([POS]), jnp.ones((1, 5), int), order)
-    _, variables = scheme.init_with_output(jax.random.key(0), view, method="look")
-    params = {
-        key: RNG.normal(size=value.shape) for key, value in nn.unbox(variables)["params"].items()
-    }
+    shapes = nn.unbox(jax.eval_shape(lambda: scheme.init(jax.random.key(0), view, method="look")))
+    params = {key: RNG.normal(size=value.shape) for key, value in shapes["params"].items()}
     arrays = jax.tree.map(jnp.asarray, params)
     return scheme.apply({"params": arrays}, view, method="look"), params
 

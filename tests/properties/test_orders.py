@@ -101,26 +101,26 @@ def test_idle_sentences_keep_their_state(name):
     """What is fed to them leaves no trace; nor does what was taken back, in anyone's."""
     model, params = make(VARIANTS[name])
     stepper = model.stepper(params)
-    run = jax.jit(stepper.step)
-    ids = jnp.asarray(np.random.default_rng(3).integers(UNK, VOCAB, (3, 3, 2, 2)), jnp.int32)
-    sources = jax.tree.map(lambda x: jnp.asarray(x[:3]), BATCH.src)
+    ids = jnp.asarray(np.random.default_rng(3).integers(UNK, VOCAB, (3, 6, 2, 3)), jnp.int32)
+    sources = jax.tree.map(jnp.asarray, BATCH.src)
+    awake = [True, False, True, True, False, True]
 
-    def step(state, number: int, first: int, active=(True, True, True)):
-        pos = jnp.broadcast_to(first + jnp.arange(2, dtype=jnp.int32)[None], (3, 2))
-        logits, _, state = run(state, ids[number], pos, jnp.asarray(active))
+    def step(state, number: int, first: int, active=(True,) * 6):
+        pos = jnp.broadcast_to(first + jnp.arange(3, dtype=jnp.int32)[None], (6, 3))
+        logits, _, state = stepper.step(state, ids[number], pos, jnp.asarray(active))
         return logits, state
 
     context = stepper.context(sources)
-    _, begun = step(jax.jit(stepper.start, static_argnums=(1, 2))(context, 2, 5), 0, 0)
-    _, others = step(begun, 1, 2, active=(True, False, True))
+    _, begun = step(stepper.start(context, 2, 6 if context.tgt is None else 7), 0, 0)
+    _, others = step(begun, 1, 3, active=awake)
     changed = [
-        (np.asarray(before) != after).reshape(3, -1).any(1)
+        (np.asarray(before) != after).reshape(6, -1).any(1)
         for before, after in zip(jax.tree.leaves(begun), jax.tree.leaves(others), strict=True)
     ]
-    np.testing.assert_array_equal(np.any(changed, axis=0), [True, False, True])
-    expected, _ = step(begun, 2, 2)
-    back = stepper.rewind(others, jnp.full(3, 2, jnp.int32))
-    np.testing.assert_array_equal(step(back, 2, 2)[0], expected)
+    np.testing.assert_array_equal(np.any(changed, axis=0), awake)
+    expected, _ = step(begun, 2, 3)
+    back = stepper.rewind(others, jnp.full(6, 3, jnp.int32))
+    np.testing.assert_array_equal(step(back, 2, 3)[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,13 @@ def test_texts_may_be_longer_than_any_before(scheme):
     small = SMALL_TABLES.get(scheme, {})  # whose distances are clipped long before
     config = dataclasses.replace(MODEL, **base | {field: scheme} | small, max_positions=6)
     model, params = make(config)
-    ids = jnp.asarray(np.random.default_rng(4).integers(UNK, VOCAB, (6, 12)), jnp.int32)
-    pos = jnp.broadcast_to(jnp.arange(12, dtype=jnp.int32), (6, 12))
-    whole = Batch(None, Side(ids, pos, jnp.ones_like(ids)), {})
+    ids = np.random.default_rng(4).integers(UNK, VOCAB, (6, 12)).astype(np.int32)
+    pos = np.broadcast_to(np.arange(12, dtype=np.int32), (6, 12))
+    whole = Batch(None, Side(ids, pos, np.ones_like(ids)), {})
     stepper = model.stepper(params)
-    state = stepper.start(jax.tree.map(lambda x: x[:, :6], whole), 1, 6)
-    last, _, _ = stepper.step(state, ids[:, None, 6:], pos[:, :6], jnp.ones(6, bool))
-    expected = logits_of(model, params, whole)
+    state = stepper.start(jax.tree.map(lambda x: jnp.asarray(x[:, :6]), whole), 1, 6)
+    new = jnp.asarray(ids[:, None, 6:]), jnp.asarray(pos[:, :6])
+    last = np.asarray(stepper.step(state, *new, jnp.ones(6, bool))[0])
+    expected = np.asarray(logits_of(model, params, whole))
     assert np.isfinite(expected).all()
     np.testing.assert_allclose(last[:, 0], expected[:, 6:], **CLOSE)

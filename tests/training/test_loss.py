@@ -1,5 +1,7 @@
 """The loss: sums of smoothed cross-entropy against optax, and fused against plain."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,11 @@ TABLE = jnp.asarray(RNG.normal(size=(VOCAB, WIDTH)), jnp.float32)
 TARGETS = jnp.asarray(RNG.integers(0, VOCAB, (ROWS, LENGTH)), jnp.int32)
 SEGMENTS = jnp.asarray(np.arange(LENGTH) < np.array([[5], [3], [0], [1], [4], [2]]), jnp.int32)
 WEIGHT = (SEGMENTS > 0).astype(jnp.float32)
+# Both passes of a row have one weight.
+TWICE, TWICE_WEIGHT = (
+    jnp.asarray(np.repeat(np.asarray(a)[::2], 2, axis=0)) for a in (TARGETS, WEIGHT)
+)
+ALPHA = 3.0
 SMOOTHINGS = ("tensor2tensor", "uniform")
 
 
@@ -28,16 +35,25 @@ def distribution(smoothing: str):
     return gold * (1 - EPSILON) + (1 - gold) * EPSILON / (VOCAB - 1)
 
 
+def loss_and_slopes(sums_of, *given):
+    """Return a loss, its sums and its slopes, of what returns the first two."""
+    return jax.jit(jax.value_and_grad(sums_of, (0, 1), has_aux=True))(*given)
+
+
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_sums_are_those_of_optax(smoothing):
     """Over real tokens alone: smoothed and plain cross-entropy, right guesses, and how many."""
-    logits = X @ TABLE.T
     real = np.asarray(SEGMENTS) > 0
-    smoothed = optax.softmax_cross_entropy(logits, distribution(smoothing))
-    plain = optax.softmax_cross_entropy_with_integer_labels(logits, TARGETS)
-    right = logits.argmax(-1) == TARGETS
-    expected = [np.asarray(term)[real].sum() for term in (smoothed, plain, right)]
-    found = loss_sums(logits, TARGETS, WEIGHT, EPSILON, smoothing)
+
+    @jax.jit
+    def terms(logits):
+        smoothed = optax.softmax_cross_entropy(logits, distribution(smoothing))
+        plain = optax.softmax_cross_entropy_with_integer_labels(logits, TARGETS)
+        right = logits.argmax(-1) == TARGETS
+        return (smoothed, plain, right), loss_sums(logits, TARGETS, WEIGHT, EPSILON, smoothing)
+
+    theirs, found = terms(X @ TABLE.T)
+    expected = [np.asarray(term)[real].sum() for term in theirs]
     np.testing.assert_allclose(found, [*expected, 15, 15], rtol=1e-6)
 
 
@@ -57,33 +73,50 @@ def test_the_bias_of_a_head_has_its_gradient(dtype, r_drop, monkeypatch):
     """Fused, in three chunks, as autodiff has it of logits x A + b; twice each row with R-Drop."""
     monkeypatch.setattr(loss, "_POSITIONS", 2 * LENGTH)
     bias = jnp.asarray(RNG.normal(size=VOCAB), jnp.float32)
-    x, pairs = X.astype(dtype), jnp.repeat(WEIGHT[::2], 2, axis=0)  # both passes have one weight
+    x = X.astype(dtype)
 
     def fused(x, head):
-        return fused_loss_sums(x, head, TARGETS, pairs, EPSILON, "uniform", r_drop)
+        sums = fused_loss_sums(x, head, TARGETS, TWICE_WEIGHT, EPSILON, "uniform", r_drop)
+        return sums.loss, sums
 
     def plain(x, head):
         logits = Head(head.table).logits(x) + head.bias[None, None]
-        sums = loss_sums(logits, TARGETS, pairs, EPSILON, "uniform")
+        sums = loss_sums(logits, TARGETS, TWICE_WEIGHT, EPSILON, "uniform")
         if not r_drop:
-            return sums
+            return sums.loss, sums
         logs = jax.nn.log_softmax(logits).reshape(-1, 2, LENGTH, VOCAB)
         p, other = jnp.exp(logs), logs[:, ::-1]
         kl = (p * (logs - other)).sum(-1).mean(1)
-        extra = (r_drop / 2 * kl * pairs[::2]).sum()
+        extra = (r_drop / 2 * kl * TWICE_WEIGHT[::2]).sum()
         halves = jax.tree.map(lambda total: total / 2, sums)
-        return halves._replace(loss=halves.loss + extra)
+        return halves.loss + extra, halves._replace(loss=halves.loss + extra)
 
     given = x, Head(TABLE, bias)
-    ours = jax.grad(lambda *a: fused(*a).loss, (0, 1))(*given)
-    theirs = jax.grad(lambda *a: plain(*a).loss, (0, 1))(*given)
+    _, ours = loss_and_slopes(fused, *given)
+    (_, their_sums), theirs = loss_and_slopes(plain, *given)
     exact = dtype == "float32"
-    np.testing.assert_allclose(fused(*given), plain(*given), rtol=1e-5 if exact else 2e-2)
+    our_sums = jax.jit(fused)(*given)[1]
+    np.testing.assert_allclose(our_sums, their_sums, rtol=1e-5 if exact else 2e-2)
     tolerance = {"rtol": 1e-5, "atol": 1e-5} if exact else {"rtol": 0.05, "atol": 0.05}
     assert ours[1].bias.dtype == jnp.float32
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(one.astype("float32"), other.astype("float32"), **tolerance)
     assert np.abs(theirs[1].bias).max() > 0.1
+
+
+@functools.cache
+def plain_of(smoothing: str):
+    """Return what `loss_and_slopes` does, of all logits at once."""
+
+    def plain(x, table):
+        logs = jax.nn.log_softmax(x @ table.T)
+        real = SEGMENTS > 0
+        total = -(distribution(smoothing) * logs).sum(-1)
+        return 2 * jnp.where(real, total, 0).sum(), loss_sums(
+            x @ table.T, TARGETS, WEIGHT, EPSILON, smoothing
+        )
+
+    return loss_and_slopes(plain, X, TABLE)
 
 
 @pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
@@ -96,48 +129,46 @@ def test_fused_is_plain(smoothing, positions, monkeypatch):
         sums = fused_loss_sums(x, Head(table), TARGETS, WEIGHT, EPSILON, smoothing)
         return 2 * sums.loss, sums
 
-    def plain(x, table):
-        logs = jax.nn.log_softmax(x @ table.T)
-        real = SEGMENTS > 0
-        total = -(distribution(smoothing) * logs).sum(-1)
-        return 2 * jnp.where(real, total, 0).sum(), loss_sums(
-            x @ table.T, TARGETS, WEIGHT, EPSILON, smoothing
-        )
-
-    (ours, our_sums), our_slopes = jax.value_and_grad(fused, (0, 1), has_aux=True)(X, TABLE)
-    (theirs, their_sums), slopes = jax.value_and_grad(plain, (0, 1), has_aux=True)(X, TABLE)
+    (ours, our_sums), our_slopes = loss_and_slopes(fused, X, TABLE)
+    (theirs, their_sums), slopes = plain_of(smoothing)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-    for sums in (our_sums, fused(X, TABLE)[1]):  # the way with a gradient, and the one without
+    # The way with a gradient, and the one without.
+    for sums in (our_sums, jax.jit(fused)(X, TABLE)[1]):
         np.testing.assert_allclose(sums, their_sums, rtol=1e-6)
     for one, other in zip(our_slopes, slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@functools.cache
+def r_drop_by_formula():
+    """Return what `loss_and_slopes` does, of all logits at once, row by row in pairs."""
+
+    def plain(x, table):
+        logits = x @ table.T
+        sums = loss_sums(logits, TWICE, TWICE_WEIGHT, EPSILON, "uniform")
+        logs = jax.nn.log_softmax(logits)
+        one, other = logs[::2], logs[1::2]
+        both = optax.kl_divergence(one, jnp.exp(other)) + optax.kl_divergence(other, jnp.exp(one))
+        added = ALPHA / 2 * jnp.where(TWICE_WEIGHT[::2] > 0, both / 2, 0).sum()
+        sums = jax.tree.map(lambda total: total / 2, sums)
+        return 2 * (sums.loss + added), sums._replace(loss=sums.loss + added)
+
+    return loss_and_slopes(plain, X, TABLE)
 
 
 @pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
 def test_r_drop_is_the_formula(positions, monkeypatch):
     """Means over two passes, and alpha / 2 of the mean of the two divergences, as jax has them."""
     monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1 and 3 chunks
-    alpha = 3.0
-    targets, weight = (jnp.repeat(a[::2], 2, axis=0) for a in (TARGETS, WEIGHT))
 
     def fused(x, table):
-        sums = fused_loss_sums(x, Head(table), targets, weight, EPSILON, "uniform", alpha)
+        sums = fused_loss_sums(x, Head(table), TWICE, TWICE_WEIGHT, EPSILON, "uniform", ALPHA)
         return 2 * sums.loss, sums
 
-    def plain(x, table):
-        logits = x @ table.T
-        sums = loss_sums(logits, targets, weight, EPSILON, "uniform")
-        logs = jax.nn.log_softmax(logits)
-        one, other = logs[::2], logs[1::2]
-        both = optax.kl_divergence(one, jnp.exp(other)) + optax.kl_divergence(other, jnp.exp(one))
-        added = alpha / 2 * jnp.where(weight[::2] > 0, both / 2, 0).sum()
-        sums = jax.tree.map(lambda total: total / 2, sums)
-        return 2 * (sums.loss + added), sums._replace(loss=sums.loss + added)
-
-    (ours, our_sums), our_slopes = jax.value_and_grad(fused, (0, 1), has_aux=True)(X, TABLE)
-    (theirs, their_sums), slopes = jax.value_and_grad(plain, (0, 1), has_aux=True)(X, TABLE)
+    (ours, our_sums), our_slopes = loss_and_slopes(fused, X, TABLE)
+    (theirs, their_sums), slopes = r_drop_by_formula()
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-    for sums in (our_sums, fused(X, TABLE)[1]):
+    for sums in (our_sums, jax.jit(fused)(X, TABLE)[1]):
         np.testing.assert_allclose(sums, their_sums, rtol=1e-6)
     for one, other in zip(our_slopes, slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # of slopes up to 10
