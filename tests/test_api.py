@@ -25,7 +25,7 @@ TGT = [f"{a} {b}" for a in ("one", "two", "three") for b in ("and", "ty", "hundr
 EXPERIMENT = Experiment(
     model=ModelConfig(
         d_model=16, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
-        tied_embeddings="decoder",
+        tied_embeddings="decoder", biases=(),
     ),
     tokenizer=TokenizerConfig(vocab_size=25, joint=False),
 )  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_line_alone_is_translated_as_one(run):
 
 def test_single_settings_can_be_changed(run):
     model = transformer_jax.load(run[0].path)
-    lines = ["zweihundert", "einund"]
+    lines = ["zweihundert", "einund", "dreizig"]  # as many as elsewhere: the same programs
     expected = model.translate(lines, GREEDY)
     assert model.translate(lines, beam_size=1, max_extra_length=4) == expected
     before = len(model._translators)

@@ -37,10 +37,12 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 ROOT = Path(__file__).parents[1]
 # With so few short numbers and so many pieces, no sentence is longer than 8: one shape to compile.
+# Five to eight sentences, a longer one among them, are one shape of a search.
 SIZES = {"train": 200, "validation": 7, "test": 6}
 TINY = {
     "model.d_model": 16, "model.d_ff": 32, "model.num_heads": 2,
-    "model.dropout_rate": 0.0, "model.num_encoder_layers": 1, "model.num_decoder_layers": 1,
+    "model.dropout_rate": 0.0, "model.biases": "feed_forward",
+    "model.num_encoder_layers": 1, "model.num_decoder_layers": 1,
     "tokenizer.vocab_size": 150, "data.source_language": "de", "data.target_language": "en",
     "data.max_length": 8, "data.tokens_per_batch": 256, "data.num_buckets": 1,
     "optimizer.warmup_steps": 5, "training.steps": 4, "training.log_every": 1,
@@ -286,17 +288,18 @@ def test_translate_gives_a_line_for_a_line(run, corpus, monkeypatch, capsys):
     evaluate.main([f"--workdir={run.path}"])
     one, two, three, *_ = read_lines(corpus / "test.de")
     un, deux, trois, *_ = read_lines(run.eval / "test.best.hyp")
-    text = f"{three}\n\n{one}\r\n   \n{two}\n\n{one}"  # no line end at the end
+    text = f"{three}\n\n{one}\r\n   \n{two}\n\n{one}\n{two}"  # no line end at the end
     found = translated(run, text, monkeypatch, capsys)
-    assert found == [trois, "", un, "", deux, "", un]
+    assert found == [trois, "", un, "", deux, "", un, deux]
 
 
-def test_translate_survives_odd_characters(run, monkeypatch, capsys):
+def test_translate_survives_odd_characters(run, corpus, monkeypatch, capsys):
     odd = "<s> </s>\n🦊\u2028🦊\n\x85\n\x0c\neins\rzwei\n"
     assert len(translated(run, odd, monkeypatch, capsys)) == 5
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"eins\nzw\xffei\n")))
+    lines = (corpus / "test.de").read_bytes() + b"zw\xffei\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
     assert dispatch(["translate", f"--workdir={run.path}"]) == 0
-    assert capsys.readouterr().out.count("\n") == 2
+    assert capsys.readouterr().out.count("\n") == 7
 
 
 def test_translate_nothing(run, monkeypatch, capsys):
@@ -429,10 +432,10 @@ def run_program(main, monkeypatch) -> tuple[int, str]:
     return caught.value.code, stderr.getvalue()
 
 
-def test_standard_output_on_a_full_disk(run, monkeypatch):
+def test_standard_output_on_a_full_disk(run, corpus, monkeypatch):
     """It is the disk's failure: one line, exit code 74, and nothing for the interpreter to do."""
     for command in ("translate", "inspect"):
-        feed(monkeypatch, "eins\n")
+        feed(monkeypatch, (corpus / "test.de").read_text())
         with open("/dev/full", "w") as full:
             monkeypatch.setattr(sys, "stdout", full)
             code, printed = run_program(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from starts import start_at_random
 
 import transformer_jax
 from transformer_jax import parts
@@ -88,12 +89,12 @@ def get_config():
     c = door(Experiment())
     c.model.d_model, c.model.d_ff, c.model.num_heads = 16, 24, 2
     c.model.num_encoder_layers = c.model.num_decoder_layers = 1
-    c.model.norm = "{file}:Centred"
+    c.model.norm, c.model.biases, c.model.dropout_rate = "{file}:Centred", (), 0.0
     c.objective.name, c.objective.like = "{file}:beginnings", "translate"
     c.optimizer.schedule, c.optimizer.learning_rate = "{file}:triangle", 1e-2
     c.tokenizer.vocab_size = 48
     c.data.source, c.data.source_language, c.data.target_language = "spelled_numbers", "de", "en"
-    c.data.num_examples, c.data.max_number = (200, 4, 4), 1000
+    c.data.num_examples, c.data.max_number = (200, 4, 1), 1000
     c.data.max_length, c.data.tokens_per_batch, c.data.num_buckets = 48, 768, 1
     c.training.steps, c.training.log_every = 2, 1
     c.checkpoint.every_steps = c.evaluation.every_steps = 2
@@ -101,6 +102,16 @@ def get_config():
     c.decoding.beam_size, c.decoding.max_extra_length = 1, 4
     return c
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings(tmp_path_factory):
+    """A cache of their own for texts, that of all tests for programs; runs start at random."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
+        start_at_random(patch)
+        yield
 
 
 @pytest.fixture(scope="module")

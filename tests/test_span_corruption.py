@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from starts import start_at_random
 from tiny import RUN
 
 import transformer_jax
@@ -16,7 +17,9 @@ from transformer_jax.workdir import WorkDir
 
 SIX = dataclasses.replace(
     RUN,
+    model=dataclasses.replace(RUN.model, dropout_rate=0.0, biases=(), norm="rms_norm"),
     objective=ObjectiveConfig("span_corruption", window=48, document="joined", sentinels=4),
+    optimizer=dataclasses.replace(RUN.optimizer, learning_rate=0.02),
     tokenizer=dataclasses.replace(RUN.tokenizer, vocab_size=60),
 )
 THREE = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=3))
@@ -29,6 +32,7 @@ def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(directory / "cache"))
         patch.setattr(runs.process, "use_compilation_cache", lambda: None)
+        start_at_random(patch)
         for name, experiment in (("whole", SIX), ("continued", THREE), ("continued", SIX)):
             assert runs.run_experiment(experiment, WorkDir(directory / name)) == 0
         yield directory

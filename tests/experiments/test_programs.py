@@ -28,7 +28,10 @@ from transformer_jax.training.schedule import SCHEDULES
 
 SHAPE = Shape(8, 0, 7)
 ONE = Experiment(
-    seed=1, model=dataclasses.replace(MODEL, architecture="decoder", num_encoder_layers=6),
+    seed=1,
+    model=dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, biases=(), norm="rms_norm"
+    ),
     optimizer=OptimizerConfig(learning_rate=0.5, warmup_steps=3),
     objective=ObjectiveConfig("language_model", window=7),
     checkpoint=CheckpointConfig(best_by="loss"), evaluation=EvaluationConfig(bleu_sentences=0),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from starts import start_at_random
 
 from transformer_jax.api import load
 from transformer_jax.cli import inspect
@@ -50,6 +51,7 @@ def test_it_loads_translates_and_goes_on(old, monkeypatch, capsys):
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(old.path.parent / "cache"))
     monkeypatch.setattr(runs.process, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(runs, "make_mesh", on_one_device)
+    start_at_random(monkeypatch)  # nothing of which is left: it goes on
     before = old.experiment()
     longer = dataclasses.replace(before, training=dataclasses.replace(before.training, steps=9))
     assert runs.run_experiment(longer, old) == Outcome.FINISHED

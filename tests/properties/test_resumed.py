@@ -12,14 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from starts import start_at_random
 from tiny import RUN
 
 from transformer_jax.api import load
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import (
-    Experiment,
-    TrainingConfig,
-)
+from transformer_jax.config import Experiment, ObjectiveConfig, TrainingConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batching import BatchSource
 from transformer_jax.data.codecs.pair import train_pair
@@ -31,18 +29,27 @@ from transformer_jax.training import step as step_module
 from transformer_jax.training.loop import Outcome
 from transformer_jax.workdir import WorkDir, append_row, read_rows, write_rows
 
-SIX = dataclasses.replace(RUN, training=TrainingConfig(steps=6, log_every=2))
+SIX = dataclasses.replace(
+    RUN,
+    model=dataclasses.replace(RUN.model, biases=(), norm="rms_norm"),
+    training=TrainingConfig(steps=6, log_every=2),
+)
 THREE = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=3))
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Return the function (name, experiment) -> (work directory, outcome)."""
+    """Return the function (name, experiment) -> (work directory, outcome).
+
+    Runs start from random parameters, and share a step that batches can poison.
+    """
     home = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(home / "cache"))
         # Compiled programs stay where the tests keep them.
         patch.setattr(runs.process, "use_compilation_cache", lambda: None)
+        start_at_random(patch)
+        patch_step(patch)
 
         def run(name: str, experiment: Experiment):
             workdir = WorkDir(home / name)
@@ -136,9 +143,11 @@ def test_muon_and_running_means_go_on_too(start):
     """
 
     def averaged(experiment):
+        decoder = {"architecture": "decoder", "num_encoder_layers": 6, "dropout_rate": 0.0}
         return dataclasses.replace(
             experiment,
-            model=dataclasses.replace(experiment.model, dropout_rate=0.0),
+            model=dataclasses.replace(experiment.model, **decoder),
+            objective=ObjectiveConfig("language_model", window=48),
             optimizer=dataclasses.replace(experiment.optimizer, algorithm="muon"),
             training=dataclasses.replace(experiment.training, ema_decay=0.5),
         )
@@ -238,11 +247,7 @@ def test_diverged(start, monkeypatch):
     """Nothing but updates that are not finite ends with code 70: null in metrics, nothing saved."""
     real = runs.init_state
 
-    def poisoned(*args):
-        state = real(*args)
-        return state.replace(params=jax.tree.map(lambda x: x * np.nan, state.params))
-
-    monkeypatch.setattr(runs, "init_state", poisoned)
+    monkeypatch.setattr(runs, "init_state", lambda *args: without_numbers(real(*args)))
     training = dataclasses.replace(SIX.training, max_bad_steps=2)
     workdir, outcome = start("diverged", dataclasses.replace(SIX, training=training))
     assert outcome == Outcome.DIVERGED == 70
@@ -404,50 +409,56 @@ def test_other_training_text_is_refused(copy, monkeypatch):
 # --- numbers that are none ----------------------------------------------------------------------
 
 
+def without_numbers(state):
+    """Return a state whose parameters are all NaN."""
+
+    def nan(x):
+        return jax.device_put(np.full(x.shape, np.nan, x.dtype), x.sharding)
+
+    return state.replace(params=jax.tree.map(nan, state.params))
+
+
 def poison_params(monkeypatch, steps) -> None:
     """After the restore, so that every step is bad."""
     real = loop.train
 
     def train(run, begin, report):
-        params = jax.tree.map(lambda x: x * np.nan, begin.state.params)
-        return real(run, begin._replace(state=begin.state.replace(params=params)), report)
+        return real(run, begin._replace(state=without_numbers(begin.state)), report)
 
     monkeypatch.setattr(runs, "train", train)
 
 
 def poison_gradients(monkeypatch, steps) -> None:
-    patch_step(monkeypatch)
     mark_batches(monkeypatch, steps, BAD_GRADIENT)
 
 
 def poison_batches(monkeypatch, steps) -> None:
     """Batches are whole numbers and cannot be NaN; what is computed from some of them is."""
-    patch_step(monkeypatch)
     mark_batches(monkeypatch, steps, BAD_LOSS)
 
 
 BAD_GRADIENT, BAD_LOSS = 1, 2
-# Programs of steps that are patched, apart from those of the others.
+# Programs of steps that are patched, apart from those of other files.
 PATCHED = functools.cache(programs._jitted.__wrapped__)
 
 
-def patch_step(monkeypatch) -> None:
-    """Make one step for both: a batch says what is bad about it by its first position."""
+def patch_step(patch) -> None:
+    """Make one step for all: a batch says what is bad about it by its first position, if it is."""
     accumulate, batch_sums = step_module._accumulate, step_module.batch_sums
 
     def accumulate_or_not(gradient, params, batch, key, slices):
         grads, sums = accumulate(gradient, params, batch, key, slices)
-        bad = batch.src.pos[0, 0] == BAD_GRADIENT
+        bad = batch.tgt.pos[0, 0] == BAD_GRADIENT
         return jax.tree.map(lambda g: jnp.where(bad, jnp.nan, g), grads), sums
 
     def sums_or_not(model, config, params, batch, key):
         sums = batch_sums(model, config, params, batch, key)
-        bad = batch.src.pos[0, 0] == BAD_LOSS
+        bad = batch.tgt.pos[0, 0] == BAD_LOSS
         return sums._replace(loss=jnp.where(bad, jnp.nan, sums.loss))
 
-    monkeypatch.setattr(programs, "_jitted", PATCHED)
-    monkeypatch.setattr(step_module, "_accumulate", accumulate_or_not)
-    monkeypatch.setattr(step_module, "batch_sums", sums_or_not)
+    patch.setattr(programs, "_jitted", PATCHED)
+    patch.setattr(step_module, "_accumulate", accumulate_or_not)
+    patch.setattr(step_module, "batch_sums", sums_or_not)
 
 
 def mark_batches(monkeypatch, steps, mark: int) -> None:
@@ -456,7 +467,7 @@ def mark_batches(monkeypatch, steps, mark: int) -> None:
     def item(self, index):
         batch = real(self, index)
         if index + 1 in steps:
-            batch.src.pos[0, 0] = mark
+            batch.tgt.pos[0, 0] = mark
         return batch
 
     monkeypatch.setattr(BatchSource, "__getitem__", item)
