@@ -106,7 +106,7 @@ def ctranslate2(task: Task, quantization: str, translators: int = 1) -> Engine:
     """Return CTranslate2's search on the exported model, by so many translators at a time."""
     import ctranslate2 as engine
 
-    from transformer_jax.export.ctranslate2 import export
+    from transformer_jax.export.ctranslate2.directory import export
 
     place = Path(tempfile.mkdtemp())
     export(task.model.config, task.params, task.tokenizers, place / "model", quantization)

@@ -17,7 +17,7 @@ from transformer_jax.config import TAKE_PARTS
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.door import from_json, parse, to_json, value_at
 from transformer_jax.errors import UserError
-from transformer_jax.export import ctranslate2
+from transformer_jax.export.ctranslate2.settings import refuse, refuse_codecs
 from transformer_jax.sweeps.points import make_points
 from transformer_jax.training import cost
 from transformer_jax.workdir import WorkDir
@@ -289,9 +289,9 @@ def test_parts_of_every_other_kind(tmp_path, monkeypatch):
     same = replace(model, **known, encoder_pattern=("full",))
     assert cost.parameters(model, pair.sizes) == cost.parameters(same, pair.sizes)
     with pytest.raises(UserError, match=r"others.py:(Mixer|soft|Distances)"):
-        ctranslate2.refuse(model)
+        refuse(model)
     with pytest.raises(UserError, match=r"(src|tgt).codec='others.py:upper'"):
-        ctranslate2.refuse_codecs(experiment.codecs)
+        refuse_codecs(experiment.codecs)
 
 
 def test_points_of_a_sweep(folder):

@@ -12,7 +12,13 @@ from tiny import MODEL, random_params
 
 from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.decoding.text.attention import align, alignments, count_words, cross_attention
+from transformer_jax.decoding.text.attention import (
+    align,
+    alignments,
+    count_words,
+    cross_attention,
+    words,
+)
 from transformer_jax.models.build import build
 from transformer_jax.nn.view import cross_view, self_view
 from transformer_jax.vocabulary import BOS, EOS
@@ -116,3 +122,20 @@ def test_words_go_with_the_words_that_their_pieces_look_at():
     assert align(weights, tokenizers, source, [EOS]) == []
     assert align(weights, tokenizers, [EOS], target) == []
     assert [count_words(tokenizers.src, x) for x in (source, target, [EOS])] == [2, 3, 0]
+
+
+def test_words_are_those_of_the_text():
+    """Whatever pieces a model writes: ▁ with nothing behind it makes no word."""
+    codec = parts()[2].src
+    random = np.random.default_rng(0)
+    space, some = codec.piece_id("▁"), codec.encode(["own dogs", "a man walks"])
+    choices = [space, space, space, *some[0][:-1], *some[1][:-1]]
+    for _ in range(200):
+        ids = random.choice(choices, random.integers(1, 8)).tolist()
+        text = codec.decode(ids)
+        found = words(codec, ids)
+        assert count_words(codec, ids) == len(text.split()), codec.pieces(ids)
+        assert found == sorted(found)
+        for number, word in enumerate(text.split()):
+            of_it = [piece for piece, which in zip(ids, found, strict=True) if which == number]
+            assert codec.decode(of_it).split() == [word]

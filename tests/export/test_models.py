@@ -13,7 +13,7 @@ from transformer_jax.allowed import ANY
 from transformer_jax.config import ARCHITECTURES, ModelConfig, ObjectiveConfig
 from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.errors import UserError
-from transformer_jax.export import ctranslate2
+from transformer_jax.export.ctranslate2 import settings
 
 # Beside either the other may be another word.
 PLAIN = {
@@ -25,23 +25,23 @@ PLAIN = {
 
 
 def test_every_field_is_declared():
-    assert undeclared(ctranslate2.SUPPORTED, ModelConfig) == []
+    assert undeclared(settings.SUPPORTED, ModelConfig) == []
 
 
 @pytest.mark.parametrize("architecture", PLAIN)
 @pytest.mark.parametrize("field", choices(ModelConfig))
 def test_what_is_not_on_the_list_is_refused(field, architecture):
     """Each word of each field, and words that are not there yet."""
-    allowed = ctranslate2.supported(architecture)[field]
+    allowed = settings.supported(architecture)[field]
     for value in (*choices(ModelConfig)[field], "not there yet", ("not", "there")):
         config = with_value(PLAIN[architecture], field, value)
         if field == "architecture":
-            allowed = ctranslate2.SUPPORTED[field]
+            allowed = settings.SUPPORTED[field]
         if allowed is not ANY and value not in allowed:
             with pytest.raises(UserError, match=rf"^config\.model\.{field}=.*it writes {field}="):
-                ctranslate2.refuse(config)
+                settings.refuse(config)
         elif allowed is not ANY:
-            ctranslate2.refuse(config)
+            settings.refuse(config)
 
 
 def test_sizes_and_schemes_that_do_not_go_together_are_refused():
@@ -52,26 +52,26 @@ def test_sizes_and_schemes_that_do_not_go_together_are_refused():
          r"positions='sinusoidal': .* beside relative_positions='rope'"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=rf"^config\.model\.{printed}"):
-            ctranslate2.refuse(dataclasses.replace(PLAIN["decoder"], **changes))
+            settings.refuse(dataclasses.replace(PLAIN["decoder"], **changes))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_objectives_whose_models_write_otherwise_are_refused(name):
     """A prefix, to name one, sees itself in both directions."""
     if name in ("translate", "language_model"):
-        return ctranslate2.refuse_objective(ObjectiveConfig(name))
+        return settings.refuse_objective(ObjectiveConfig(name))
     with pytest.raises(UserError, match=rf"^config\.objective\.name='{name}': "):
-        ctranslate2.refuse_objective(ObjectiveConfig(name))
+        settings.refuse_objective(ObjectiveConfig(name))
 
 
 @pytest.mark.parametrize("name", CODECS)
 def test_codecs_without_a_sentencepiece_model_are_refused(name):
     """source.spm and target.spm would hold something else."""
     if name == "subwords":
-        return ctranslate2.refuse_codecs((name, name))
+        return settings.refuse_codecs((name, name))
     for side, codecs in (("src", (name, "subwords")), ("tgt", ("subwords", name))):
         with pytest.raises(UserError, match=rf"^config\.{side}\.codec='{name}': .* takes codec="):
-            ctranslate2.refuse_codecs(codecs)
+            settings.refuse_codecs(codecs)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_codecs_without_a_sentencepiece_model_are_refused(name):
 def test_a_new_field_is_refused_until_it_is_declared(hint, default, value):
     """Its default changes nothing, and is exported."""
     kind = later(ModelConfig, "new", hint, default)
-    assert undeclared(ctranslate2.SUPPORTED, kind) == ["new"]
+    assert undeclared(settings.SUPPORTED, kind) == ["new"]
     values = dataclasses.asdict(PLAIN["encoder_decoder"])
-    ctranslate2.refuse(kind(**values))
+    settings.refuse(kind(**values))
     with pytest.raises(UserError, match=r"^config\.model\.new="):
-        ctranslate2.refuse(kind(**values, new=value))
+        settings.refuse(kind(**values, new=value))
 
 
 def test_a_choice_of_words_lists_them():
     """ANY would take in words that are not there yet."""
-    allowed = {**ctranslate2.SUPPORTED, "norm": ANY}
+    allowed = {**settings.SUPPORTED, "norm": ANY}
     assert undeclared(allowed, ModelConfig) == ["norm=ANY"]

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.export.search_options import lacks, options
+from transformer_jax.export.ctranslate2.search_options import lacks, options
 
 SAME = DecodingConfig(length_penalty="power", stop="width")
 

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.errors import ScopeParamShapeError
 
 from transformer_jax.nn.linear import Project, project_together
 
@@ -43,3 +44,14 @@ def test_one_product_whoever_has_a_bias(biases):
     assert str(jax.make_jaxpr(apply)(x)).count("dot_general") == 1
     for found, m, p in zip(apply(x), maps, params, strict=True):
         np.testing.assert_allclose(found, m.apply({"params": p}, x), rtol=1e-6)
+
+
+def test_parameters_of_another_shape_are_refused():
+    """Where they would be broadcast, too."""
+    module = Project((8,), (2, 3), ("embed", "heads", "head_dim"), jnp.dtype(jnp.float32))
+    kernel, bias = np.ones((8, 2, 3), np.float32), np.ones((2, 3), np.float32)
+    x = np.ones((4, 5, 8), np.float32)
+    assert module.apply({"params": {"kernel": kernel, "bias": bias}}, x).shape == (4, 5, 2, 3)
+    for wrong in ({"kernel": kernel[:, :1], "bias": bias}, {"kernel": kernel, "bias": bias[:1]}):
+        with pytest.raises(ScopeParamShapeError, match=r"\(1, 3\)|\(8, 1, 3\)"):
+            module.apply({"params": wrong}, x)

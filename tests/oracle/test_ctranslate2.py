@@ -17,7 +17,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs.codec import SPELLED
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.export import ctranslate2
+from transformer_jax.export.ctranslate2 import directory, settings
 from transformer_jax.models.build import build
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.vocabulary import BOS, EOS
@@ -103,7 +103,7 @@ def entries(architecture: str) -> dict[str, list[Any]]:
     )  # fmt: skip
     found = {
         field: list(NUMBERS.get(field, ()) if words is ANY else words)
-        for field, words in ctranslate2.supported(architecture).items()
+        for field, words in settings.supported(architecture).items()
     }
     chosen = {
         field: values for field, values in found.items() if len(values) > 1 or field in NUMBERS
@@ -128,9 +128,9 @@ def is_what_it_is(config: ModelConfig) -> bool:
         batch = Batch(sides[0] if two_sided else None, sides[1], {})
         return np.asarray(jax.nn.log_softmax(logits_of(model, params, batch)))[0]
 
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory, "new")
-        ctranslate2.export(config, params, TokenizerPair(PIECES, PIECES), place, "float32")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "new")
+        directory.export(config, params, TokenizerPair(PIECES, PIECES), place, "float32")
         scored, found = (_translator if two_sided else _generator)(str(place), src, tgt)
     wanted = ours(tgt)[np.arange(LENGTH - 1), tgt[1:]]
     ids = [int(piece.removeprefix("piece")) if piece[0] == "p" else SPELLED.index(piece)
@@ -191,5 +191,5 @@ def test_entries_go_together(name):
 )
 def test_an_entry_that_is_wrong_is_noticed(architecture, field, value, monkeypatch):
     """Words that are not on the list, as if they were."""
-    monkeypatch.setattr(ctranslate2, "refuse", lambda _: None)
+    monkeypatch.setattr(settings, "refuse", lambda _: None)
     assert not is_what_it_is(changed(MODELS[architecture], field, value))

@@ -81,16 +81,16 @@ def _ctranslate2(arguments: argparse.Namespace) -> None:
     experiment = WorkDir(arguments.workdir).experiment()
 
     from transformer_jax.api import load
-    from transformer_jax.export import ctranslate2, search_options
+    from transformer_jax.export.ctranslate2 import directory, search_options, settings
     from transformer_jax.models import lora
 
-    ctranslate2.refuse_objective(experiment.objective)
-    ctranslate2.refuse(lora.without(experiment.model))
-    ctranslate2.refuse_codecs(experiment.codecs)
+    settings.refuse_objective(experiment.objective)
+    settings.refuse(lora.without(experiment.model))
+    settings.refuse_codecs(experiment.codecs)
     for warning in search_options.lacks(experiment.decoding):
         log.warning("%s", warning)
     trained = load(arguments.workdir, arguments.checkpoint)
-    ctranslate2.export(
+    directory.export(
         trained.experiment.model, trained.params, trained.tokenizers, arguments.output,
         arguments.quantization,
     )  # fmt: skip

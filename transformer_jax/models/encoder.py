@@ -15,7 +15,7 @@ from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.network import Network
 from transformer_jax.nn.embedding import Embed, Head
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.nn.initializers import named
+from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.view import cross_view, self_view
@@ -162,7 +162,9 @@ class PieceHead(nn.Module):
         c = self.config
         self.dense = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
         self.norm = make_norm(c)
-        self.bias = self.param("bias", named(nn.initializers.zeros, "vocab"), (self.vocab_size,))
+        self.bias = parameter(
+            self, "bias", named(nn.initializers.zeros, "vocab"), (self.vocab_size,)
+        )
 
     def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
         activation = pick(ACTIVATIONS, self.config.activation, "config.model.activation")
@@ -181,5 +183,5 @@ class ClassHead(nn.Module):
         width = self.config.d_model
         init = named(nn.initializers.normal(width**-0.5), self.rows, "embed")
         zeros = named(nn.initializers.zeros, self.rows)
-        table = self.param("table", init, (self.count, width))
-        return Head(table, self.param("bias", zeros, (self.count,)))
+        table = parameter(self, "table", init, (self.count, width))
+        return Head(table, parameter(self, "bias", zeros, (self.count,)))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
-from transformer_jax.nn.initializers import named
+from transformer_jax.nn.initializers import named, parameter
 
 
 class Head(NamedTuple):
@@ -50,7 +50,7 @@ class Embed(nn.Module):
     def setup(self) -> None:
         c = self.config
         init = named(nn.initializers.normal(c.d_model**-0.5), "vocab", "embed")
-        self.table = self.param("table", init, (self.vocab_size, c.d_model))
+        self.table = parameter(self, "table", init, (self.vocab_size, c.d_model))
         self.norm = pick(EMBEDDING_NORMS, c.embedding_norm, "config.model.embedding_norm")
 
     def __call__(self, ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:

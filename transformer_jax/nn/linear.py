@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from transformer_jax.arrays import Array, Float
-from transformer_jax.nn.initializers import named, xavier_uniform
+from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 
 PRODUCT = "product"  # the name under which rematerialisation finds what it may keep
 
@@ -32,9 +32,9 @@ class Project(nn.Module):
     def setup(self) -> None:
         count = len(self.in_shape)
         init = named(xavier_uniform(count), *self.names)
-        self.kernel = self.param("kernel", init, (*self.in_shape, *self.out_shape))
+        self.kernel = parameter(self, "kernel", init, (*self.in_shape, *self.out_shape))
         zeros = named(nn.initializers.zeros, *self.names[count:])
-        self.bias = self.param("bias", zeros, self.out_shape) if self.use_bias else None
+        self.bias = parameter(self, "bias", zeros, self.out_shape) if self.use_bias else None
 
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.biased(_product(x.astype(self.dtype), self.kernel, len(self.in_shape)))

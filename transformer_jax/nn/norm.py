@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
-from transformer_jax.nn.initializers import named
+from transformer_jax.nn.initializers import named, parameter
 
 
 def standardised(x: Float[Array, "B T D"], epsilon: float) -> Float[Array, "B T D"]:
@@ -28,8 +28,8 @@ class LayerNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         width = (x.shape[-1],)
-        scale = self.param("scale", named(nn.initializers.ones, "embed"), width)
-        bias = self.param("bias", named(nn.initializers.zeros, "embed"), width)
+        scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), width)
+        bias = parameter(self, "bias", named(nn.initializers.zeros, "embed"), width)
         normal = standardised(x, self.epsilon)
         scale, bias = scale.reshape(1, 1, -1), bias.reshape(1, 1, -1)
         return (normal * scale + bias).astype(x.dtype)
@@ -42,7 +42,7 @@ class LayerNormNoBias(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        scale = self.param("scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
+        scale = parameter(self, "scale", named(nn.initializers.ones, "embed"), (x.shape[-1],))
         return (standardised(x, self.epsilon) * scale.reshape(1, 1, -1)).astype(x.dtype)
 
 
@@ -61,7 +61,7 @@ class RMSNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         count = len(self.axes)
-        scale = self.param("scale", named(nn.initializers.ones, *self.axes), x.shape[-count:])
+        scale = parameter(self, "scale", named(nn.initializers.ones, *self.axes), x.shape[-count:])
         wide = at_least_float32(x)
         square = jnp.square(wide).mean(tuple(range(-count, 0)), keepdims=True)
         normal = wide * jax.lax.rsqrt(square + self.epsilon)
@@ -78,7 +78,7 @@ class ScaleNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         init = named(nn.initializers.constant(x.shape[-1] ** 0.5))
-        scale = self.param("scale", init, ())
+        scale = parameter(self, "scale", init, ())
         wide = at_least_float32(x)
         length = jnp.sqrt(jnp.square(wide).sum(-1, keepdims=True))
         return (scale * wide / jnp.maximum(length, self.epsilon)).astype(x.dtype)

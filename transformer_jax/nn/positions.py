@@ -6,7 +6,7 @@ import numpy as np
 
 from transformer_jax.arrays import Array, Float, Int, Size
 from transformer_jax.config import ModelConfig
-from transformer_jax.nn.initializers import named
+from transformer_jax.nn.initializers import named, parameter
 
 
 class NoPositions(nn.Module):
@@ -55,7 +55,7 @@ class Learned(NoPositions):
         if limit > rows:
             raise ValueError(f"positions up to {limit} exceed config.model.max_positions={rows}")
         init = named(nn.initializers.normal(width**-0.5), "length", "embed")
-        return self.param("table", init, (rows, width))[positions]
+        return parameter(self, "table", init, (rows, width))[positions]
 
 
 POSITIONS = {

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.arrays import Array, Float, Int, at_least_float32
-from transformer_jax.nn.initializers import named, xavier_uniform
+from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 from transformer_jax.nn.relative_fixed import NoRelativePositions
 from transformer_jax.nn.view import View
 
@@ -38,7 +38,7 @@ class Toeplitz(NoRelativePositions):
     def table(self, count: int) -> Float[Array, "R N"]:
         """Return trained rows, from N(0, 1/D) as T5's are."""
         init = named(nn.initializers.normal(self.config.d_model**-0.5), "length", "heads")
-        return self.param("table", init, (count, self.config.num_heads))
+        return parameter(self, "table", init, (count, self.config.num_heads))
 
 
 class T5(Toeplitz):
@@ -100,7 +100,7 @@ class Shaw(NoRelativePositions):
     def table(self, name: str, size: int) -> Float[Array, "R H"]:
         """Return a trained vector for each distance."""
         init = named(xavier_uniform(1), "length", "head_dim")
-        return self.param(name, init, (2 * self.config.relative_clip + 1, size))
+        return parameter(self, name, init, (2 * self.config.relative_clip + 1, size))
 
 
 class ShawValues(Shaw):
@@ -138,9 +138,9 @@ class XLNet(NoRelativePositions):
         c = self.config
         heads, names = (c.num_heads, c.key_size), ("heads", "head_dim")
         small = named(nn.initializers.normal(0.02), *names)
-        u, w = (self.param(name, small, heads) for name in ("content_bias", "position_bias"))
-        kernel = self.param(
-            "kernel", named(xavier_uniform(1), "embed", *names), (c.d_model, *heads)
+        u, w = (parameter(self, name, small, heads) for name in ("content_bias", "position_bias"))
+        kernel = parameter(
+            self, "kernel", named(xavier_uniform(1), "embed", *names), (c.d_model, *heads)
         )
         q_sin, q_cos = (x[:, None] for x in _waves(view.q_pos, c.d_model))
         k_waves = jnp.concatenate(_waves(view.k_pos, c.d_model), -1)

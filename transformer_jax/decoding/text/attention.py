@@ -1,7 +1,6 @@
 """Where a translation looks in its source: cross-attention of given or found translations."""
 
 import functools
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -95,10 +94,20 @@ def align(
 
 
 def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
-    """Return the number of the word that each piece belongs to, from 0; EOS belongs to none."""
+    """Return the number of the word that each piece belongs to, from 0; EOS belongs to none.
+
+    Words are those of the text: a ▁ that another one follows begins none, and goes with the next.
+    """
     pieces = tokenizer.pieces(token for token in ids if token != tokenizer.special["eos"])
-    begins = [piece.startswith("▁") for piece in pieces]
-    return list(itertools.accumulate(begins[1:], initial=0)) if pieces else []
+    found: list[int] = []
+    count, begins = 0, True
+    for piece in pieces:
+        begins |= piece.startswith("▁")
+        written = bool(piece.strip("▁"))
+        count += begins and written
+        found.append(count if begins and not written else count - 1)
+        begins &= not written
+    return [min(number, count - 1) for number in found] if count else []
 
 
 def count_words(tokenizer: Codec, ids: Sequence[int]) -> int:

@@ -1,0 +1,117 @@
+"""Which models CTranslate2 computes as they are, and refusals of others."""
+
+from transformer_jax.allowed import ANY, Allowed, among, refused
+from transformer_jax.config import ModelConfig, ObjectiveConfig
+from transformer_jax.errors import UserError
+
+ACTIVATIONS = {  # as CTranslate2 calls the functions
+    "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH",
+    "reglu": "RELU", "geglu": "GELU", "geglu_tanh": "GELUTanh", "swiglu": "SWISH",
+}  # fmt: skip
+# The models that are written correctly. An entry belongs here once tests/oracle/test_ctranslate2.py
+# passes with it, which asks the engine.
+SUPPORTED: Allowed = {
+    "architecture": ("encoder_decoder", "decoder"),
+    "d_model": ANY,
+    "d_ff": ANY,
+    "num_heads": ANY,
+    "head_dim": ANY,
+    "v_head_dim": ANY,  # within what `refuse` asks of their sizes
+    "num_kv_heads": ANY,
+    "num_encoder_layers": ANY,
+    "num_decoder_layers": ANY,
+    "encoder_pattern": ("full",),
+    "decoder_pattern": ("full",),
+    "window": (None,),
+    "dropout_rate": ANY,  # of training alone, like the next three
+    "attention_dropout_rate": ANY,
+    "activation_dropout_rate": ANY,
+    "layer_drop_rate": ANY,
+    "residual": ("post_norm", "pre_norm", "sandwich"),
+    "norm": ("layer_norm", "rms_norm", "layer_norm_no_bias"),
+    "norm_epsilon": ANY,
+    "activation": (*ACTIVATIONS,),
+    "biases": ((), "query", "key", "value", "output", "feed_forward"),
+    "score_scale": ("inverse_sqrt", "none"),
+    "attention_temperature": ANY,
+    "query_key_norm": ("none", "per_head"),
+    "attention": ("dense", "fused"),
+    "positions": ("sinusoidal", "sinusoidal_tensor2tensor", "learned", "none"),
+    "max_positions": ANY,
+    "relative_positions": (
+        "none", "rope", "rope_interleaved", "alibi", "t5", "shaw", "shaw_values"
+    ),
+    "rope_theta": ANY,
+    "rope_fraction": ANY,
+    "relative_buckets": ANY,
+    "relative_max_distance": ANY,
+    "relative_clip": ANY,
+    "share_relative_positions": (None, False, True),
+    "tied_embeddings": ("all", "decoder", "none"),
+    "embedding_norm": ("none",),
+    "embedding_scale": (True, False),
+    "logits_scale": (False, True),
+    "token_types": (0,),
+    "input_norm": (False, True),
+    "pooling": ("first",),  # which means nothing where no class is predicted
+    "layer_sharing": ("none", "all"),
+    "initializer": ("xavier", "t5", "gpt2"),  # where training began
+    "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
+    "lora_rank": (None,),  # a trained adaptation is read as the sum that it is
+    "lora_alpha": (8.0,),  # which mean nothing without a rank
+    "lora_maps": (("query", "value"),),
+    "layer_loop": ("unrolled", "scan"),
+    "remat": ("none", "dots", "full"),
+}  # fmt: skip
+# What it has of that where there is an encoder: norms of its own for cross-attention CTranslate2
+# does not have, nor distances that count either way.
+WITH_ENCODER: Allowed = {
+    "residual": ("post_norm", "pre_norm"),
+    "query_key_norm": ("none",),
+    "relative_positions": ("none", "rope", "rope_interleaved", "t5", "shaw", "shaw_values"),
+}
+OBJECTIVES = ("translate", "language_model")  # whose texts CTranslate2 writes from the left
+
+
+def supported(architecture: str) -> Allowed:
+    """Return the list of an architecture."""
+    return {**SUPPORTED, **(WITH_ENCODER if architecture == "encoder_decoder" else {})}
+
+
+def refuse_codecs(codecs: tuple[str, str]) -> None:
+    """Raise a UserError that names the codec, by side, that is not written beside the model."""
+    for side, codec in zip(("src", "tgt"), codecs, strict=True):
+        if codec != "subwords":
+            raise UserError(
+                f"config.{side}.codec={codec!r}: the export to CTranslate2 writes SentencePiece "
+                "models beside the model; it takes codec='subwords'"
+            )
+
+
+def refuse_objective(objective: ObjectiveConfig) -> None:
+    """Raise a UserError that names an objective whose model the engine would use otherwise."""
+    if objective.kind not in OBJECTIVES:
+        raise UserError(
+            f"config.objective.name={objective.name!r}: the export to CTranslate2 writes "
+            f"{' or '.join(map(repr, OBJECTIVES))}"
+        )
+
+
+def refuse(config: ModelConfig) -> None:
+    """Raise a UserError that names the choice CTranslate2 cannot express, if there is one."""
+    allowed = supported(config.architecture)
+    for field, value in refused(config, allowed).items():
+        raise UserError(
+            f"config.model.{field}={value!r}: the export to CTranslate2 does not write such a "
+            f"model; it writes {field}={among(config, allowed, field)}"
+        )
+    if config.key_size != config.value_size:
+        raise UserError(
+            f"config.model.v_head_dim={config.value_size}: CTranslate2 knows no value heads of "
+            f"another size than key heads ({config.key_size})"
+        )
+    if "none" not in (config.positions, config.relative_positions):
+        raise UserError(
+            f"config.model.positions={config.positions!r}: CTranslate2 adds none beside "
+            f"relative_positions={config.relative_positions!r}; it writes positions='none' with it"
+        )
