@@ -50,7 +50,7 @@ def test_parameters_of_another_shape_are_refused():
     """Where they would be broadcast, too."""
     module = Project((8,), (2, 3), ("embed", "heads", "head_dim"), jnp.dtype(jnp.float32))
     kernel, bias = np.ones((8, 2, 3), np.float32), np.ones((2, 3), np.float32)
-    x = np.ones((4, 5, 8), np.float32)
+    x = jnp.ones((4, 5, 8))
     assert module.apply({"params": {"kernel": kernel, "bias": bias}}, x).shape == (4, 5, 2, 3)
     for wrong in ({"kernel": kernel[:, :1], "bias": bias}, {"kernel": kernel, "bias": bias[:1]}):
         with pytest.raises(ScopeParamShapeError, match=r"\(1, 3\)|\(8, 1, 3\)"):
