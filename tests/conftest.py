@@ -1,5 +1,6 @@
 """Shared by all tests: 8 simulated devices for those that ask, checked shapes."""
 
+import gc
 import logging
 import os
 import tempfile
@@ -27,6 +28,7 @@ import pytest  # noqa: E402
 
 from transformer_jax.experiments import process  # noqa: E402
 
+gc.set_threshold(50_000, 20, 100)  # traced programs are many objects, and seldom garbage
 process._MALLOC.clear()  # a worker runs many programs in turn: it would keep the peak of each
 
 # Files of tests that compile programs for more than a second or start others: `make quick` leaves
@@ -40,7 +42,8 @@ SLOW = (
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",
     "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
     "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
-    "test_parts.py", "test_tour.py", "test_translate_cli.py", "training/",
+    "test_classifier.py", "test_parts.py", "test_span_corruption.py", "test_tour.py",
+    "test_translate_cli.py", "test_understanding.py", "training/",
 )  # fmt: skip
 # Files of tests that see all 8 devices. Others see one: a program for eight takes much longer to
 # compile and to run.

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 def changed(steps: int, mesh: tuple[int, int, int], bleu: int = 0) -> Experiment:
     return dataclasses.replace(
         RUN,
+        model=dataclasses.replace(RUN.model, norm="rms_norm", biases=()),  # fewer operations
         training=dataclasses.replace(RUN.training, steps=steps),
         mesh=MeshConfig(*mesh),
         evaluation=dataclasses.replace(RUN.evaluation, bleu_sentences=bleu),
