@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Modules are compiled when they are first imported: most never are.
+# Modules are compiled when they are first imported: most never are. That is kept in .venv.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -q --no-compile -c constraints.txt
 DEMO := runs/demo
 # Tests of a file share what they compile: each file goes to one of two processes, dear ones first.
