@@ -182,6 +182,20 @@ def test_embeddings_follow_their_pieces_into_another_vocabulary(source, monkeypa
     assert any(f"{len(old)} -> {codec.size} pieces, {known} of them" in x for x in found.lines)
 
 
+def test_a_running_mean_begins_where_the_parameters_do(source):
+    """In arrays of its own: a step uses up both."""
+    theirs = load(source.path, "last")
+    state = state_of(theirs.tokenizers.tgt.size)
+    average = random_params(build(SMALL.model, *theirs.tokenizers.sizes), 3)
+    found = warm_start.begin(of(source), state.replace(average=average), theirs.tokenizers).state
+    expected = flat(theirs.params)
+    for tree in (found.params, found.average):
+        for name, array in flat(tree).items():
+            np.testing.assert_array_equal(array, expected[name])
+    for one, other in zip(*map(jax.tree.leaves, (found.params, found.average)), strict=True):
+        assert one.unsafe_buffer_pointer() != other.unsafe_buffer_pointer()
+
+
 def test_what_cannot_begin_so_is_refused(source, tmp_path):
     def refusal(experiment):
         with pytest.raises(UserError) as caught:
