@@ -62,6 +62,7 @@ SPECIAL = {
     "optimizer.rate_factors": (".*/kernel=0.5",),
     "data.prefixes": ("one=translate English to German:", "two=<2de> <BT>"),
     "data.weights": ("one=0.25", "two=3"),
+    "objective.parts": ("two=denoising",),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -77,6 +78,7 @@ MODEL_OF_SPANS = MODEL_OF_LINES | {
     "objective.name": "span_corruption", "model.architecture": "encoder_decoder",
 }  # fmt: skip
 MODEL_OF_NOISE = MODEL_OF_SPANS | {"objective.name": "denoising"}
+MODEL_OF_PARTS = {"data.train": ("one", "two"), "objective.parts": ("two=denoising",)}
 MODEL_OF_PAIRS = MODEL_OF_MASKS | {"objective.name": "masked_lm_nsp"}
 MODEL_OF_TAGS = MODEL_OF_MASKS | {
     "objective.name": "tag", "tgt.codec": "labels", "tokenizer.joint": False,
@@ -128,6 +130,7 @@ NEEDS = {
     "objective.token_deletion_rate": MODEL_OF_NOISE,
     "objective.sentence_permutation_rate": MODEL_OF_NOISE,
     "objective.document_rotation_rate": MODEL_OF_NOISE,
+    "objective.parts": {"data.train": ("one", "two")},
 }
 
 
@@ -677,6 +680,20 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.checkpoint.best_by='accuracy'", "'classify'", "choose 'loss'"]),
         ({"training.accumulation_steps": 3},
          ["config.training.accumulation_steps=3", "data.rows_divisible_by=8"]),
+        (MODEL_OF_PARTS | {"tokenizer.joint": False, "model.tied_embeddings": "none"},
+         ["config.objective.parts=('two=denoising',)", "set tokenizer.joint=True"]),
+        (MODEL_OF_PARTS | {"data.subword_dropout": 0.1},
+         ["config.data.subword_dropout=0.1", "is for pairs", "('two=denoising',)", "set it to 0"]),
+        (MODEL_OF_PARTS | {"data.prefixes": ("two=<BT>",)},
+         ["config.data.prefixes=['two=<BT>']", "denoising has no source side", "leave it out"]),
+        (MODEL_OF_PARTS | {"data.train": ("two",)},
+         ["config.objective.parts=('two=denoising',)", "data.train=('two',)", "but not all"]),
+        (MODEL_OF_PARTS | {"data.train": ("one", "three")},
+         ["config.objective.parts=('two=denoising',)", "data.train=('one', 'three')"]),
+        (MODEL_OF_PARTS | {"objective.window": 300},
+         ["config.objective.window=300", "data.max_length=256", "lower"]),
+        (MODEL_OF_PARTS | {"objective.document": "file"},
+         ["config.objective.document='file'", "tgt.codec='subwords'", "'characters'"]),
         ({"data.subword_dropout": 0.1, "tokenizer.algorithm": "unigram"},
          ["config.data.subword_dropout=0.1", "tokenizer.algorithm='unigram'", "'bpe'"]),
         ({"training.r_drop": 5.0, "model.dropout_rate": 0.0},
@@ -717,6 +734,7 @@ def test_an_impossible_combination_names_both_fields_and_values(changes, output)
         {"evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss"},
         {"src.codec": "bytes", "tokenizer.joint": False, "model.tied_embeddings": "none"},
         {"src.codec": "bytes", "tgt.codec": "bytes"},
+        MODEL_OF_PARTS | {"objective.document": "joined", "data.prefixes": ("one=<2de>",)},
         MODEL_OF_LINES | {"objective.document": "file", "tgt.codec": "characters"},
         MODEL_OF_LINES
         | {"objective.window": 64, "model.positions": "learned", "model.max_positions": 64},

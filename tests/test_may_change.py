@@ -36,7 +36,7 @@ MUST_STAY = (
     "objective.noise_density", "objective.mean_span_length", "objective.sentinels",
     "objective.text_infilling_rate", "objective.token_masking_rate",
     "objective.token_deletion_rate", "objective.sentence_permutation_rate",
-    "objective.document_rotation_rate",
+    "objective.document_rotation_rate", "objective.parts",
     "model.token_types", "model.input_norm", "model.pooling",
     "model.d_model", "model.d_ff", "model.num_heads", "model.head_dim", "model.v_head_dim",
     "model.num_encoder_layers", "model.num_decoder_layers", "model.dropout_rate",

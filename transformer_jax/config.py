@@ -8,7 +8,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Literal, cast
 
 from transformer_jax.errors import UserError
 
@@ -632,9 +633,15 @@ class DataConfig:
 
     def alone(self, split: str, part: str) -> "DataConfig":
         """Return the config of one part of a split, without what it says of several."""
-        one: dict[str, Any] = {split: (part,)}
+        return dataclasses.replace(self.only(split, (part,)), prefixes=())
+
+    def only(self, split: str, parts: tuple[str, ...]) -> "DataConfig":
+        """Return the config of some parts of a split, without the shares of any."""
+        kept = {**{x: getattr(self, x) for x in ("train", "validation", "test")}, split: parts}
+        read = {part for named in kept.values() for part in named}
+        prefixes = tuple(x for x in self.prefixes if x.partition("=")[0] in read)
         return dataclasses.replace(
-            self, prefixes=(), weights=(), mixing_temperature=1.0, mixing_limit=None, **one
+            self, **kept, prefixes=prefixes, weights=(), mixing_temperature=1.0, mixing_limit=None
         )
 
     def named(self, field: str) -> dict[str, str]:
@@ -670,8 +677,12 @@ LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer":
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
 _MASKED = ("masked_lm", "masked_lm_nsp")
-# The objectives that read a field, where they are not all of those that read a window.
+_ONE_SIDED = ("language_model", "permutation_lm", *_MASKED, "span_corruption", "denoising")
+_WINDOWED = (*_ONE_SIDED, *LABELS)
+# The objectives that read a field.
 _READ_BY = {
+    "window": _WINDOWED,
+    "document": tuple(kind for kind in _ONE_SIDED if kind != "masked_lm_nsp"),
     "partial_prediction": ("permutation_lm",),
     "mask_rate": _MASKED,
     "whole_words": _MASKED,
@@ -684,8 +695,14 @@ _READ_BY = {
     "sentence_permutation_rate": ("denoising",),
     "document_rotation_rate": ("denoising",),
 }
-_ONE_SIDED = ("language_model", "permutation_lm", *_MASKED, "span_corruption", "denoising")
 _JOINS = ("masked_lm", "span_corruption", "denoising")
+# What parts of the training text may be for beside an objective: the same model reads and writes.
+BESIDE: dict[str, tuple[str, ...]] = {
+    "translate": ("span_corruption", "denoising"),
+    "prefix_lm": ("language_model",),
+    "span_corruption": ("denoising",),
+    "denoising": ("span_corruption",),
+}
 
 
 @dataclass(frozen=True)
@@ -744,6 +761,11 @@ class ObjectiveConfig:
     # The share of a window's sentences that change places; one ends with a line or a full stop.
     sentence_permutation_rate: float = 1.0
     document_rotation_rate: float = 0.0  # of windows, those that begin with any of their pieces
+    # "PART=NAME": a part of data.train that is for another objective than `name`, which is what the
+    # model is for and what validation measures (multi-task training, Raffel et al. 2020, section
+    # 3.5.2). Beside translate, span_corruption or denoising; beside prefix_lm, language_model;
+    # beside span_corruption and denoising, the other. Their texts are of the target language.
+    parts: tuple[str, ...] = ()
     # With a part of one's own as the name: which of those of ours it is like in what is read, which
     # architecture it trains and how that is validated and used.
     like: str | None = None
@@ -762,6 +784,7 @@ class ObjectiveConfig:
             f"like={self.like!r}: is for parts of one's own, and name={self.name!r} is none; leave "
             "it at None",
         )
+        self._check_parts()
         _within(1, 1000, mean_span_length=self.mean_span_length)
         _within(1, 2**15, sentinels=self.sentinels)
         _rate(text_infilling_rate=self.text_infilling_rate)
@@ -772,23 +795,14 @@ class ObjectiveConfig:
         for name, readers in _READ_BY.items():
             usual = ObjectiveConfig.__dataclass_fields__[name].default
             value = getattr(self, name)
+            others = ("language_model",) if name in ("window", "document") else readers
             _check(
-                self.kind in readers or value == usual,
+                not self.kinds.isdisjoint(readers) or value == usual,
                 f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {usual!r} "
-                f"or choose {' or '.join(f'name={reader!r}' for reader in readers)}",
-            )
-        for name, default, read in (
-            ("window", 256, self.windowed),
-            ("document", "line", self.one_sided and self.name != "masked_lm_nsp"),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            _check(
-                read or value == default,
-                f"{name}={value!r}: means nothing with name={self.name!r}; leave it at {default!r} "
-                "or choose name='language_model'",
+                f"or choose {' or '.join(f'name={other!r}' for other in others)}",
             )
         _check(
-            self.name in _JOINS or self.document != "joined",
+            self.kinds & {*_ONE_SIDED} <= {*_JOINS} or self.document != "joined",
             f"document='joined': name={self.name!r} reads documents apart; choose 'line', or "
             f"{' or '.join(f'name={name!r}' for name in _JOINS)}",
         )
@@ -809,10 +823,53 @@ class ObjectiveConfig:
             f"window={self.window}: name={self.name!r} needs at least {least}, {what}",
         )
 
+    def _check_parts(self) -> None:
+        """Refuse parts that are for what the model cannot learn beside its objective."""
+        beside = BESIDE.get(self.kind, ())
+        named = [entry.partition("=")[0] for entry in self.parts]
+        for part, entry in zip(named, self.parts, strict=True):
+            _check(
+                bool(beside),
+                f"parts={entry!r}: name={self.name!r} has no other objective beside it; set parts "
+                f"to (), or choose {_or(BESIDE)}",
+            )
+            _check(
+                named.count(part) == 1 and entry.partition("=")[2] in beside,
+                f"parts={entry!r}: must be PART=NAME, once for each part, with a NAME among those "
+                f"that may stand beside name={self.name!r}: {_or(beside)}",
+            )
+        for name in self.kinds - {self.kind}:
+            self.alone(name)  # which has needs of its own
+
+    def alone(self, name: str) -> "ObjectiveConfig":
+        """Return the config of one of several objectives, without what it does not read."""
+        kind = self.kind if name == self.name else name
+        unread: dict[str, Any] = {
+            field: ObjectiveConfig.__dataclass_fields__[field].default
+            for field, readers in _READ_BY.items()
+            if kind not in readers
+        }
+        like = self.like if name == self.name else None
+        return dataclasses.replace(self, **unread, name=cast(Any, name), like=like, parts=())
+
+    def of_parts(self, train: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """Return the parts of `train` that each objective has, by its name, this one's first."""
+        named = dict(entry.partition("=")[::2] for entry in self.parts)
+        names = [named.get(part, self.name) for part in train]
+        return {
+            name: tuple(part for part, other in zip(train, names, strict=True) if other == name)
+            for name in (self.name, *sorted({*names} - {self.name}))
+        }
+
     @property
     def kind(self) -> str:
         """The objective of ours that it is or is like."""
         return self.like or self.name
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Its kind, and the objectives that parts of the training text have beside it."""
+        return frozenset([self.kind, *(entry.partition("=")[2] for entry in self.parts)])
 
     @property
     def one_sided(self) -> bool:
@@ -822,7 +879,7 @@ class ObjectiveConfig:
     @property
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
-        return self.one_sided or self.labels
+        return self.kind in _WINDOWED
 
     @property
     def masked(self) -> bool:
@@ -842,9 +899,9 @@ class ObjectiveConfig:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The named pieces that it writes into texts."""
-        if self.kind == "span_corruption":
-            return tuple(SENTINEL.format(i) for i in range(self.sentinels))
-        return SYMBOLS.get(self.kind, ())
+        sentinels = self.sentinels * ("span_corruption" in self.kinds)
+        named = (SYMBOLS.get(kind, ()) for kind in sorted(self.kinds))
+        return (*(SENTINEL.format(i) for i in range(sentinels)), *chain.from_iterable(named))
 
 
 @dataclass(frozen=True)
@@ -1192,6 +1249,8 @@ class Experiment:
         self._check_objective()
         if self.objective.windowed:
             self._check_windows()
+        if self.objective.parts:
+            self._check_tasks()
         self._check_training()
         self._check_checkpoints()
 
@@ -1366,14 +1425,59 @@ class Experiment:
             f"which {name} has none; set it to None",
         )
 
+    def _check_tasks(self) -> None:
+        """Refuse what does not fit parts of the training text with an objective of their own."""
+        data, objective = self.data, self.objective
+        named = objective.of_parts(data.train)
+        parts = f"objective.parts={objective.parts}"
+        _check(
+            sum(map(len, named.values())) - len(named[objective.name]) == len(objective.parts)
+            and bool(named[objective.name]),
+            f"{parts}: must name some of the parts of data.train={data.train}, but not all: those "
+            f"that are left are for {objective.name}",
+        )
+        _check(
+            self.tokenizer.joint,
+            f"{parts}: one text is read and written, with one vocabulary; set tokenizer.joint=True",
+        )
+        _check(
+            not data.subword_dropout,
+            f"data.subword_dropout={data.subword_dropout}: is for pairs, and {parts} has other "
+            "texts; set it to 0",
+        )
+        for name, own in named.items():
+            one = objective.alone(name)
+            tagged = [entry for entry in data.prefixes if entry.partition("=")[0] in own]
+            _check(
+                not tagged or not one.one_sided,
+                f"data.prefixes={tagged}: a part for {name} has no source side; leave it out",
+            )
+            if one.windowed:
+                self._check_read(one)
+
     def _check_windows(self) -> None:
-        """Refuse what does not fit texts that are cut into windows."""
-        data, objective, codec = self.data, self.objective, self.tgt.codec
+        """Refuse what does not fit a model of texts that are cut into windows."""
+        data, objective = self.data, self.objective
         name = f"objective.name={objective.name!r}"
         _check(
             self.src == SideConfig() or not objective.one_sided,
             f"src.codec={self.src.codec!r}: {name} has no source side; set tgt.codec alone",
         )
+        _check(
+            not data.subword_dropout,
+            f"data.subword_dropout={data.subword_dropout}: is for pairs, not for {name}; set it "
+            "to 0",
+        )
+        _check(
+            self.evaluation.bleu_sentences == 0,
+            f"evaluation.bleu_sentences={self.evaluation.bleu_sentences}: {name} has no "
+            "references to compare with; set it to 0, and checkpoint.best_by='loss'",
+        )
+        self._check_read(objective)
+
+    def _check_read(self, objective: ObjectiveConfig) -> None:
+        """Refuse windows and documents that cannot be read so."""
+        data, codec = self.data, self.tgt.codec
         _check(
             objective.window <= data.max_length,
             f"objective.window={objective.window} is above data.max_length={data.max_length}: "
@@ -1387,16 +1491,6 @@ class Experiment:
             objective.document != "file" or codec not in SIZED,
             f"objective.document='file': tgt.codec={codec!r} does not keep line ends; choose "
             "'characters' or 'bytes', or document='line'",
-        )
-        _check(
-            not data.subword_dropout,
-            f"data.subword_dropout={data.subword_dropout}: is for pairs, not for {name}; set it "
-            "to 0",
-        )
-        _check(
-            self.evaluation.bleu_sentences == 0,
-            f"evaluation.bleu_sentences={self.evaluation.bleu_sentences}: {name} has no "
-            "references to compare with; set it to 0, and checkpoint.best_by='loss'",
         )
 
 

@@ -10,7 +10,7 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import PLANS, BucketPlan, fixed_batches
-from transformer_jax.data.mixing import Once, describe, mixture_of, shares
+from transformer_jax.data.mixing import Once, describe, mixture_of, part_of, shares
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
@@ -37,7 +37,7 @@ def pairs_of(plan, epoch: int) -> list[int]:
 def mixed(make_store, kind: str, config: DataConfig, seed: int = 7):
     store = make_store(count=int(COUNTS.sum()), longest=20)
     pairs = np.arange(len(store))
-    mixture = mixture_of(config, COUNTS.tolist(), store, store, pairs)
+    mixture = mixture_of(config, part_of(COUNTS.tolist(), store, store), pairs)
     return store, mixture, PLANS[kind](store, pairs, config, seed, mixture)
 
 
@@ -108,12 +108,12 @@ def test_windows_are_of_the_part_in_which_they_begin():
                 continue
             objective = ObjectiveConfig(name, window=5, document=document)  # type: ignore[arg-type]
             items = OBJECTIVES[name].items(store, objective, codec)
-            found = mixture_of(config, (2, 2, 1), store, items, np.arange(len(items)))
+            found = part_of((2, 2, 1), store, items)
             side = items.tgt if len(items.tgt.ids) else items.src
             part = np.searchsorted([12, 24], side.starts, side="right")
-            np.testing.assert_array_equal(found.part, part)
+            np.testing.assert_array_equal(found, part)
     pairs = TokenStore(*(Ragged.from_lists([[9]] * 10),) * 2)  # five texts, twice
-    found = mixture_of(config, (2, 2, 1), pairs, pairs, np.arange(10))
+    found = mixture_of(config, part_of((2, 2, 1), pairs, pairs), np.arange(10))
     assert found.part.tolist() == [0, 0, 1, 1, 2] * 2
     np.testing.assert_allclose(found.passes, [10 / 4 / 4, 10 / 4 / 4, 10 / 2 / 2])
 
@@ -130,7 +130,7 @@ def test_rare_lengths_are_in_every_epoch(make_store):
     """At least one of each part and bucket, or its items would never come."""
     store = make_store([20] + [4] * 99, [20] + [4] * 99)
     config = dataclasses.replace(DATA, train=("one", "two"), weights=("one=0.1", "two=9"))
-    mixture = mixture_of(config, (50, 50), store, store, np.arange(100))
+    mixture = mixture_of(config, part_of((50, 50), store, store), np.arange(100))
     plan = BucketPlan(store, np.arange(100), config, 0, mixture)
     assert all(0 in pairs_of(plan, epoch) for epoch in range(3))
     assert fixed_batches(store, [20], 64, 4)  # validation has each item once, as always

@@ -1,10 +1,12 @@
 """Mixtures and tags on their way from a config to the batches of a run."""
 
 import dataclasses
+import re
 
 import numpy as np
 from tiny import RUN
 
+from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batching import BatchSource
 from transformer_jax.experiments.prepare import describe, prepare
 from transformer_jax.vocabulary import EOS
@@ -74,3 +76,39 @@ def test_a_mixture_with_tags(tmp_path, monkeypatch):
     lines = describe(prepared)
     assert "mixture: back: 60 items, 50.0 % of an epoch, which has each 3 times" in lines
     assert prepared.validation.src[0].startswith("<2de> v")
+
+
+def test_a_mixture_of_objectives(tmp_path, monkeypatch):
+    """Pairs that are translated beside a text that is denoised, which has no source file."""
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    for name, count in (("real.src", 90), ("real.tgt", 90), ("text.tgt", 60), ("val.src", 5),
+                        ("val.tgt", 5)):  # fmt: skip
+        lines = (f"{name[0]} {i % 7} {i % 11} {i}\n" for i in range(count))
+        (tmp_path / name).write_text("".join(lines))
+    experiment = dataclasses.replace(
+        RUN,
+        objective=ObjectiveConfig(window=40, document="joined", parts=("text=denoising",)),
+        data=dataclasses.replace(
+            RUN.data, source="text", directory=str(tmp_path), source_language="src",
+            target_language="tgt", train=("text", "real"), validation=("val",), test=("val",),
+            weights=("real=1", "text=1"), num_examples=(50_000, 500, 500), max_number=10**9,
+        ),
+    )  # fmt: skip
+    prepared = prepare(experiment, WorkDir(tmp_path / "run"))
+    mask, codec = prepared.tokenizers.tgt.piece_id("<mask>"), prepared.tokenizers.tgt
+    source = BatchSource(prepared.train, prepared.plan, prepared.objective)
+    kinds = {"t": 0, "r": 0}
+    for i in range(len(prepared.plan)):
+        batch = source[i]
+        labels, weight = batch.targets["tokens"]
+        for row in np.flatnonzero(weight.any(1)):
+            first = codec.decode(labels[row].tolist())
+            of = "r" if "r" in first else "t"
+            kinds[of] += 1
+            assert (mask in batch.src.inputs[row]) <= (of == "t")
+    assert abs(kinds["r"] - kinds["t"]) < 8
+    assert len(prepared.validation_store) == 5
+    lines = describe(prepared)
+    assert "translate: 90 training pairs" in lines
+    assert any(re.fullmatch(r"denoising: \d+ training windows", line) for line in lines)
+    assert any(line.startswith("mixture: text: ") and "50.0 %" in line for line in lines)

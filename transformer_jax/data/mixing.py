@@ -94,23 +94,24 @@ def shares(config: DataConfig, counts: np.ndarray) -> np.ndarray:
     return found / found.sum()
 
 
-def mixture_of(
-    config: DataConfig, sizes: Sequence[int], texts: TokenStore, items: TokenStore,
-    pairs: np.ndarray,
-) -> Mixture | None:  # fmt: skip
-    """Return the mixture that a config asks for, or None.
+def part_of(sizes: Sequence[int], texts: TokenStore, items: TokenStore) -> np.ndarray:
+    """Return the part [items] that each item is of.
 
     `sizes` are the texts of each part, `texts` their store, which may have them several times, one
-    after the other, and `items` what an objective has made of that; training is on `pairs` of them.
-    An item that is of several texts is of the part in which it begins.
+    after the other, and `items` what an objective has made of that. An item that is of several
+    texts is of the part in which it begins.
     """
-    if not config.mixes:
-        return None
     side = items.tgt if len(items.tgt.ids) else items.src
     text = np.searchsorted(texts.tgt.starts, side.starts, side="right") - 1
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    part = owner[text % len(owner)]
-    counts = np.bincount(part[pairs], minlength=len(sizes))
+    return owner[text % len(owner)]
+
+
+def mixture_of(config: DataConfig, part: np.ndarray, items: np.ndarray) -> Mixture | None:
+    """Return the mixture that a config asks for, or None; training is on some of the items."""
+    if not config.mixes:
+        return None
+    counts = np.bincount(part[items], minlength=len(config.train))
     return Mixture(part, shares(config, counts) * counts.sum() / np.maximum(counts, 1))
 
 

@@ -69,6 +69,26 @@ def load(
     return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
 
 
+def tasks(config: DataConfig, objective: ObjectiveConfig) -> dict[str, Corpus]:
+    """Return the training text of each objective that parts of it are for, by its name.
+
+    Raises:
+      UserError: if files are missing, unreadable or do not match.
+    """
+    return {
+        name: load(config.only("train", parts), "train", objective.alone(name))
+        for name, parts in objective.of_parts(config.train).items()
+    }
+
+
+def whole(corpora: Sequence[Corpus]) -> Corpus:
+    """Return all texts of corpora, for what looks at each side by itself."""
+    if len(corpora) == 1:
+        return corpora[0]
+    src, tgt = ([line for one in corpora for line in getattr(one, x)] for x in ("src", "tgt"))
+    return Corpus(src, tgt, _fingerprint([one.fingerprint for one in corpora]))
+
+
 def checked(
     objective: ObjectiveConfig,
     src: Sequence[str],

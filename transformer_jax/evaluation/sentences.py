@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.bleu import BLEUScore
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
-from transformer_jax.config import DataConfig, EvaluationConfig
+from transformer_jax.config import EvaluationConfig, Experiment
 from transformer_jax.data import sources
 from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.attention import cross_attention
@@ -46,7 +46,7 @@ def describe(
     """
     hypotheses = [item.text for item in found]
     scores = sentence_scores(hypotheses, references, trained.experiment.evaluation)
-    seen = training_counts(trained.experiment.data, references)
+    seen = training_counts(trained.experiment, references)
     rows: list[dict[str, Any]] = []
     for i, scored in enumerate(scores):
         texts = {"source": src[i], "reference": references[i], "hypothesis": hypotheses[i]}
@@ -99,12 +99,13 @@ def picked(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
     return {"best": order[:_PICKED], "worst": worst[:_PICKED], "random": sorted(drawn)}
 
 
-def training_counts(data: DataConfig, references: Sequence[str]) -> Counter[str] | None:
+def training_counts(experiment: Experiment, references: Sequence[str]) -> Counter[str] | None:
     """Return how often the target side of the training text has each word of the references; None
     if it cannot be read. Of a very large text evenly spread lines are counted.
     """
     try:
-        text = sources.load(data, "train").tgt
+        corpora = sources.tasks(experiment.data, experiment.objective)
+        text = sources.whole([*corpora.values()]).tgt
     except UserError:
         return None
     wanted = {word for line in references for word in words(line)}

@@ -5,11 +5,13 @@ the work directory here, so a mistake in the input leaves no half-made run behin
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import mixing, sources
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
+from transformer_jax.data.blend import Blend, Several, members_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
@@ -45,8 +47,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     """
     data = experiment.data
     metrics.check(experiment.evaluation)
-    objective = objective_named(experiment.objective.name)
-    train = sources.load(data, "train", experiment.objective)
+    corpora = sources.tasks(data, experiment.objective)
+    train = sources.whole([*corpora.values()])
     held_out = sources.load(data, "validation", experiment.objective)
     tokenizer, codecs = experiment.tokenizer, experiment.codecs
     # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
@@ -60,8 +62,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
-    frame = objective.frame(experiment.objective)
-    text = _cut(open_store(train, tokenizers, cache_dir(), sampling, frame), data)
+    objective, text = _opened(experiment, corpora, tokenizers, sampling)
     store = objective.items(text, experiment.objective, tokenizers.src)
     selection = objective.select(store, data)
     if not len(selection.pairs):
@@ -69,13 +70,19 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
             f"config.data: no training {objective.noun} is left of {len(store):,}: "
             f"dropped {_dropped(selection)}"
         )
-    mixture = mixing.mixture_of(data, train.sizes, text, store, selection.pairs)
+    mixture = None
+    if data.mixes:
+        part = _part_of(experiment, corpora, text, store)
+        mixture = mixing.mixture_of(data, part, selection.pairs)
     plan = pick(PLANS, data.batching, "config.data.batching")(
         store, selection.pairs, data, experiment.seed, mixture
     )
+    watched = objective_named(experiment.objective.name)
+    frame = watched.frame(experiment.objective)
     text = _cut(open_store(held_out, tokenizers, cache_dir(), frame=frame), data)
-    held_out_store = objective.items(text, experiment.objective, tokenizers.src)
-    notes = mixing.describe(data, mixture, selection.pairs)
+    held_out_store = watched.items(text, experiment.objective, tokenizers.src)
+    notes = _tasks(store, corpora, selection.pairs)
+    notes += mixing.describe(data, mixture, selection.pairs)
     notes += validation.notes(held_out_store, experiment)
     identity = {"training_text": train.fingerprint, "tokenizer": tokenizers.digest}
     times = 1 if sampling is None else sampling.times
@@ -83,6 +90,52 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers, objective, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, identity,
     )  # fmt: skip
+
+
+def _opened(
+    experiment: Experiment,
+    corpora: dict[str, Corpus],
+    tokenizers: TokenizerPair,
+    sampling: Sampling | None,
+) -> tuple[Objective, TokenStore]:
+    """Return what the training texts are for, and their store."""
+    members, texts = [], []
+    for name, corpus in corpora.items():
+        objective, config = objective_named(name), experiment.objective.alone(name)
+        frame = objective.frame(config)
+        store = open_store(corpus, tokenizers, cache_dir(), sampling, frame)
+        members.append((objective, config))
+        texts.append(_cut(store, experiment.data))
+    if len(members) == 1:
+        return members[0][0], texts[0]
+    return Several(members), Blend.of(texts)
+
+
+def _part_of(
+    experiment: Experiment, corpora: dict[str, Corpus], text: TokenStore, items: TokenStore
+) -> np.ndarray:
+    """Return which part of data.train each item is of."""
+    train = experiment.data.train
+    named = experiment.objective.of_parts(train).values()
+    found = [
+        np.array([train.index(part) for part in parts])[mixing.part_of(corpus.sizes, *stores)]
+        for parts, corpus, stores in zip(
+            named, corpora.values(), zip(members_of(text), members_of(items), strict=True),
+            strict=True,
+        )
+    ]  # fmt: skip
+    return np.concatenate(found)
+
+
+def _tasks(items: TokenStore, corpora: dict[str, Corpus], chosen: np.ndarray) -> list[str]:
+    """Return a line for the log on each of several objectives."""
+    if len(corpora) == 1:
+        return []
+    counts, _ = np.histogram(chosen, np.cumsum([0, *map(len, members_of(items))]))
+    return [
+        f"{name}: {count:,} training {objective_named(name).noun}s"
+        for name, count in zip(corpora, counts.tolist(), strict=True)
+    ]
 
 
 def _cut(store: TokenStore, data: DataConfig) -> TokenStore:

@@ -16,7 +16,6 @@ from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
-from transformer_jax.data.objectives import objective_named
 from transformer_jax.disk import writing
 from transformer_jax.door import differences, own_parts
 from transformer_jax.errors import UserError
@@ -113,8 +112,7 @@ def _train(
     tokenizers, config = prepared.tokenizers, experiment.training
     model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     schedule = _schedule(experiment)
-    objective = objective_named(experiment.objective.name)
-    source = BatchSource(prepared.train, prepared.plan, objective, *row_share(mesh))
+    source = BatchSource(prepared.train, prepared.plan, prepared.objective, *row_share(mesh))
     validate = make_validation(
         experiment, model, tokenizers, prepared.validation, prepared.validation_store,
         prepared.plan, mesh,
@@ -145,7 +143,7 @@ def _train(
     for line in misfits(experiment, prepared, counting.parameters(state.params)):
         log.warning(line)
     if start.record is not None:
-        log.info(_position(int(state.step), prepared.plan, objective.noun))
+        log.info(_position(int(state.step), prepared.plan, prepared.objective.noun))
         _log_new_rate(int(state.step) - start.host["skipped"], _schedule(before), schedule)
     size = counting.parameters(state.params)
     row = history.started(int(state.step), prepared, size, identity["run"], changed)

@@ -149,7 +149,8 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     sizes = chosen_sizes(experiment)
     counted = {name for name, size in zip(codecs, sizes, strict=True) if size is None}
     if counted - {"subwords", "huggingface"}:  # which come with what there is
-        corpus = sources.load(experiment.data, "train", experiment.objective)
+        corpora = sources.tasks(experiment.data, experiment.objective)
+        corpus = sources.whole([*corpora.values()])
         texts = (corpus.src, corpus.tgt)
         if config.joint:
             texts = ([*corpus.src, *corpus.tgt],) * 2

@@ -1,0 +1,124 @@
+"""Several objectives in one training: each has texts of its own, and makes its part of a batch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.objective import Objective, Order
+from transformer_jax.data.random import Draw
+from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
+
+
+class Blend(TokenStore):
+    """Texts, or items, of several objectives, one objective's after the other's."""
+
+    members: tuple[TokenStore, ...]
+
+    @classmethod
+    def of(cls, members: Sequence[TokenStore]) -> "Blend":
+        """Put stores behind one another; they share the memory of the members."""
+        nothing = Ragged.from_lists([])
+        lengths = np.concatenate([store.tgt.lengths for store in members])
+        blend = cls(nothing, Ragged(nothing.ids, 0 * lengths, lengths), members[0].special)
+        blend.members = tuple(members)
+        return blend
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore."""
+        return Lengths(*map(np.concatenate, zip(*(x.lengths for x in self.members), strict=True)))
+
+    def sides(self, length: int) -> tuple[int, int]:
+        """See TokenStore."""
+        src, tgt = zip(*(store.sides(length) for store in self.members), strict=True)
+        return max(src), max(tgt)
+
+    @property
+    def first(self) -> np.ndarray:
+        """The number of each member's first item, and of all [members + 1]."""
+        return np.cumsum([0, *map(len, self.members)])
+
+
+def members_of(store: TokenStore) -> tuple[TokenStore, ...]:
+    """Return the stores of a blend; of any other, itself."""
+    return store.members if isinstance(store, Blend) else (store,)
+
+
+class Several:
+    """Objectives of one model that share its batches (multi-task training, as in T5: Raffel et al.
+    2020, arXiv:1910.10683, section 3.5.2). The first is what the model is for.
+
+    What is random about an item depends on its number among those of its own objective.
+    """
+
+    strict = False
+
+    def __init__(self, members: Sequence[tuple[Objective, ObjectiveConfig]]) -> None:
+        self._members = members
+        first = members[0][0]
+        self.predicts, self.noun = first.predicts, "item"
+        self.order: Order = first.order
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective: that of the first; others have their own."""
+        return self._members[0][0].frame(config)
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective: of a blend of texts, by each objective's own config."""
+        assert isinstance(store, Blend)
+        members = zip(self._members, store.members, strict=True)
+        return Blend.of([one.items(texts, own, codec) for (one, own), texts in members])
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective."""
+        assert isinstance(items, Blend)
+        members = zip(self._members, items.members, items.first[:-1], strict=True)
+        pairs, dropped = [], dict[str, int]()
+        for (objective, _), store, first in members:
+            found = objective.select(store, config)
+            pairs.append(found.pairs + first)
+            for reason, count in found.dropped.items():
+                dropped[reason] = dropped.get(reason, 0) + count
+        return Selection(np.concatenate(pairs), dropped)
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective: what the members make of their items, each in its own places."""
+        assert isinstance(items, Blend)
+        member = np.searchsorted(items.first, placement.pairs, side="right") - 1
+        found = []
+        for number, ((objective, _), store) in enumerate(
+            zip(self._members, items.members, strict=True)
+        ):
+            own = Placement(*(field[member == number] for field in placement))
+            own = own._replace(pairs=own.pairs - items.first[number])
+            found.append(objective.examples(store, own, rows, src_length, tgt_length, draw))
+        return _together(found, self.order)
+
+
+def _together(batches: Sequence[Batch], order: Order) -> Batch:
+    """Return batches of which each is empty wherever another is not, as one."""
+    src = [batch.src for batch in batches if batch.src is not None]
+    tgt = [_ranked(batch.tgt, order) for batch in batches if batch.tgt is not None]
+    targets = [batch.targets["tokens"] for batch in batches]
+    labels, weight = (sum(arrays) for arrays in zip(*targets, strict=True))
+    return Batch(_sum(src), _sum(tgt), {"tokens": Target(labels, weight)})
+
+
+def _ranked(side: Side, order: Order) -> Side:
+    """Return a side with ranks, where some other member of a batch has them."""
+    return side._replace(rank=side.pos) if order == "ranked" and side.rank is None else side
+
+
+def _sum(sides: Sequence[Side]) -> Side | None:
+    if not sides:
+        return None
+    fields = zip(*sides, strict=True)
+    return Side(*(None if arrays[0] is None else sum(arrays) for arrays in fields))
