@@ -38,6 +38,7 @@ def get_config(objective: str = "joined"):
     c.model.input_norm = True
     c.model.embedding_scale = False
     c.model.initializer = "gpt2"
+    c.model.compute_dtype = "bfloat16"
 
     if objective == "nsp":
         c.objective.name = "masked_lm_nsp"

@@ -1,5 +1,6 @@
 """benchmarks/ on tiny models, where there is no GPU: their stages run, and their sums are right."""
 
+import argparse
 import dataclasses
 import importlib.util
 import json
@@ -8,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import ModelConfig
+from transformer_jax.door import parse
 from transformer_jax.models.build import build
+from transformer_jax.workdir import WorkDir
 
 PLACE = Path(__file__).parents[1] / "benchmarks"
 
@@ -170,3 +174,43 @@ def test_joined_sentences_stay_beside_their_translations():
         assert 1 <= len(one.split()) <= 24
     assert max(len(one.split()) for one, _ in texts) > 20
     assert len({word for _, other in texts for word in other.split()}) == 40
+
+
+def test_folds_share_no_text_and_every_text_is_tested_once(tmp_path):
+    """In equal numbers of either class; the table puts what was said of them together."""
+    folds = script("folds")
+    for part, count in (("train", 90), ("validation", 30)):
+        (tmp_path / f"{part}.text").write_text("".join(f"{part} {i}\n" for i in range(count)))
+        (tmp_path / f"{part}.label").write_text("pos\nneg\n" * (count // 2))
+    place, sweep = tmp_path / "folds", tmp_path / "sweep"
+    folds.make_text(argparse.Namespace(reviews=tmp_path, output=place, folds=4))
+    tested: list[str] = []
+    for fold in range(4):
+        texts = {
+            split: (place / f"fold-{fold}/{split}.text").read_text().splitlines()
+            for split in ("train", "validation", "test")
+        }
+        assert [len(lines) for lines in texts.values()] == [81, 9, 30]
+        assert len({line for lines in texts.values() for line in lines}) == 120
+        labels = (place / f"fold-{fold}/test.label").read_text().splitlines()
+        assert labels.count("pos") == labels.count("neg") == 15
+        tested += texts["test"]
+        for arm, wrong in (("tuned", 3), ("scratch", 6)):
+            workdir = WorkDir(sweep / f"{arm}-{fold}")
+            workdir.eval.mkdir(parents=True)
+            config = load_config(f"{PLACE.parent}/configs/movie_folds.py:{arm}-{fold}")
+            config.data.directory = str(place)
+            workdir.write_config(parse(config))
+            said = ["neither"] * wrong + labels[wrong:]
+            (workdir.eval / "test.best.hyp").write_text("".join(f"{label}\n" for label in said))
+            result = {"references": "", "sentences": 30, "evaluation": {}, "scores": {}}
+            (workdir.eval / "test.best.json").write_text(json.dumps(result))
+    assert len(set(tested)) == 120
+    output = tmp_path / "table.json"
+    folds.make_table(argparse.Namespace(
+        sweep=sweep, arms=("tuned", "scratch"), folds=4, output=output
+    ))  # fmt: skip
+    scratch, tuned = json.loads(output.read_text())
+    assert (scratch["accuracy"], tuned["accuracy"]) == (80.0, 90.0)
+    assert tuned["mcnemar"] == pytest.approx(2 / 2**12)
+    assert tuned["difference"][0] == 10.0

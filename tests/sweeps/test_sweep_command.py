@@ -75,6 +75,18 @@ def test_all_rows_of_table_3(place, capsys, monkeypatch):
     assert {row[0] for row in rows[1:-1]} == set("ABCDE")
 
 
+def test_variants_by_pattern(place, capsys, monkeypatch):
+    """In the order of the file, each once; names without a pattern are taken as they are."""
+    for what in ("estimate.operations", "table.parameters"):
+        monkeypatch.setattr(f"transformer_jax.sweeps.{what}", lambda point: 1)
+    argv = [TABLE3, f"--workdir={place}", "--variants=D-*,B-*,B-dk16,big", "--dry-run"]
+    assert command.main(argv) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert rows == ["D-drop0.0", "D-drop0.2", "D-ls0.0", "D-ls0.2", "B-dk16", "B-dk32", "big"]
+    with pytest.raises(UserError, match=r"--variants=F-\*: .* no VARIANTS like that: base, A-h1,"):
+        command.main([*argv[:2], "--variants=F-*", "--dry-run"])
+
+
 # Parameters by arithmetic with 37,000 pieces, in millions; the paper prints 65, 58, 60, 36 ...
 WITH_37000 = {
     "base": 63.08, "A-h1": 63.08, "A-h32": 63.08, "B-dk16": 55.99, "B-dk32": 58.35, "C-N2": 33.66,
@@ -123,7 +135,7 @@ def test_settings_of_table_3(row, expected):
         (["--grid=seed=1", "--jobs=0"], "--jobs=0: must be at least 1"),
         (["--grid=seed=1", "--random=0"], "--random=0: must be at least 1"),
         (["--grid=seed=1", "--plot=x.gif"], "--plot=x.gif: must end in .svg, .pdf, .png"),
-        (["--variants=all"], "--variants=all: the config file names no VARIANTS; list those"),
+        (["--variants=all"], "--variants=all: the config file names no VARIANTS; list yours"),
         (["--grid=seed=1", "--grd=2"], "--grd=2: unknown argument (did you mean '--grid'?)"),
         (["--grid=seed=1", "--dry-run", "--table"], "argument --table: not allowed with argument"),
         (["--grid=sed=1"], "config.sed: unknown field (did you mean 'seed'?)"),

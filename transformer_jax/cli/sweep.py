@@ -1,6 +1,7 @@
 """transformer-jax sweep --config=configs/NAME.py --grid FIELD=VALUES ... --workdir=DIR"""
 
 import argparse
+import fnmatch
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,7 +102,7 @@ def _parser() -> Parser:
     add("--config", help="configs/NAME.py or configs/NAME.py:VARIANT; --table does without")
     add("--workdir", required=True, help="the sweep's directory; each point has one in it")
     add("--grid", action="append", default=[], metavar="FIELD=VALUES", help="one axis")
-    add("--variants", metavar="A,B", help="variants of the config file, or all")
+    add("--variants", metavar="A,B", help="variants of the config file, C-* or all")
     add("--random", type=int, metavar="N", help="N random points instead of all combinations")
     add("--random-seed", type=int, default=0, metavar="S", help="of the random points; default: 0")
     add("--jobs", type=int, default=1, metavar="N", help="points trained at a time; default: 1")
@@ -144,11 +145,15 @@ def _points(arguments, overrides, directory: Path, known: list[str]) -> list[Poi
 def _variants(asked: str | None, known: list[str]) -> list[str]:
     if asked is None:
         return [""]
-    if asked != "all":
-        return asked.split(",")
-    if not known:
-        raise UserError("--variants=all: the config file names no VARIANTS; list those you want")
-    return known
+    found = []
+    for name in asked.split(","):
+        pattern = "*" if name == "all" else name
+        matching = fnmatch.filter(known, pattern) if "*" in pattern else [name]
+        if not matching:
+            names = f"VARIANTS like that: {', '.join(known)}" if known else "VARIANTS"
+            raise UserError(f"--variants={name}: the config file names no {names}; list yours")
+        found += matching
+    return list(dict.fromkeys(found))
 
 
 def _load(config: str, overrides: Sequence[tuple[str, str]]) -> Experiment:

@@ -1,0 +1,115 @@
+"""Ten folds of a set of labelled texts, and what two ways of training make of them together.
+
+    python benchmarks/folds.py text --reviews=DIR --output=PLACE
+    python benchmarks/folds.py table SWEEP --output=results/movie_folds
+
+`text` deals the texts of train.* and validation.* (.text, a text a line, and .label) to the folds,
+as many of each class to each, in an order of its own. Below PLACE, fold-K/test.* are those of fold
+K, fold-K/validation.* a tenth of the others and fold-K/train.* the rest; .txt is .text once more.
+`table` reads what eval.py wrote of SWEEP/ARM-K and puts the folds of each arm together: accuracy,
+McNemar's exact test against the second arm, and the difference with its 95 % interval.
+"""
+
+import argparse
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+
+from transformer_jax.data.files import read_lines, read_parallel
+from transformer_jax.disk import write_text
+from transformer_jax.reports.compare import System, read_system
+from transformer_jax.reports.mcnemar import accuracy_tests
+from transformer_jax.workdir import WorkDir
+
+Labelled = list[tuple[str, str]]
+
+
+def deal(texts: Labelled, folds: int) -> list[Labelled]:
+    """Return the texts in as many folds, each with as many of every class, up to one."""
+    of_class = defaultdict(list)
+    for text, label in texts:
+        of_class[label].append((text, label))
+    found: list[Labelled] = [[] for _ in range(folds)]
+    chance, place = random.Random(0), 0
+    for label in sorted(of_class):
+        for item in chance.sample(of_class[label], len(of_class[label])):
+            found[place % folds].append(item)
+            place += 1
+    return [chance.sample(fold, len(fold)) for fold in found]
+
+
+def make_text(arguments: argparse.Namespace) -> None:
+    """Write the files of all folds."""
+    texts: Labelled = []
+    for part in ("train", "validation"):
+        files = (arguments.reviews / f"{part}.{ending}" for ending in ("text", "label"))
+        texts += zip(*read_parallel(*files), strict=True)
+    folds = deal(texts, arguments.folds)
+    for number, test in enumerate(folds):
+        others = [item for fold in folds if fold is not test for item in fold]
+        validation, *learned = deal(others, 10)
+        train = [item for fold in learned for item in fold]
+        directory = arguments.output / f"fold-{number}"
+        directory.mkdir(parents=True, exist_ok=True)
+        for split, items in (("train", train), ("validation", validation), ("test", test)):
+            written, labels = (
+                "".join(f"{line}\n" for line in side) for side in zip(*items, strict=True)
+            )
+            for ending, text in (("text", written), ("txt", written), ("label", labels)):
+                write_text(directory / f"{split}.{ending}", text)
+
+
+def together(sweep: Path, arm: str, folds: int) -> tuple[System, list[str]]:
+    """Return what an arm said of the tests of all folds, as one system, and what is right."""
+    said: list[str] = []
+    right: list[str] = []
+    for fold in range(folds):
+        workdir = WorkDir(sweep / f"{arm}-{fold}")
+        system = read_system(workdir, None, "test")
+        data = workdir.experiment().data
+        (part,) = data.test
+        said += system.hypotheses
+        right += read_lines(Path(data.directory or ".") / f"{part}.{data.target_language}")
+    return System(arm, said, "", system.evaluation, classifies=True), right
+
+
+def make_table(arguments: argparse.Namespace) -> None:
+    """Write the accuracy of both arms and the test of their difference."""
+    arms = [together(arguments.sweep, arm, arguments.folds) for arm in arguments.arms]
+    (_, right), *others = arms
+    if any(other != right for _, other in others):
+        raise SystemExit(f"{arguments.sweep}: the arms were tested on different texts")
+    rows = [
+        {"arm": found.system, "texts": len(right), "accuracy": found.score,
+         "half_interval": found.interval, **found.p_values, "difference": found.difference}
+        for found in accuracy_tests([system for system, _ in reversed(arms)], right)
+    ]  # fmt: skip
+    text = json.dumps(rows, indent=1) + "\n"
+    write_text(arguments.output.with_suffix(".json"), text)
+    print(text, end="")
+
+
+def main() -> None:
+    """Make the text, or the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    text = commands.add_parser("text")
+    text.add_argument("--reviews", type=Path, required=True)
+    text.add_argument("--output", type=Path, required=True)
+    text.add_argument("--folds", type=int, default=10)
+    text.set_defaults(run=make_text)
+    table = commands.add_parser("table")
+    table.add_argument("sweep", type=Path)
+    table.add_argument("--arms", nargs=2, default=("tuned", "scratch"), metavar="ARM")
+    table.add_argument("--folds", type=int, default=10)
+    table.add_argument("--output", type=Path, required=True, help="without ending")
+    table.set_defaults(run=make_table)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
