@@ -22,6 +22,12 @@ def parameters(
     """
     c = config
     d, queries, values = c.d_model, c.num_heads * c.key_size, c.num_heads * c.value_size
+    # What a layer has in place of attention: G gates of a state, with two biases; fast weights a
+    # strength for each head more; of the simpler recurrent unit two maps, one with a bias.
+    gates = {"elman": 1, "lstm": 4, "gru": 3}
+    others = {name: g * (2 * d * d + 2 * d) for name, g in gates.items()}
+    others |= {f"bi{name}": g * (3 * d * d + 4 * d) // 2 for name, g in gates.items()}
+    others |= {"ssru": 2 * d * d + d}
     kv = c.num_kv_heads or c.num_heads
     shared = kv * (c.key_size + c.value_size)
     scales = {
@@ -60,8 +66,14 @@ def parameters(
     # Of the decoder, and of both stacks.
     one, two = decoders, encoders + decoders
     one, two = (distances * count for count in ((1, 2) if shares else (one, two)))
+    others |= {"delta_rule": attention + (d + 1) * kv}
+
+    def mixers(pattern, count):
+        return sum(others.get(pattern[i % len(pattern)], attention) for i in range(count))
+
     if c.architecture == "encoder":
-        layers = encoders * (attention + feed_forward + 2 * part) + pre * norm
+        layers = encoders * (feed_forward + 2 * part) + pre * norm
+        layers += mixers(c.encoder_pattern, encoders)
         rows = src_vocab_size + (c.max_positions if c.positions == "learned" else 0) + c.token_types
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
         if objective == "classify":  # the pooler, and classes
@@ -77,13 +89,16 @@ def parameters(
         own = src_vocab_size * d if c.tied_embeddings == "none" else 0
         return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
-        layers = decoders * (attention + feed_forward + 2 * part) + pre * norm
+        layers = decoders * (feed_forward + 2 * part) + pre * norm
+        layers += mixers(c.decoder_pattern, decoders)
         layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
         layers += one + c.input_norm * norm
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
-    encoder = encoders * (attention + feed_forward + 2 * part) + pre * norm
-    decoder = decoders * (2 * attention + feed_forward + 3 * part) + pre * norm
+    encoder = encoders * (feed_forward + 2 * part) + pre * norm
+    encoder += mixers(c.encoder_pattern, encoders)
+    decoder = decoders * (attention + feed_forward + 3 * part) + pre * norm
+    decoder += mixers(c.decoder_pattern, decoders)
     tables = {
         "all": tgt_vocab_size,
         "decoder": src_vocab_size + tgt_vocab_size,

@@ -11,6 +11,8 @@ import pytest
 
 import transformer_jax
 from transformer_jax import config
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.mixers.recurrent import TwoWay
 
 ROOT = Path(transformer_jax.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -140,7 +142,7 @@ TABLES = {
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
     (config.ModelConfig, "relative_positions"): "nn.relative_positions.RELATIVE_POSITIONS",
     (config.ModelConfig, "score_scale"): "nn.mixers.attention.SCORE_SCALES",
-    (config.ModelConfig, "query_key_norm"): "nn.mixers.attention.QUERY_KEY_NORMS",
+    (config.ModelConfig, "query_key_norm"): "nn.mixers.heads.QUERY_KEY_NORMS",
     (config.ModelConfig, "layer_loop"): "models.stack.LOOPS",
     (config.ModelConfig, "remat"): "models.stack.REMATS",
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
@@ -163,6 +165,13 @@ def test_choices_are_those_of_the_table(place, table):
     module, name = table.rsplit(".", 1)
     entries = getattr(importlib.import_module(f"transformer_jax.{module}"), name)
     assert list(typing.get_args(typing.get_type_hints(kind)[field])) == list(entries)
+
+
+def test_layers_of_a_pattern_are_those_of_the_table():
+    """And those that read from both ends are refused where a text is being written."""
+    assert list(typing.get_args(config.MixerKind)) == list(MIXERS)
+    two_way = [name for name, kind in MIXERS.items() if issubclass(kind, TwoWay)]
+    assert list(config._TWO_WAY) == two_way
 
 
 # Choices without a table: each is one branch, in the function named.

@@ -145,6 +145,12 @@ def _variants() -> dict[str, ModelConfig]:
             "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),
         },
+        "states": {
+            "num_encoder_layers": 4, "encoder_pattern": ("linear", "bilstm", "bigru", "bielman"),
+            "num_decoder_layers": 6,
+            "decoder_pattern": ("linear", "delta_rule", "ssru", "lstm", "gru", "elman"),
+            "residual": "pre_norm", "biases": (), "norm": "rms_norm",
+        },
     }  # fmt: skip
     return _named(choices) | {k: dataclasses.replace(MODEL, **v) for k, v in others.items()}
 

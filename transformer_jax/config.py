@@ -64,6 +64,16 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
         )
 
 
+# What mixes values along a sequence in a layer.
+MixerKind = Literal[
+    "full", "local", "linear", "delta_rule", "ssru",
+    "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
+]  # fmt: skip
+_ATTENTION = ("full", "local")  # those whose weights are a softmax over positions
+_TWO_WAY = ("bielman", "bilstm", "bigru")  # which need a text that is whole
+_ONE_WAY = ("delta_rule", "ssru")  # which have no other end
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """The model. Defaults are the paper's base model (section 3, Table 3)."""
@@ -87,8 +97,14 @@ class ModelConfig:
     num_decoder_layers: int = 6  # layers of the decoder
     # encoder_pattern, decoder_pattern: which layer does what, from the first one on, repeated:
     # "full" attention to all positions, "local" to those less than `window` away.
-    encoder_pattern: tuple[Literal["full", "local"], ...] = ("full",)
-    decoder_pattern: tuple[Literal["full", "local"], ...] = ("full",)
+    # The others keep a state of constant size in place of keys and values. "linear": scores are
+    # products of features (Katharopoulos et al. 2020, arXiv:2006.16236); "delta_rule": what a key
+    # has stored is taken away before (Schlag et al. 2021, arXiv:2102.11174), in decoders. "ssru"
+    # (Kim et al. 2019, https://aclanthology.org/D19-5632), in decoders; "elman", "lstm" and "gru",
+    # from the left to the right, with a state of d_model; and with "bi" before them from both ends,
+    # with d_model / 2 each, in encoders.
+    encoder_pattern: tuple[MixerKind, ...] = ("full",)
+    decoder_pattern: tuple[MixerKind, ...] = ("full",)
     window: int | None = None  # of local layers, in positions, its own included
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
     attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
@@ -305,6 +321,7 @@ def _check_patterns(model: ModelConfig) -> None:
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
         "has a 'local' layer",
     )
+    _check_mixers(model)
     if model.architecture == "encoder_decoder":
         return
     missing = "decoder" if model.architecture == "encoder" else "encoder"
@@ -314,6 +331,40 @@ def _check_patterns(model: ModelConfig) -> None:
             getattr(model, name) == default,
             f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
             f"{missing}; leave it at {default}",
+        )
+
+
+def _without_scores(pattern: Iterable[str]) -> list[str]:
+    """Return the layers of ours that are no attention with a softmax over positions."""
+    return [kind for kind in pattern if kind not in _ATTENTION and not _is_part(kind)]
+
+
+def _check_mixers(model: ModelConfig) -> None:
+    for name, kinds, why in (
+        ("encoder_pattern", _ONE_WAY, "goes from the left to the right; an encoder reads all"),
+        ("decoder_pattern", _TWO_WAY, "reads from both ends; a decoder has written no end yet"),
+    ):
+        for kind in {*kinds} & {*getattr(model, name)}:
+            _check(False, f"{name}={getattr(model, name)}: {kind!r} {why}; choose another")
+    for name in ("encoder_pattern", "decoder_pattern"):
+        pattern = getattr(model, name)
+        others = _without_scores(pattern)
+        if not others:
+            continue
+        for option, why in (
+            ("relative_positions", "has no scores of pairs for it to change"),
+            ("attention_dropout_rate", "has no weights to leave out"),
+        ):
+            default = ModelConfig.__dataclass_fields__[option].default
+            _check(
+                getattr(model, option) == default,
+                f"{option}={getattr(model, option)!r}: {others[0]!r} in {name}={pattern} {why}; "
+                f"leave it at {default!r}",
+            )
+        _check(
+            model.d_model % 2 == 0 or not {*others} & {*_TWO_WAY},
+            f"d_model={model.d_model}: {name}={pattern} has a state of half of that for either "
+            "direction; choose an even d_model",
         )
 
 
@@ -342,9 +393,9 @@ def _check_two_stream(model: ModelConfig) -> None:
     )
     # A query that may look nowhere gets the mean of all values: of what it is to predict, too.
     _check(
-        "local" not in model.decoder_pattern,
-        f"decoder_pattern={model.decoder_pattern}: a query of architecture='two_stream' may have "
-        "nothing to look at within a window; choose 'full'",
+        all(kind == "full" or _is_part(kind) for kind in model.decoder_pattern),
+        f"decoder_pattern={model.decoder_pattern}: queries of architecture='two_stream' look at "
+        "what stands anywhere, and a window may hold nothing; choose 'full'",
     )
 
 
@@ -1385,6 +1436,11 @@ class Experiment:
             self.model.architecture == wanted,
             f"model.architecture={self.model.architecture!r}: {name} is an objective of "
             f"architecture={wanted!r}; choose that, or another objective",
+        )
+        _check(
+            objective.kind != "prefix_lm" or not _without_scores(self.model.decoder_pattern),
+            f"model.decoder_pattern={self.model.decoder_pattern}: {name} has a prefix that sees "
+            f"itself whole, which only {_or(_ATTENTION)} can; choose these, or another objective",
         )
         _check(
             objective.kind == "translate" or objective.labels or self.tokenizer.joint,

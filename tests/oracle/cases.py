@@ -138,6 +138,15 @@ CASES = {
         _of(LLAMA, decoder_pattern=("full", "local"), window=3, relative_positions="alibi"),
         ONE_PER_ROW,
     ),
+    "states of constant size": Case(
+        "plain",
+        _of(
+            TRANSLATION, num_kv_heads=2, v_head_dim=5, residual="pre_norm",
+            query_key_norm="per_head", num_encoder_layers=4,
+            encoder_pattern=("linear", "bilstm", "bigru", "bielman"), num_decoder_layers=6,
+            decoder_pattern=("linear", "delta_rule", "ssru", "lstm", "gru", "elman"),
+        ),
+    ),
     "scale norm, squared relu": Case(
         "plain",
         _of(

@@ -4,12 +4,14 @@ Masks are explicit, heads and activations torch's own, rotations those of `trans
 numbers. It reads our config and has our names of parameters, but calls nothing of ours.
 """
 
+import functools
 import math
 from typing import Any
 
 import torch
 from flax.traverse_util import flatten_dict
 from oracle.distances import BIASES, WHOLE
+from oracle.mixers import MIXERS
 from oracle.peers import paper_positions
 from torch.nn import functional as F
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as rotate_pairs
@@ -108,7 +110,8 @@ class Plain(torch.nn.Module):
         pattern = getattr(c, f"{name}_pattern")
         away = pos[:, :, None] - pos[:, None, :]
         for number in range(getattr(c, f"num_{name}_layers")):
-            local = pattern[number % len(pattern)] == "local"
+            kind = pattern[number % len(pattern)]
+            local = kind == "local"
             visible = seen & (away > -c.window) & (away < c.window) if local else seen
             shared = c.layer_sharing != "none"
             layer = f"{name}/layer_{number % len(pattern) if shared else number}"
@@ -117,7 +120,12 @@ class Plain(torch.nn.Module):
                 vectors = paper_positions(32, c.d_model)
                 x = x + vectors[pos] + vectors[1 + number]
             part = f"{layer}/self_attention"
-            x = self._residual(part, x, lambda y, p=part, v=visible: self._attend(p, y, y, v, pos))
+            if kind in MIXERS:
+                own = {k.removeprefix(f"{part}/"): v for k, v in self.p.items() if part in k}
+                mix = functools.partial(MIXERS[kind], c, own, seen=visible)
+            else:
+                mix = functools.partial(self._mix, part, seen=visible, pos=pos)
+            x = self._residual(part, x, mix)
             if memory is not None:
                 part = f"{layer}/cross_attention"
                 x = self._residual(part, x, lambda y, p=part: self._attend(p, y, memory, across))
@@ -159,6 +167,9 @@ class Plain(torch.nn.Module):
         if f"{path}/gate/kernel" in self.p:
             return self._map(f"{path}/down", activation(self._map(f"{path}/gate", x)) * hidden)
         return self._map(f"{path}/down", activation(hidden))
+
+    def _mix(self, path: str, x, seen, pos) -> torch.Tensor:
+        return self._attend(path, x, x, seen, pos)
 
     def _attend(self, path: str, x, source, seen, pos=None) -> torch.Tensor:
         """Return attention on the source; with positions, it is x itself."""

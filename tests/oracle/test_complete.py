@@ -11,7 +11,9 @@ from transformer_jax.models.encoder import POOLINGS
 from transformer_jax.models.sharing import SHARINGS
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
 from transformer_jax.nn.feedforward import ACTIVATIONS
-from transformer_jax.nn.mixers.attention import KERNELS, MIXERS, QUERY_KEY_NORMS, SCORE_SCALES
+from transformer_jax.nn.mixers.attention import KERNELS, SCORE_SCALES
+from transformer_jax.nn.mixers.heads import QUERY_KEY_NORMS
+from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS

@@ -10,7 +10,8 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import KeysValues, Slots
 from transformer_jax.nn.feedforward import FeedForward
-from transformer_jax.nn.mixers.attention import MIXERS, Attention
+from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
 

@@ -21,6 +21,8 @@ RULES = (
     ("head_dim", None),
     ("rank", None),
     ("features", None),
+    ("gates", None),
+    ("state", None),
     ("classes", None),
     ("choices", None),
     ("mlp", "tensor"),

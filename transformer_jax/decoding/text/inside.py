@@ -29,7 +29,9 @@ class Inside(NamedTuple):
     pieces: list[str]
     hidden: np.ndarray  # [L+1 T D]: what enters the first layer, and what leaves each
     output: np.ndarray  # [T D]: what leaves the stack, behind the last norm where it has one
-    attention: np.ndarray  # [L N T T]: where each head looks, from each piece
+    # [L N T T]: where each head looks, from each piece, in the layers whose mixer has heads that
+    # look; None: there is no such layer.
+    attention: np.ndarray | None
     cross_attention: np.ndarray | None  # [L N T S], at what an encoder has read
 
 

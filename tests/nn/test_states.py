@@ -1,0 +1,92 @@
+"""Mixers whose past is a state: over many chunks, in rows of one text, and what is taken back."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.mixers import linear_attention
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.states import States
+from transformer_jax.nn.view import self_view
+
+CONFIG = ModelConfig(d_model=6, num_heads=2, num_kv_heads=1, head_dim=3, v_head_dim=2)
+IN_CHUNKS = [("linear", "causal"), ("linear", "all"), ("delta_rule", "causal")]
+# Three sentences and padding in one row, one sentence in another.
+SEG = np.repeat([[1, 2, 3, 0], [1, 1, 0, 0]], [5, 4, 2, 2], axis=1)
+POS = np.array([[*range(5), *range(4), 0, 1, 0, 0], [*range(9), *[0] * 4]])
+
+
+@pytest.fixture(autouse=True)
+def exact():
+    with jax.enable_x64(True):
+        yield
+
+
+def mixed(kind: str, order: str, seg=SEG, pos=POS, single: bool = False):
+    """Return what a mixer with random parameters makes of random numbers, and all gradients."""
+    mixer = MIXERS[kind](CONFIG, jnp.dtype("float64"))
+    chance = np.random.default_rng(0)
+    x = jnp.asarray(chance.normal(size=(*seg.shape, 6)))
+    view = self_view(jnp.asarray(pos), jnp.asarray(seg), order, single=single)
+    apply = functools.partial(mixer.apply, method="mix")
+    init = functools.partial(mixer.init, jax.random.key(0), method="mix", train=False)
+    shapes = jax.eval_shape(lambda x: init(x, view), x)
+    params = jax.tree.map(lambda leaf: jnp.asarray(chance.normal(size=leaf.shape)), shapes)
+
+    def total(params, x):
+        y, _ = apply(params, x, view, False)
+        y = jnp.where(view.q_seg[..., None] > 0, y, 0)
+        return jnp.sum(jnp.sin(y)), y
+
+    (_, y), gradients = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))(params, x)
+    return y, gradients
+
+
+def agree(one, other):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), one, other)
+
+
+@pytest.mark.parametrize(("kind", "order"), IN_CHUNKS)
+def test_many_chunks_are_one(kind, order, monkeypatch):
+    """Sentences that begin and end anywhere in them, forward and on the way back."""
+    expected = mixed(kind, order)
+    monkeypatch.setattr(linear_attention, "CHUNK", 3)
+    agree(mixed(kind, order), expected)
+
+
+def test_a_row_of_one_text_is_summed_at_once():
+    seg = np.repeat([[1, 0], [1, 1]], [8, 5], axis=1)
+    pos = np.broadcast_to(np.arange(13), seg.shape)
+    agree(mixed("linear", "all", seg, pos, single=True), mixed("linear", "all", seg, pos))
+
+
+def numbers(memory: States) -> list[list[int]]:
+    return memory.current()[..., 0].astype(int).tolist()
+
+
+def test_what_is_taken_back_and_who_is_not_active():
+    """Two sentences of two hypotheses, whose states count what they have read."""
+    memory = States.of(jnp.zeros((2, 1)), 2)
+    both = jnp.array([True, True])
+
+    def behind(start, steps):
+        return start[..., None, None] + jnp.arange(1, steps + 1)[None, None, :, None] + 0.0
+
+    memory = memory.follow(behind(jnp.zeros((2, 2)), 3), both)
+    assert numbers(memory) == [[3, 3], [3, 3]]
+    memory = memory.rewind(jnp.array([1, 0]))
+    assert numbers(memory) == [[1, 1], [0, 0]]
+    memory = memory.rewind(jnp.array([3, 2]))  # what was taken back may be given again
+    assert numbers(memory) == [[3, 3], [2, 2]]
+    memory = memory.follow(behind(memory.current()[..., 0] + 10, 3), jnp.array([True, False]))
+    assert numbers(memory) == [[16, 16], [2, 2]]
+    assert numbers(memory.rewind(jnp.array([4, 1]))) == [[14, 14], [1, 1]]
+    memory = memory.follow(behind(memory.current()[..., 0] + 10, 1), jnp.array([False, True]))
+    assert numbers(memory) == [[16, 16], [13, 13]]
+    assert numbers(memory.rewind(jnp.array([6, 2]))) == [[16, 16], [2, 2]]
+    memory = States.of(jnp.zeros((1, 1)), 2).follow(jnp.array([[[[5.0]], [[7.0]]]]), both[:1])
+    assert numbers(memory.reorder(jnp.array([[1, 1]]))) == [[7, 7]]

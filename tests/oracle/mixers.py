@@ -1,0 +1,120 @@
+"""Mixers that keep a state, in torch: sums over all pairs, loops, and torch's own cells.
+
+All take a config, their own parameters by our names, inputs [B T D] and which pairs see each other
+[B T T]; they call nothing of ours.
+"""
+
+import torch
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from transformer_jax.config import ModelConfig
+
+
+def segments(seen: torch.Tensor) -> list[tuple[int, int, int]]:
+    """Return (row, begin, end) of the sentences; padding, which sees nothing, is in none."""
+    found = []
+    for row, pairs in enumerate(seen):
+        begin, length = 0, pairs.shape[0]
+        while begin < length:
+            end = begin + 1
+            while end < length and pairs[end, begin]:
+                end += 1
+            if pairs[begin, begin]:
+                found.append((row, begin, end))
+            begin = end
+    return found
+
+
+def _map(p: dict, name: str, x: torch.Tensor, axes: int = 1) -> torch.Tensor:
+    product = torch.tensordot(x, p[f"{name}/kernel"], dims=axes)
+    return product + p[f"{name}/bias"] if f"{name}/bias" in p else product
+
+
+def _heads(c: ModelConfig, p: dict, x: torch.Tensor) -> list[torch.Tensor]:
+    q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
+    if c.query_key_norm == "per_head":
+        q, k = (
+            F.rms_norm(y, y.shape[-1:], p[f"{name}_norm/scale"], c.norm_epsilon)
+            for name, y in (("query", q), ("key", k))
+        )
+    k, v = (y.repeat_interleave(c.num_heads // y.shape[1], 1) for y in (k, v))
+    return [F.elu(q) + 1, F.elu(k) + 1, v]
+
+
+def linear(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return what all pairs of features gather, weights divided by their sum."""
+    q, k, v = _heads(c, p, x)
+    scores = (q @ k.transpose(2, 3)) * seen[:, None]
+    total = scores.sum(-1, keepdim=True)
+    weights = scores / torch.where(total == 0, 1, total)
+    return _map(p, "output", (weights @ v).transpose(1, 2), axes=2)
+
+
+def delta_rule(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Go through each sentence, and correct a matrix for each head (Schlag et al., eq. 23, 24)."""
+    q, k, v = _heads(c, p, x)
+    q, k = (y / y.sum(-1, keepdim=True) for y in (q, k))
+    strength = torch.sigmoid(_map(p, "strength", x)).transpose(1, 2)
+    strength = strength.repeat_interleave(c.num_heads // strength.shape[1], 1)
+    mixed = [[torch.zeros_like(v[0, :, 0])] * x.shape[1] for _ in x]
+    for row, begin, end in segments(seen):
+        weight = torch.zeros(c.num_heads, v.shape[-1], k.shape[-1], dtype=x.dtype)
+        for t in range(begin, end):
+            old = torch.einsum("nvf,nf->nv", weight, k[row, :, t])
+            change = strength[row, :, t, None] * (v[row, :, t] - old)
+            weight = weight + change[:, :, None] * k[row, :, t, None]
+            mixed[row][t] = torch.einsum("nvf,nf->nv", weight, q[row, :, t])
+    return _map(p, "output", torch.stack([torch.stack(row) for row in mixed]), axes=2)
+
+
+def ssru(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Go through each sentence (Kim et al. 2019, section 3.1)."""
+    forget, new = torch.sigmoid(_map(p, "forget", x)), _map(p, "input", x)
+    out = [[torch.zeros_like(x[0, 0])] * x.shape[1] for _ in x]
+    for row, begin, end in segments(seen):
+        cell = torch.zeros_like(x[0, 0])
+        for t in range(begin, end):
+            f = forget[row, t]
+            cell = f * cell + (1 - f) * new[row, t]
+            out[row][t] = F.relu(cell)
+    return torch.stack([torch.stack(row) for row in out])
+
+
+def _recurrent(module: type, two_way: bool):
+    """Return a mixer by torch's own recurrent layer, sentence by sentence."""
+
+    def mix(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        cells = ("forward", "backward") if two_way else ("cell",)
+        size = c.d_model // len(cells)
+        layer = module(c.d_model, size, batch_first=True, bidirectional=two_way).double()
+        given = {}
+        for cell, suffix in zip(cells, ("", "_reverse"), strict=False):
+            weights = {name: p[f"{cell}/{ours}"] for name, ours in (
+                ("weight_ih", "kernel"), ("weight_hh", "recurrent_kernel"),
+                ("bias_ih", "bias"), ("bias_hh", "recurrent_bias"),
+            )}  # fmt: skip
+            for name, value in weights.items():
+                rows = value.flatten() if value.ndim == 2 else value.flatten(1).T
+                given[f"{name}_l0{suffix}"] = rows
+        out = torch.zeros_like(x)
+        for row, begin, end in segments(seen):
+            found, _ = functional_call(layer, given, (x[row : row + 1, begin:end],))
+            out = out.clone()
+            out[row, begin:end] = found[0]
+        return out
+
+    return mix
+
+
+MIXERS = {
+    "linear": linear,
+    "delta_rule": delta_rule,
+    "ssru": ssru,
+    "elman": _recurrent(torch.nn.RNN, two_way=False),
+    "lstm": _recurrent(torch.nn.LSTM, two_way=False),
+    "gru": _recurrent(torch.nn.GRU, two_way=False),
+    "bielman": _recurrent(torch.nn.RNN, two_way=True),
+    "bilstm": _recurrent(torch.nn.LSTM, two_way=True),
+    "bigru": _recurrent(torch.nn.GRU, two_way=True),
+}

@@ -1,0 +1,60 @@
+"""Maps to heads of queries, keys and values, and back: what attention of every kind has."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.choices import pick
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.linear import Project, project_together
+from transformer_jax.nn.norm import RMSNorm
+
+# The norm of queries or keys, from an epsilon and the name of the axis of their heads.
+QUERY_KEY_NORMS: dict[str, Callable[[float, str], nn.Module | None]] = {
+    "none": lambda epsilon, heads: None,
+    "per_head": lambda epsilon, heads: RMSNorm(epsilon, ("head_dim",)),
+    "all_heads": lambda epsilon, heads: RMSNorm(epsilon, (heads, "head_dim")),
+}
+
+
+class Heads(nn.Module):
+    """Projections to heads, and back."""
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        # One axis name where all heads are alike, so that q, k and v are one product.
+        kv = "heads" if c.kv_heads == c.num_heads else "kv_heads"
+        to_queries = (c.d_model,), (c.num_heads, c.key_size), ("embed", "heads", "head_dim")
+        to_keys = (c.d_model,), (c.kv_heads, c.key_size), ("embed", kv, "head_dim")
+        to_values = (c.d_model,), (c.kv_heads, c.value_size), ("embed", kv, "head_dim")
+        outward = (c.num_heads, c.value_size), (c.d_model,), ("heads", "head_dim", "embed")
+        self.query = Project(*to_queries, self.dtype, "query" in c.biases)
+        self.key = Project(*to_keys, self.dtype, "key" in c.biases)
+        self.value = Project(*to_values, self.dtype, "value" in c.biases)
+        self.output = Project(*outward, self.dtype, "output" in c.biases)
+        norm = pick(QUERY_KEY_NORMS, c.query_key_norm, "config.model.query_key_norm")
+        self.query_norm = norm(c.norm_epsilon, "heads")
+        self.key_norm = norm(c.norm_epsilon, kv)
+
+    def queries_keys_values(
+        self, x: Float[Array, "B T D"]
+    ) -> tuple[Float[Array, "B T N H"], Float[Array, "B T K H"], Float[Array, "B T K Hv"]]:
+        """Return the heads of x, queries and keys normalised as the config says."""
+        q, k, v = project_together(x, [self.query, self.key, self.value])
+        return normal(self.query_norm, q), normal(self.key_norm, k), v
+
+
+def normal(norm: nn.Module | None, x: Float[Array, "B T N H"]) -> Float[Array, "B T N H"]:
+    """Return the norm of heads, or heads as they are."""
+    return x if norm is None else norm(x)
+
+
+def heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:
+    """Return heads as products read them."""
+    x = nn.with_logical_constraint(x, ("batch", "length", "act_heads", "head_dim"))
+    return x.swapaxes(1, 2)

@@ -1,0 +1,22 @@
+"""The table of mixers: what a word of `encoder_pattern` or `decoder_pattern` stands for."""
+
+import flax.linen as nn
+
+from transformer_jax.nn.mixers.attention import Attention, LocalAttention
+from transformer_jax.nn.mixers.linear_attention import DeltaRule, LinearAttention
+from transformer_jax.nn.mixers.recurrent import BiElman, BiGru, BiLstm, Gru, Lstm, Recurrent
+from transformer_jax.nn.mixers.ssru import Ssru
+
+MIXERS: dict[str, type[nn.Module]] = {
+    "full": Attention,
+    "local": LocalAttention,
+    "linear": LinearAttention,
+    "delta_rule": DeltaRule,
+    "ssru": Ssru,
+    "elman": Recurrent,
+    "lstm": Lstm,
+    "gru": Gru,
+    "bielman": BiElman,
+    "bilstm": BiLstm,
+    "bigru": BiGru,
+}

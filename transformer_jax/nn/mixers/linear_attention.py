@@ -1,0 +1,205 @@
+"""Attention whose scores are products of features, so that the past is a sum of constant size."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.nn.linear import Project
+from transformer_jax.nn.mixers.heads import Heads
+from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.view import View
+
+CHUNK = 64  # tokens whose scores are made at a time
+
+State = Float[Array, "B K F V"]
+
+
+class LinearAttention(Recurrence, Heads):
+    """Attention whose scores are products of elu(q) + 1 and elu(k) + 1, divided by their sum
+    (Katharopoulos et al. 2020, arXiv:2006.16236).
+
+    What a query gathers is a product with the sum of all keys times values so far, and the sum of
+    the keys by which it is divided is one more column of values. Whole sequences are gone through
+    in chunks, with the products of all pairs inside each.
+    """
+
+    def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
+        """See Recurrence: features of queries [B T K G F], of keys [B T K F], values [B T K V]."""
+        q, k, v = map(at_least_float32, self.queries_keys_values(x))
+        ones = jnp.ones((*v.shape[:-1], 1), v.dtype)
+        grouped = *k.shape[:3], -1, q.shape[-1]
+        return _positive(q).reshape(grouped), _positive(k), jnp.concatenate([v, ones], axis=-1)
+
+    def blank(self, batch: int) -> State:
+        """See Recurrence."""
+        c, wide = self.config, jnp.promote_types(self.dtype, jnp.float32)
+        return jnp.zeros((batch, c.kv_heads, c.key_size, c.value_size + 1), wide)
+
+    def turn(self) -> Turn:
+        """See Recurrence."""
+
+        def turn(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
+            q, k, v = token
+            state = state + k[..., None] * v[:, :, None]
+            return state, jnp.einsum("BKGF,BKFV->BKGV", q, state)
+
+        return turn
+
+    def through(
+        self, entering: tuple[Array, ...], view: View
+    ) -> tuple[Float[Array, "B T K G V"], State]:
+        """See Recurrence. Where all is seen, from both ends, if rows hold several segments."""
+        blank, seg = self.blank(view.q_seg.shape[0]), view.q_seg
+        assert view.order != "ranked", "sums have no ranks"
+        if view.order == "all" and view.single:
+            q, k, v = entering
+            state = jnp.einsum("BSKF,BSKV->BKFV", k * _column(seg > 0, k), v)
+            return jnp.einsum("BTKGF,BKFV->BTKGV", q, state), state
+        out, state = chunked(_add, entering, seg, blank)
+        if view.order == "all":
+            backwards = tuple(x[:, ::-1] for x in entering)
+            behind, _ = chunked(_add_strictly, backwards, _renumbered(seg)[:, ::-1], blank)
+            out = out + behind[:, ::-1]
+        return out, state
+
+    def leave(self, out: Float[Array, "B T K G V"]) -> Float[Array, "B T D"]:
+        """See Recurrence."""
+        mixed, total = out[..., :-1], out[..., -1:]
+        mixed = mixed / jnp.where(total == 0, 1, total)  # padding has gathered nothing
+        return self._joined(mixed)
+
+    def _joined(self, mixed: Float[Array, "B T K G V"]) -> Float[Array, "B T D"]:
+        return self.output(mixed.reshape(*mixed.shape[:2], -1, mixed.shape[-1]).astype(self.dtype))
+
+
+class DeltaRule(LinearAttention):
+    """Linear attention that first takes away what a key has stored: a fast weight, written by the
+    delta rule with a strength of its own for each token (Schlag et al. 2021, arXiv:2102.11174).
+    Features are divided by their sum, and what is gathered by nothing. It has no other end.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        kv = "heads" if c.kv_heads == c.num_heads else "kv_heads"
+        self.strength = Project((c.d_model,), (c.kv_heads,), ("embed", kv), self.dtype)
+
+    def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
+        """See Recurrence; and strengths [B T K 1]."""
+        q, k, v = super().enter(x)
+        q, k = (y / y.sum(-1, keepdims=True) for y in (q, k))
+        strength = jax.nn.sigmoid(at_least_float32(self.strength(x)))
+        return q, k, v[..., :-1], strength[..., None]
+
+    def blank(self, batch: int) -> State:
+        """See Recurrence."""
+        return super().blank(batch)[..., :-1]
+
+    def turn(self) -> Turn:
+        """See Recurrence."""
+
+        def turn(state: State, token: tuple[Array, ...]) -> tuple[State, Array]:
+            q, k, v, strength = token
+            new = strength * (v - jnp.einsum("BKF,BKFV->BKV", k, state))
+            state = state + k[..., None] * new[:, :, None]
+            return state, jnp.einsum("BKGF,BKFV->BKGV", q, state)
+
+        return turn
+
+    def through(
+        self, entering: tuple[Array, ...], view: View
+    ) -> tuple[Float[Array, "B T K G V"], State]:
+        """See Recurrence."""
+        assert view.order == "causal", "what a key has stored depends on what came before"
+        return chunked(_correct, entering, view.q_seg, self.blank(view.q_seg.shape[0]))
+
+    def leave(self, out: Float[Array, "B T K G V"]) -> Float[Array, "B T D"]:
+        """See Recurrence."""
+        return self._joined(out)
+
+
+def chunked(
+    rule: Callable[..., tuple[Array, Array]], entering: tuple[Array, ...], seg: Int[Array, "B T"],
+    state: State,
+) -> tuple[Float[Array, "B T K G V"], State]:  # fmt: skip
+    """Go through sequences whose segments' numbers rise, CHUNK tokens at a time.
+
+    `rule(entering, state, same, goes_on)` returns what a chunk gathers and what its tokens add to a
+    state, as values [B S K V] of their keys; `same` [B T S] says which pairs are of one segment,
+    `goes_on` [B T] which tokens are of that of the state.
+    """
+    length = seg.shape[1]
+    size = min(CHUNK, length)
+    new = -length % size
+
+    def cut(x: Array) -> Array:
+        x = jnp.pad(x, [(0, new if axis == 1 else 0) for axis in range(x.ndim)])
+        return x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
+
+    def step(carry: tuple[State, Array], chunk: tuple[Array, ...]) -> tuple[Any, Array]:
+        (state, last), (*given, here) = carry, chunk
+        same = (here[:, :, None] == here[:, None, :]) & (here > 0)[:, None, :]
+        goes_on = here == last[:, None]
+        out, values = rule(given, state, same, goes_on)
+        final = jnp.maximum(last, here.max(1))
+        keys = given[1] * _column(here == final[:, None], given[1])
+        kept = (last == final)[:, None, None, None]
+        state = jnp.where(kept, state, 0) + jnp.einsum("BSKF,BSKV->BKFV", keys, values)
+        return (state, final), out
+
+    start = state, jnp.zeros_like(seg[:, 0])
+    (state, _), out = jax.lax.scan(step, start, tuple(map(cut, (*entering, seg))))
+    out = out.swapaxes(0, 1)
+    return out.reshape(out.shape[0], -1, *out.shape[3:])[:, :length], state
+
+
+def _add(
+    given: Sequence[Array], state: State, same: Array, goes_on: Array, behind: int = 0
+) -> tuple[Array, Array]:
+    q, k, v = given
+    return _gathered(q, k, v, state, same, goes_on, behind), v
+
+
+def _add_strictly(given: Any, state: State, same: Array, goes_on: Array) -> tuple[Array, Array]:
+    return _add(given, state, same, goes_on, behind=-1)
+
+
+def _correct(given: Any, state: State, same: Array, goes_on: Array) -> tuple[Array, Array]:
+    """The delta rule for a chunk: what each token adds is its value without what its key finds in
+    the state and in what those before it in the chunk added: a triangular system of equations.
+    """
+    q, k, v, strength = given
+    found = jnp.einsum("BTKF,BKFV->BTKV", k * _column(goes_on, k), state)
+    pairs = jnp.einsum("BTKF,BSKF->BKTS", k, k) * jnp.tril(same, -1)[:, None]
+    strengths = strength.swapaxes(1, 2)  # [B K T 1]
+    system = jnp.eye(k.shape[1], dtype=k.dtype)[None, None] + strengths * pairs
+    right = strengths * (v - found).swapaxes(1, 2)
+    added = jax.scipy.linalg.solve_triangular(system, right, lower=True, unit_diagonal=True)
+    added = added.swapaxes(1, 2)
+    return _gathered(q, k, added, state, same, goes_on), added
+
+
+def _gathered(
+    q: Array, k: Array, v: Array, state: State, same: Array, goes_on: Array, behind: int = 0
+) -> Array:
+    """Return what queries gather from the state and from the keys of their chunk before them."""
+    scores = jnp.einsum("BTKGF,BSKF->BKGTS", q, k) * jnp.tril(same, behind)[:, None, None]
+    out = jnp.einsum("BKGTS,BSKV->BTKGV", scores, v)
+    return out + jnp.einsum("BTKGF,BKFV->BTKGV", q * _column(goes_on, q), state)
+
+
+def _positive(x: Array) -> Array:
+    return jax.nn.elu(x) + 1
+
+
+def _column(condition: Array, like: Array) -> Array:
+    """Return a condition [B T] beside an array [B T ...]."""
+    return condition.reshape(*condition.shape, *(1,) * (like.ndim - 2))
+
+
+def _renumbered(seg: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """Return the numbers of segments in the other order; padding stays 0."""
+    return jnp.where(seg > 0, seg.max(1, keepdims=True) + 1 - seg, 0)

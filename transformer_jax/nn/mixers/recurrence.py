@@ -1,0 +1,116 @@
+"""What all mixers have in common whose past is a state of constant size."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.cache import Lanes, Slots
+from transformer_jax.nn.states import States
+from transformer_jax.nn.view import View
+
+Turn = Callable[[Any, Any], tuple[Any, Any]]  # a state, what enters -> the next state, what leaves
+
+
+class Recurrence(nn.Module):
+    """A Mixer without weights: each token changes a state, which all that follows reads.
+
+    A subclass says what enters, how a token changes the state, and what leaves; it may go through
+    whole sequences in a faster way. Every segment begins with the state of nothing, and padding
+    changes no state.
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def enter(self, x: Float[Array, "B T D"]) -> Any:
+        """Return what of each token does not depend on the state [B T ...]."""
+        raise NotImplementedError
+
+    def blank(self, batch: Any) -> Any:
+        """Return the state of nothing [B ...]."""
+        raise NotImplementedError
+
+    def turn(self) -> Turn:
+        """Return how one token [B ...] changes a state, as a function that holds its parameters."""
+        raise NotImplementedError
+
+    def leave(self, out: Any) -> Float[Array, "B T D"]:
+        """Return what becomes of what the turns gave."""
+        raise NotImplementedError
+
+    def through(self, entering: Any, view: View) -> tuple[Any, Any]:
+        """Return what leaves of whole sequences, and the last state of each row."""
+        blank = self.blank(view.q_seg.shape[0])
+        return scan(self.turn(), blank, entering, view.q_seg)
+
+    def mix(self, x: Float[Array, "B T D"], view: View, train: bool) -> tuple[Array, None]:
+        """See Mixer."""
+        return self.leave(self.through(self.enter(x), view)[0]), None
+
+    def empty(self, lanes: Lanes) -> States:
+        """See Mixer."""
+        batch, width, _ = lanes.seen.shape
+        return States.of(self.blank(batch), width)
+
+    def extend(
+        self, x: Float[Array, "B Q D"], cache: States, slots: Slots, active: Bool[Array, "B"]
+    ) -> tuple[Float[Array, "B Q D"], None, States]:
+        """See Mixer: a prompt, which all hypotheses share, or new tokens of each."""
+        batch, width = jax.tree.leaves(cache.trail)[0].shape[:2]
+        if slots.view.visible is None:
+            out, state = self.through(self.enter(x), slots.view)
+            return self.leave(out), None, States.of(state, width)
+        lanes = x.reshape(batch * width, -1, x.shape[-1])
+        together = jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:]), cache.current())
+        out, trail = trailed(self.turn(), together, self.enter(lanes))
+        trail = jax.tree.map(lambda y: y.reshape(batch, width, *y.shape[1:]), trail)
+        return self.leave(out).reshape(x.shape), None, cache.follow(trail, active)
+
+
+def trailed(turn: Turn, state: Any, entering: Any) -> tuple[Any, Any]:
+    """Return what leaves of T tokens [B T ...], and the state behind each [B T ...]."""
+
+    def step(state: Any, token: Any) -> tuple[Any, Any]:
+        state, out = turn(state, token)
+        return state, (out, state)
+
+    _, (out, trail) = jax.lax.scan(step, state, _time_first(entering))
+    return _time_first(out), _time_first(trail)
+
+
+def scan(
+    turn: Turn, blank: Any, entering: Any, seg: Int[Array, "B T"], reverse: bool = False
+) -> tuple[Any, Any]:
+    """Return what leaves of sequences [B T ...] and the last states; from the other end if asked.
+
+    Each segment begins with the state `blank`.
+    """
+
+    def step(carry: tuple[Any, Array], token: tuple[Any, Array]) -> tuple[Any, Any]:
+        (state, last), (given, here) = carry, token
+        state = where((here > 0) & (here != last), blank, state)
+        new, out = turn(state, given)
+        return (where(here > 0, new, state), jnp.where(here > 0, here, last)), out
+
+    start = blank, jnp.zeros_like(seg[:, 0])
+    given = _time_first(entering), seg.swapaxes(0, 1)
+    (state, _), out = jax.lax.scan(step, start, given, reverse=reverse)
+    return _time_first(out), state
+
+
+def where(condition: Bool[Array, "B"], one: Any, other: Any) -> Any:
+    """Return for each row one tree of arrays [B ...] or the other."""
+
+    def chosen(x: Array, y: Array) -> Array:
+        return jnp.where(condition.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
+
+    return jax.tree.map(chosen, one, other)
+
+
+def _time_first(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
