@@ -27,7 +27,8 @@ from transformer_jax.training.step import batch_sums, make_train_step
 MUST_STAY = (
     "seed",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
-    "model.window", "model.relative_positions", "model.rope_theta", "model.rope_fraction",
+    "model.window", "model.dilation",
+    "model.relative_positions", "model.rope_theta", "model.rope_fraction",
     "model.relative_buckets", "model.relative_max_distance", "model.relative_clip",
     "model.share_relative_positions",
     "src.codec", "tgt.codec", "objective.name", "objective.like",

@@ -66,10 +66,11 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
 
 # What mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "local", "linear", "delta_rule", "ssru",
+    "full", "local", "dilated", "linear", "delta_rule", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
 ]  # fmt: skip
-_ATTENTION = ("full", "local")  # those whose weights are a softmax over positions
+_WITHIN = ("local", "dilated")  # a window
+_ATTENTION = ("full", *_WITHIN)  # those whose weights are a softmax over positions
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which need a text that is whole
 _ONE_WAY = ("delta_rule", "ssru")  # which have no other end
 
@@ -96,7 +97,8 @@ class ModelConfig:
     num_encoder_layers: int = 6  # layers of the encoder (N in the paper)
     num_decoder_layers: int = 6  # layers of the decoder
     # encoder_pattern, decoder_pattern: which layer does what, from the first one on, repeated:
-    # "full" attention to all positions, "local" to those less than `window` away.
+    # "full" attention to all positions, "local" to those less than `window` away, "dilated" to as
+    # many, of which each is `dilation` positions from the next (Longformer, arXiv:2004.05150).
     # The others keep a state of constant size in place of keys and values. "linear": scores are
     # products of features (Katharopoulos et al. 2020, arXiv:2006.16236); "delta_rule": what a key
     # has stored is taken away before (Schlag et al. 2021, arXiv:2102.11174), in decoders. "ssru"
@@ -105,7 +107,8 @@ class ModelConfig:
     # with d_model / 2 each, in encoders.
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
-    window: int | None = None  # of local layers, in positions, its own included
+    window: int | None = None  # of local and dilated layers, in positions, its own included
+    dilation: int = 2  # of dilated layers
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
     attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
     activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
@@ -219,6 +222,7 @@ class ModelConfig:
         _rate(layer_drop_rate=self.layer_drop_rate)
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
+        _within(1, 2**16, dilation=self.dilation)
         _within(1, _SIZE, lora_rank=self.lora_rank)
         _within(0, _SIZE, token_types=self.token_types)
         _above(0, 1e6, lora_alpha=self.lora_alpha)
@@ -317,9 +321,15 @@ def _check_patterns(model: ModelConfig) -> None:
             "there are",
         )
     _check(
-        (model.window is None) == ("local" not in patterns) or any(map(_is_part, patterns)),
+        (model.window is None) == {*patterns}.isdisjoint(_WITHIN) or any(map(_is_part, patterns)),
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
-        "has a 'local' layer",
+        "has a 'local' or 'dilated' layer",
+    )
+    default = ModelConfig.__dataclass_fields__["dilation"].default
+    _check(
+        "dilated" in patterns or model.dilation == default,
+        f"dilation={model.dilation}: neither encoder_pattern nor decoder_pattern has a 'dilated' "
+        f"layer; leave it at {default}",
     )
     _check_mixers(model)
     if model.architecture == "encoder_decoder":

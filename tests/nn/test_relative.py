@@ -44,7 +44,7 @@ def looked(name: str, order: str = "all", **fields):
 
 def expect(view, of_pair) -> None:
     """Compare the bias with `of_pair(head, query, key)`."""
-    bias = view.bias(jnp.asarray(Q)[None], jnp.asarray(K)[None], SCALE)
+    bias = view.bias(view, jnp.asarray(Q)[None], jnp.asarray(K)[None], SCALE)
     assert bias.dtype == jnp.float64
     expected = [of_pair(*place) for place in np.ndindex(4, 5, 5)]
     np.testing.assert_allclose(bias.ravel(), expected, rtol=1e-12, atol=1e-12)
@@ -73,7 +73,9 @@ def test_shaw():
     expected = np.zeros((4, 5, 3))
     for head, i, j in np.ndindex(4, 5, 5):
         expected[head, i] += WEIGHTS[head, i, j] * p["values"][row(i, j)]
-    np.testing.assert_allclose(view.values(jnp.asarray(WEIGHTS)[None])[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        view.values(view, jnp.asarray(WEIGHTS)[None])[0], expected, rtol=1e-12
+    )
 
 
 def test_xlnet():

@@ -133,6 +133,13 @@ CASES = {
             relative_positions="rope_interleaved", rope_fraction=0.67, num_kv_heads=2,
         ),
     ),
+    "dilated translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("dilated", "local"), decoder_pattern=("dilated",),
+            window=2, dilation=3, relative_positions="alibi", biases=(),
+        ),
+    ),
     "local decoder": Case(
         "plain",
         _of(LLAMA, decoder_pattern=("full", "local"), window=3, relative_positions="alibi"),

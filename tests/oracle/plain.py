@@ -111,8 +111,9 @@ class Plain(torch.nn.Module):
         away = pos[:, :, None] - pos[:, None, :]
         for number in range(getattr(c, f"num_{name}_layers")):
             kind = pattern[number % len(pattern)]
-            local = kind == "local"
-            visible = seen & (away > -c.window) & (away < c.window) if local else seen
+            visible, steps = seen, c.dilation if kind == "dilated" else 1
+            if kind in ("local", "dilated"):
+                visible = seen & (away.abs() < steps * c.window) & (away % steps == 0)
             shared = c.layer_sharing != "none"
             layer = f"{name}/layer_{number % len(pattern) if shared else number}"
             if c.layer_sharing == "universal":

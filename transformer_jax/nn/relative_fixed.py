@@ -77,7 +77,7 @@ class Alibi(NoRelativePositions):
         slopes = alibi_slopes(self.config.num_heads)
 
         def bias(
-            q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
+            view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
         ) -> Float[Array, "B N T S"]:
             away = jnp.abs(view.distance())[:, None]
             return (

@@ -22,12 +22,11 @@ class Toeplitz(NoRelativePositions):
     def look(self, view: View) -> View:
         """See NoRelativePositions."""
         rows = at_least_float32(self.rows(view.bidirectional))
-        index = _clipped(view, len(rows) // 2)
 
         def bias(
-            q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
+            view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
         ) -> Float[Array, "B N T S"]:
-            return jnp.moveaxis(rows[index], -1, 1)
+            return jnp.moveaxis(rows[_clipped(view, len(rows) // 2)], -1, 1)
 
         return replace(view, bias=bias)
 
@@ -87,11 +86,11 @@ class Shaw(NoRelativePositions):
     def look(self, view: View) -> View:
         """See NoRelativePositions."""
         keys = self.table("keys", self.config.key_size)
-        index = _clipped(view, len(keys) // 2)[:, None]
 
         def bias(
-            q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
+            view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
         ) -> Float[Array, "B N T S"]:
+            index = _clipped(view, len(keys) // 2)[:, None]
             each = _product("BNTH,RH->BNTR", q, keys.astype(q.dtype))
             return jnp.take_along_axis(each, index, axis=-1) * scale
 
@@ -110,9 +109,9 @@ class ShawValues(Shaw):
     def look(self, view: View) -> View:
         """See NoRelativePositions."""
         table = self.table("values", self.config.value_size)
-        index = _clipped(view, len(table) // 2)
 
-        def values(weights: Float[Array, "B N T S"]) -> Float[Array, "B N T Hv"]:
+        def values(view: View, weights: Float[Array, "B N T S"]) -> Float[Array, "B N T Hv"]:
+            index = _clipped(view, len(table) // 2)
             here = jax.nn.one_hot(index, len(table), axis=2, dtype=weights.dtype)
             each = _product("BNTS,BTRS->BNTR", weights, here).astype(weights.dtype)
             return _product("BNTR,RH->BNTH", each, table.astype(weights.dtype))
@@ -142,12 +141,12 @@ class XLNet(NoRelativePositions):
         kernel = parameter(
             self, "kernel", named(xavier_uniform(1), "embed", *names), (c.d_model, *heads)
         )
-        q_sin, q_cos = (x[:, None] for x in _waves(view.q_pos, c.d_model))
-        k_waves = jnp.concatenate(_waves(view.k_pos, c.d_model), -1)
 
         def bias(
-            q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
+            view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
         ) -> Float[Array, "B N T S"]:
+            q_sin, q_cos = (x[:, None] for x in _waves(view.q_pos, c.d_model))
+            k_waves = jnp.concatenate(_waves(view.k_pos, c.d_model), -1)
             asked = q + w.astype(q.dtype)[None, :, None]
             sine, cosine = jnp.split(
                 _product("BNTH,DNH->BNTD", asked, kernel.astype(q.dtype)), 2, -1

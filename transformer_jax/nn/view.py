@@ -18,7 +18,8 @@ class View:
 
     Of these it sees, by `order`, all; those at its own position or before ("causal"); or those of
     its own rank or below ("ranked"): all-to-all, causal, prefix and permuted masks are four rows of
-    ranks. A `window` leaves those less than so many positions away.
+    ranks. A `window` leaves those less than so many positions away, `dilation` of these every so
+    manyth, counted from the query's own.
 
     In decoding, keys are cache slots shared by all hypotheses of a sentence; `visible` then says
     which query may see which slot, and stands in for the segments.
@@ -33,20 +34,21 @@ class View:
     visible: Bool[Array, "B T S"] | None = None
     order: Order = struct.field(pytree_node=False, default="all")
     window: int | None = struct.field(pytree_node=False, default=None)
+    dilation: int = struct.field(pytree_node=False, default=1)
     # Rows hold one segment each, from their start on, so that lengths say what masks would.
     single: bool = struct.field(pytree_node=False, default=False)
     # Whether keys ahead of a query are seen anywhere in its stack; of the buckets of distances,
     # half are for them then.
     bidirectional: bool = struct.field(pytree_node=False, default=True)
     # What a relative scheme does to queries and keys [B T N H] at the queries' positions; what it
-    # adds to scores, a function of queries [B N T H], keys [B K H S] and the scale of their
+    # adds to scores, a function of a view, queries [B N T H], keys [B K H S] and the scale of their
     # products, so that nothing is made in vain; and what it adds to the values that weights
-    # [B N T S] gather.
+    # [B N T S] gather in a view, which may be of some of these queries and keys.
     rotate: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
-    bias: Callable[[Array, Array, float], Array] | None = struct.field(
+    bias: Callable[["View", Array, Array, float], Array] | None = struct.field(
         pytree_node=False, default=None
     )
-    values: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
+    values: Callable[["View", Array], Array] | None = struct.field(pytree_node=False, default=None)
 
     def mask(self) -> Bool[Array, "B 1 T S"]:
         """Return the mask, True where a query may look."""
@@ -62,15 +64,17 @@ class View:
             seen = seen & (self.k_rank[:, None, :] <= self.q_rank[:, :, None])
         if self.window is not None:
             seen = seen & (jnp.abs(self.distance()) < self.window)
+        if self.dilation > 1:
+            seen = seen & (self.distance() % self.dilation == 0)
         return seen[:, None]
 
     def distance(self) -> Int[Array, "B T S"]:
         """Return how many positions each key stands before each query."""
         return self.q_pos[:, :, None] - self.k_pos[:, None, :]
 
-    def within(self, window: int | None) -> "View":
-        """Return the same view of what is less than `window` positions away."""
-        return replace(self, window=window)
+    def within(self, window: int | None, dilation: int = 1) -> "View":
+        """Return the same view of what is less than `window` positions away, or of some of it."""
+        return replace(self, window=window, dilation=dilation)
 
 
 def self_view(

@@ -23,6 +23,7 @@ SUPPORTED: Allowed = {
     "encoder_pattern": ("full",),
     "decoder_pattern": ("full",),
     "window": (None,),
+    "dilation": ANY,  # of dilated layers alone
     "dropout_rate": ANY,  # of training alone, like the next three
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,

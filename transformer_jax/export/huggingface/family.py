@@ -27,6 +27,7 @@ NEUTRAL: Allowed = {
     "encoder_pattern": ("full",),
     "decoder_pattern": ("full",),
     "window": (None,),
+    "dilation": ANY,  # of dilated layers alone
     "dropout_rate": ANY,
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,

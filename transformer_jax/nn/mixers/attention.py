@@ -84,19 +84,20 @@ class Attention(Heads):
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+        mixed, weights = self._mixed(q, memory, view, train)
+        return self._joined(mixed), weights
+
+    def _mixed(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
         c = self.config
         mix = pick(KERNELS, c.attention, "config.model.attention")
         scale = pick(SCORE_SCALES, c.score_scale, "config.model.score_scale")(c.key_size)
         scale /= c.attention_temperature
-        mixed, weights = mix(q, *memory, view, lambda w: self.dropout(w, train), scale)
-        return self.output(mixed.swapaxes(1, 2)), weights
+        return mix(q, *memory, view, lambda w: self.dropout(w, train), scale)
 
-
-class LocalAttention(Attention):
-    """Attention on positions less than `config.window` away (Beltagy et al. 2020)."""
-
-    def _view(self, view: View) -> View:
-        return super()._view(view.within(self.config.window))
+    def _joined(self, mixed: Float[Array, "B N T Hv"]) -> Float[Array, "B T D"]:
+        return self.output(mixed.swapaxes(1, 2))
 
 
 def _keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:

@@ -32,10 +32,10 @@ def mix(
     scale = size**-0.5 if scale is None else scale
     scores = scores * scale
     if view.bias is not None:
-        scores = scores + view.bias(q, k, scale)
+        scores = scores + view.bias(view, q, k, scale)
     weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))
     kept = dropout(weights).astype(q.dtype)
     mixed = jnp.einsum("BNTS,BNSH->BNTH", kept.reshape(*groups, -1), v).reshape(*q.shape[:3], -1)
     if view.values is not None:
-        mixed = mixed + view.values(kept).astype(mixed.dtype)
+        mixed = mixed + view.values(view, kept).astype(mixed.dtype)
     return mixed, weights

@@ -36,7 +36,7 @@ def mix(
     if why is not None:
         _warn(why)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    bias = None if view.bias is None else view.bias(q, k, scale)
+    bias = None if view.bias is None else view.bias(view, q, k, scale)
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
     fuse = functools.partial(
         jax.nn.dot_product_attention,
@@ -50,7 +50,8 @@ def mix(
 
 def _lengths_say_it(view: View) -> bool:
     """Whether lengths, order and window describe the view, so that no mask [T S] is needed."""
-    return view.single and view.order != "ranked" and view.bias is None
+    plain = view.bias is None and view.dilation == 1
+    return view.single and view.order != "ranked" and plain
 
 
 def _by_lengths(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Array:

@@ -2,14 +2,16 @@
 
 import flax.linen as nn
 
-from transformer_jax.nn.mixers.attention import Attention, LocalAttention
+from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.linear_attention import DeltaRule, LinearAttention
+from transformer_jax.nn.mixers.local import DilatedAttention, LocalAttention
 from transformer_jax.nn.mixers.recurrent import BiElman, BiGru, BiLstm, Gru, Lstm, Recurrent
 from transformer_jax.nn.mixers.ssru import Ssru
 
 MIXERS: dict[str, type[nn.Module]] = {
     "full": Attention,
     "local": LocalAttention,
+    "dilated": DilatedAttention,
     "linear": LinearAttention,
     "delta_rule": DeltaRule,
     "ssru": Ssru,

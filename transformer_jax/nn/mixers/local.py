@@ -1,0 +1,110 @@
+"""Attention within a window, at a cost that grows with the length and not with its square."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.nn.cache import KeysValues
+from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.view import View
+
+
+class LocalAttention(Attention):
+    """Attention on positions less than `config.window` away (Beltagy et al. 2020,
+    arXiv:2004.05150).
+
+    Long texts are cut into blocks as long as the window, whose queries look at their own block, the
+    one before it and, where they may look ahead, the one behind it.
+    """
+
+    @property
+    def _dilation(self) -> int:
+        return 1
+
+    def _view(self, view: View) -> View:
+        window = self.config.window
+        assert window is not None
+        return super()._view(view).within(window * self._dilation, self._dilation)
+
+    def _gather(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+        size, length = self.config.window, q.shape[2]
+        assert size is not None
+        by_lengths = self.config.attention == "fused" and view.single and self._dilation == 1
+        short = length <= 2 * size * self._dilation
+        if view.visible is not None or view.order == "ranked" or by_lengths or short:
+            return super()._gather(q, memory, view, train)
+        blocks = Blocks(q.shape[0], length, size, self._dilation, view.order == "all")
+        keys, values = blocks.around(memory.keys, 3), blocks.around(memory.values, 2)
+        mixed, weights = self._mixed(
+            blocks.own(q, 2), KeysValues(keys, values), blocks.view(view), train
+        )
+        return self._joined(blocks.whole(mixed)), blocks.spread(weights)
+
+
+class DilatedAttention(LocalAttention):
+    """Attention on every `config.dilation`th position of a window that many times as wide."""
+
+    @property
+    def _dilation(self) -> int:
+        return self.config.dilation
+
+
+class Blocks:
+    """Sequences cut into blocks of `size` positions, each a row of a larger batch.
+
+    With a dilation, a row has every so manyth position, and all of them are in one of the rows.
+    """
+
+    def __init__(self, batch: int, length: int, size: int, dilation: int, ahead: bool) -> None:
+        self._batch, self._length, self._size = batch, length, size
+        self._dilation, self._ahead = dilation, ahead
+        self._count = -(-length // (size * dilation))  # of blocks of a row
+
+    def own(self, x: Array, axis: int) -> Array:
+        """Return the blocks of what belongs to positions along an axis."""
+        return self._rows(self._cut(x, axis), axis)
+
+    def around(self, x: Array, axis: int) -> Array:
+        """Return beside each block those that its queries look at."""
+        x = self._cut(x, axis)  # [B dilation blocks size ...]
+        beside = ((0, 0), (0, 0), (1, int(self._ahead)), *((0, 0),) * (x.ndim - 3))
+        x = jnp.pad(x, beside)
+        parts = [x[:, :, i : i + self._count] for i in range(2 + self._ahead)]
+        return self._rows(jnp.concatenate(parts, axis=3), axis)
+
+    def view(self, view: View) -> View:
+        """Return the view of blocks on those around them."""
+        return replace(
+            view,
+            q_pos=self.own(view.q_pos, 1), q_seg=self.own(view.q_seg, 1),
+            k_pos=self.around(view.k_pos, 1), k_seg=self.around(view.k_seg, 1),
+            single=False,
+        )  # fmt: skip
+
+    def whole(self, mixed: Float[Array, "R N C Hv"]) -> Float[Array, "B N T Hv"]:
+        """Put blocks of heads together again."""
+        x = mixed.reshape(self._batch, self._dilation, self._count, *mixed.shape[1:])
+        x = jnp.moveaxis(x, (1, 3), (4, 1))  # [B N blocks size dilation Hv]
+        return x.reshape(self._batch, x.shape[1], -1, x.shape[-1])[:, :, : self._length]
+
+    def spread(self, weights: Float[Array, "R N C K"]) -> Float[Array, "B N T T"]:
+        """Return the weights of blocks among those of all pairs, the others of which are 0."""
+        columns = jnp.broadcast_to(jnp.arange(self._length), (self._batch, self._length))
+        place = jax.nn.one_hot(self.around(columns, 1), self._length, dtype=weights.dtype)
+        return self.whole(jnp.einsum("RNCK,RKT->RNCT", weights, place))
+
+    def _cut(self, x: Array, axis: int) -> Array:
+        """Return x as [B dilation blocks size ...], what is left of the last blocks being 0."""
+        x = jnp.moveaxis(x, axis, 1)
+        new = self._count * self._size * self._dilation - self._length
+        x = jnp.pad(x, ((0, 0), (0, new), *((0, 0),) * (x.ndim - 2)))
+        x = x.reshape(self._batch, self._count * self._size, self._dilation, *x.shape[2:])
+        x = x.swapaxes(1, 2)
+        return x.reshape(self._batch, self._dilation, self._count, self._size, *x.shape[3:])
+
+    def _rows(self, x: Array, axis: int) -> Array:
+        return jnp.moveaxis(x.reshape(-1, *x.shape[3:]), 1, axis)
