@@ -103,7 +103,7 @@ def agree(task: Task) -> dict[str, Any]:
 
     from transformer_jax.config import TrainingConfig
     from transformer_jax.models.build import build, init_params
-    from transformer_jax.training.step import batch_sums
+    from transformer_jax.training.step import batch_sums, keys_of
 
     rows = 4 if task.dry else 64
     tokens = ids(task, rows)[:, 1:]
@@ -124,7 +124,7 @@ def agree(task: Task) -> dict[str, Any]:
         model = build(config, task.vocab, task.vocab, single=True)
 
         def loss(params: Any, model: Any = model) -> Any:
-            sums = batch_sums(model, TrainingConfig(), params, batch, jax.random.key(1))
+            sums = batch_sums(model, TrainingConfig(), params, batch, keys_of(1, 0, 1))
             return sums.loss / lengths.sum()
 
         gradient = jax.jit(jax.grad(loss))

@@ -66,7 +66,9 @@ def parameters(
     # Of the decoder, and of both stacks.
     one, two = decoders, encoders + decoders
     one, two = (distances * count for count in ((1, 2) if shares else (one, two)))
-    others |= {"delta_rule": attention + (d + 1) * kv}
+    sigma = kv * c.key_size
+    others |= {"delta_rule": attention + (d + 1) * kv, "random_features": attention + sigma}
+    others |= {"gated_random_features": attention + sigma + (d + 1) * kv}
 
     def mixers(pattern, count):
         return sum(others.get(pattern[i % len(pattern)], attention) for i in range(count))

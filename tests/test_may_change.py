@@ -21,13 +21,14 @@ from transformer_jax.models.build import build
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import abstract_state
-from transformer_jax.training.step import batch_sums, make_train_step
+from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 
 # What a trained model was made by, and the scores by which its best checkpoint is known.
 MUST_STAY = (
     "seed",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.dilation",
+    "model.num_features", "model.redraw_every", "model.feature_seed",
     "model.relative_positions", "model.rope_theta", "model.rope_fraction",
     "model.relative_buckets", "model.relative_max_distance", "model.relative_clip",
     "model.share_relative_positions",
@@ -123,8 +124,8 @@ def _other_losses(field, values) -> bool:
     for value in values:
         config = with_value(dataclasses.replace(MODEL, dropout_rate=0.3), field, value)
         model = build(config, VOCAB, VOCAB)
-        params, key = random_params(model), jax.random.key(0)
-        losses.append(float(batch_sums(model, TrainingConfig(), params, batch, key).loss))
+        params, keys = random_params(model), keys_of(0, 0, 1)
+        losses.append(float(batch_sums(model, TrainingConfig(), params, batch, keys).loss))
     return not np.allclose(losses, losses[0], rtol=1e-5)
 
 

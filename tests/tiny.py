@@ -145,6 +145,11 @@ def _variants() -> dict[str, ModelConfig]:
             "num_encoder_layers": 2, "num_decoder_layers": 3, "window": 2,
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),
         },
+        "features": {
+            "num_encoder_layers": 2, "encoder_pattern": ("random_features", "favor"),
+            "num_decoder_layers": 2, "decoder_pattern": ("gated_random_features", "favor"),
+            "num_features": 7, "residual": "pre_norm", "biases": (), "norm": "rms_norm",
+        },
         "states": {
             "num_encoder_layers": 4, "encoder_pattern": ("linear", "bilstm", "bigru", "bielman"),
             "num_decoder_layers": 6,

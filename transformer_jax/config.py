@@ -66,13 +66,15 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
 
 # What mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "local", "dilated", "linear", "delta_rule", "ssru",
+    "full", "local", "dilated", "linear", "delta_rule",
+    "random_features", "gated_random_features", "favor", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
 ]  # fmt: skip
 _WITHIN = ("local", "dilated")  # a window
 _ATTENTION = ("full", *_WITHIN)  # those whose weights are a softmax over positions
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which need a text that is whole
-_ONE_WAY = ("delta_rule", "ssru")  # which have no other end
+_DRAWN = ("random_features", "gated_random_features", "favor")
+_ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,10 @@ class ModelConfig:
     # many, of which each is `dilation` positions from the next (Longformer, arXiv:2004.05150).
     # The others keep a state of constant size in place of keys and values. "linear": scores are
     # products of features (Katharopoulos et al. 2020, arXiv:2006.16236); "delta_rule": what a key
-    # has stored is taken away before (Schlag et al. 2021, arXiv:2102.11174), in decoders. "ssru"
+    # has stored is taken away before (Schlag et al. 2021, arXiv:2102.11174), in decoders.
+    # "random_features" (Peng et al. 2021, arXiv:2103.02143) and "favor" (Choromanski et al. 2021,
+    # arXiv:2009.14794): features that are near a softmax; gated: what is earlier counts less, in
+    # decoders. "ssru"
     # (Kim et al. 2019, https://aclanthology.org/D19-5632), in decoders; "elman", "lstm" and "gru",
     # from the left to the right, with a state of d_model; and with "bi" before them from both ends,
     # with d_model / 2 each, in encoders.
@@ -109,6 +114,12 @@ class ModelConfig:
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
     window: int | None = None  # of local and dilated layers, in positions, its own included
     dilation: int = 2  # of dilated layers
+    # random_features, gated or not, and favor: how many directions a head's features are along, and
+    # in how many steps of training they are drawn anew. Evaluation and decoding have those of
+    # `feature_seed`, in every layer.
+    num_features: int = 64
+    redraw_every: int = 1
+    feature_seed: int = 0
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
     attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
     activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
@@ -222,7 +233,9 @@ class ModelConfig:
         _rate(layer_drop_rate=self.layer_drop_rate)
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
-        _within(1, 2**16, dilation=self.dilation)
+        _within(1, 2**16, dilation=self.dilation, num_features=self.num_features)
+        _within(1, _STEPS, redraw_every=self.redraw_every)
+        _within(0, 2**32 - 1, feature_seed=self.feature_seed)
         _within(1, _SIZE, lora_rank=self.lora_rank)
         _within(0, _SIZE, token_types=self.token_types)
         _above(0, 1e6, lora_alpha=self.lora_alpha)
@@ -325,12 +338,15 @@ def _check_patterns(model: ModelConfig) -> None:
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
         "has a 'local' or 'dilated' layer",
     )
-    default = ModelConfig.__dataclass_fields__["dilation"].default
-    _check(
-        "dilated" in patterns or model.dilation == default,
-        f"dilation={model.dilation}: neither encoder_pattern nor decoder_pattern has a 'dilated' "
-        f"layer; leave it at {default}",
-    )
+    readers: dict[str, tuple[str, ...]] = {"dilation": ("dilated",)}
+    readers |= dict.fromkeys(("num_features", "redraw_every", "feature_seed"), _DRAWN)
+    for option, kinds in readers.items():
+        default = ModelConfig.__dataclass_fields__[option].default
+        _check(
+            getattr(model, option) == default or not {*kinds}.isdisjoint(patterns),
+            f"{option}={getattr(model, option)}: neither encoder_pattern nor decoder_pattern has a "
+            f"layer of {_or(kinds)}; leave it at {default}",
+        )
     _check_mixers(model)
     if model.architecture == "encoder_decoder":
         return

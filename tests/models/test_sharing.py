@@ -10,6 +10,7 @@ from tiny import MODEL, VARIANTS, VOCAB, alone, for_model, logits_of, random_par
 
 from transformer_jax.config import TrainingConfig
 from transformer_jax.models.build import build
+from transformer_jax.models.model import Keys
 from transformer_jax.models.stack import kept
 from transformer_jax.training.step import batch_sums
 
@@ -25,7 +26,8 @@ DECODER = dataclasses.replace(
 def loss_of(config, params, key=None):
     """Return the loss of a batch, in training if there is a key."""
     model = build(config, VOCAB, VOCAB)
-    return batch_sums(model, TrainingConfig(), params, for_model(config, BATCH), key).loss
+    keys = None if key is None else Keys(key, key)
+    return batch_sums(model, TrainingConfig(), params, for_model(config, BATCH), keys).loss
 
 
 def gradient(config, params):
@@ -115,6 +117,7 @@ def test_the_compute_dtype_is_that_of_the_stream():
         )  # fmt: skip
         model = build(config, VOCAB, VOCAB)
         params = random_params(model)
-        output = jax.eval_shape(model.outputs, params, for_model(config, BATCH), KEY)["tokens"]
+        keys = Keys(KEY, KEY)
+        output = jax.eval_shape(model.outputs, params, for_model(config, BATCH), keys)["tokens"]
         assert output.hidden.dtype == jnp.bfloat16
         jax.eval_shape(jax.grad(lambda p, config=config: loss_of(config, p, KEY)), params)

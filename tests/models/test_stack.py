@@ -10,7 +10,8 @@ from tiny import MODEL, SMALL_TABLES, VOCAB, alone, for_model, random_params, ra
 
 from transformer_jax.config import TrainingConfig
 from transformer_jax.models.build import abstract_params, build
-from transformer_jax.training.step import batch_sums
+from transformer_jax.models.model import Keys
+from transformer_jax.training.step import batch_sums, keys_of
 
 # Layers take time to compile: two make a loop, of few operations. On a mesh both stacks run in each
 # form.
@@ -31,7 +32,7 @@ def gradient(config):
     model = build(config, VOCAB, VOCAB)
 
     def loss(params, key):
-        return batch_sums(model, TrainingConfig(), params, BATCH, key).loss
+        return batch_sums(model, TrainingConfig(), params, BATCH, Keys(key, key)).loss
 
     return jax.jit(jax.value_and_grad(loss)), random_params(model)
 
@@ -56,7 +57,7 @@ def test_the_same_model(form, plain):
 def test_a_loop_that_keeps_all(plain):
     """Without rematerialisation: the loss; what gradients come to in a loop is tested above."""
     model = build(dataclasses.replace(DEEP, **FORMS["scan"]), VOCAB, VOCAB)
-    sums = jax.jit(lambda p, key: batch_sums(model, TrainingConfig(), p, BATCH, key))
+    sums = jax.jit(lambda p, key: batch_sums(model, TrainingConfig(), p, BATCH, Keys(key, key)))
     loss = sums(random_params(model), jax.random.key(3)).loss
     np.testing.assert_allclose(loss, plain[0], rtol=1e-6)
 
@@ -80,7 +81,8 @@ def test_less_is_kept():
 
         def back(params, model=model):
             def loss(p):
-                return batch_sums(model, TrainingConfig(), p, BATCH, jax.random.key(0)).loss
+                keys = keys_of(0, 0, 1)
+                return batch_sums(model, TrainingConfig(), p, BATCH, keys).loss
 
             return jax.vjp(loss, params)[1]
 

@@ -145,6 +145,14 @@ CASES = {
         _of(LLAMA, decoder_pattern=("full", "local"), window=3, relative_positions="alibi"),
         ONE_PER_ROW,
     ),
+    "random features": Case(
+        "plain",
+        _of(
+            TRANSLATION, num_kv_heads=2, v_head_dim=5, residual="pre_norm", num_features=9,
+            feature_seed=3, encoder_pattern=("random_features", "favor"), num_decoder_layers=3,
+            decoder_pattern=("gated_random_features", "random_features", "favor"),
+        ),
+    ),
     "states of constant size": Case(
         "plain",
         _of(

@@ -4,6 +4,7 @@ All take a config, their own parameters by our names, inputs [B T D] and which p
 [B T T]; they call nothing of ours.
 """
 
+import numpy as np
 import torch
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -40,6 +41,59 @@ def _heads(c: ModelConfig, p: dict, x: torch.Tensor) -> list[torch.Tensor]:
         )
     k, v = (y.repeat_interleave(c.num_heads // y.shape[1], 1) for y in (k, v))
     return [F.elu(q) + 1, F.elu(k) + 1, v]
+
+
+def random_features(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return what all pairs of sines and cosines gather; with gates, (1 - g_s) g_s+1 ... g_t."""
+    q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
+    along = _drawn(c, orthogonal=False) * p["sigma"][:, None]
+    along, k, v = (
+        y.repeat_interleave(c.num_heads // c.kv_heads, axis)
+        for y, axis in ((along, 0), (k, 1), (v, 1))
+    )
+    waves = []
+    for y in (q, k):
+        angles = torch.einsum("bnth,nmh->bntm", F.normalize(y, dim=-1), along)
+        waves.append(torch.cat([angles.sin(), angles.cos()], -1) / c.num_features**0.5)
+    scores = (waves[0] @ waves[1].transpose(2, 3)) * seen[:, None]
+    if "gate/kernel" in p:
+        gate = torch.sigmoid(_map(p, "gate", x)).transpose(1, 2)  # [B K T]
+        gate = gate.repeat_interleave(c.num_heads // c.kv_heads, 1)
+        length = x.shape[1]
+        rows = [[gate[:, :, s + 1 : t + 1].prod(-1) * (1 - gate[:, :, s]) for s in range(length)]
+                for t in range(length)]  # fmt: skip
+        scores = scores * torch.stack([torch.stack(row, -1) for row in rows], -2)
+    total = scores.sum(-1, keepdim=True)
+    least = torch.where(total < 0, total.clamp(max=-1e-6), total.clamp(min=1e-6))
+    return _map(p, "output", ((scores / least) @ v).transpose(1, 2), axes=2)
+
+
+def favor(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return what all pairs of positive features gather (Choromanski et al., lemma 1)."""
+    q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
+    k, v = (y.repeat_interleave(c.num_heads // c.kv_heads, 1) for y in (k, v))
+    along = _drawn(c, orthogonal=True).repeat_interleave(c.num_heads // c.kv_heads, 0)
+    q, k = (
+        torch.exp(torch.einsum("bnth,nmh->bntm", y, along) - y.square().sum(-1, keepdim=True) / 2)
+        for y in (q / c.key_size**0.25, k / c.key_size**0.25)
+    )
+    scores = (q @ k.transpose(2, 3)) * seen[:, None]
+    total = scores.sum(-1, keepdim=True)
+    weights = scores / torch.where(total == 0, 1, total)
+    return _map(p, "output", (weights @ v).transpose(1, 2), axes=2)
+
+
+def _drawn(c: ModelConfig, orthogonal: bool) -> torch.Tensor:
+    """Return the directions of evaluation: NumPy's draws by the seed of the config."""
+    chance, size = np.random.default_rng(c.feature_seed), c.key_size
+    drawn = chance.normal(size=(c.kv_heads, c.num_features, size))
+    if orthogonal:
+        blocks = chance.normal(size=(c.kv_heads, -(-c.num_features // size), size, size))
+        bases, triangles = np.linalg.qr(blocks)  # uniform with the signs of the diagonal
+        bases = bases * np.sign(np.einsum("kbii->kbi", triangles))[:, :, None]
+        rows = bases.reshape(c.kv_heads, -1, size)[:, : c.num_features]
+        drawn = rows * np.linalg.norm(drawn, axis=-1, keepdims=True)
+    return torch.tensor(drawn)
 
 
 def linear(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
@@ -110,6 +164,9 @@ def _recurrent(module: type, two_way: bool):
 MIXERS = {
     "linear": linear,
     "delta_rule": delta_rule,
+    "random_features": random_features,
+    "gated_random_features": random_features,
+    "favor": favor,
     "ssru": ssru,
     "elman": _recurrent(torch.nn.RNN, two_way=False),
     "lstm": _recurrent(torch.nn.LSTM, two_way=False),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
-from transformer_jax.models.model import Output, Stepper
+from transformer_jax.models.model import Keys, Output, Stepper
 from transformer_jax.models.network import Network
 from transformer_jax.nn.initializers import named
 
@@ -45,9 +45,9 @@ class Lora:
         params = self.model.init(rngs, *args, **kwargs)["params"]
         return {"params": _adapted(params, self.config, jax.random.fold_in(rngs, 1))}
 
-    def outputs(self, params: Any, batch: Batch, key: Array | None) -> dict[str, Output]:
+    def outputs(self, params: Any, batch: Batch, keys: Keys | None) -> dict[str, Output]:
         """See Model."""
-        return self.model.outputs(merged(params, self.config), batch, key)
+        return self.model.outputs(merged(params, self.config), batch, keys)
 
     def stepper(self, params: Any) -> Stepper | None:
         """See Model."""

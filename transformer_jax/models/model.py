@@ -66,6 +66,13 @@ class Stepper(Protocol):
         """Return the state with room for sources of `src_length` and `length` tokens in all."""
 
 
+class Keys(NamedTuple):
+    """What is random in a training step."""
+
+    dropout: Array  # another one each step
+    features: Array  # of random features: another one each `model.redraw_every` steps
+
+
 @runtime_checkable
 class Model(Hashable, Protocol):
     """Parameters come in from outside; nothing here holds any. Equal models share programs."""
@@ -78,8 +85,8 @@ class Model(Hashable, Protocol):
     def init(self, rngs: Any, *args: Any, **kwargs: Any) -> Any:
         """Return fresh variables, {"params": ...}, of a key, a batch and train=False."""
 
-    def outputs(self, params: Any, batch: Batch, key: Array | None) -> dict[str, Output]:
-        """Return what is predicted, by the names of `batch.targets`; with a key, with dropout."""
+    def outputs(self, params: Any, batch: Batch, keys: Keys | None) -> dict[str, Output]:
+        """Return what is predicted, by the names of `batch.targets`; with keys, as in training."""
 
     def stepper(self, params: Any) -> Stepper | None:
         """Return the model as a search sees it, or None if it writes nothing."""

@@ -12,7 +12,7 @@ from transformer_jax.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.models.model import Output
+from transformer_jax.models.model import Keys, Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
 from transformer_jax.nn.dropout import Dropout
@@ -38,11 +38,11 @@ class Network(nn.Module):
     predicts: Sequence[str] = ("tokens",)
 
     @nn.nowrap
-    def outputs(self, params: Any, batch: Batch, key: Array | None) -> dict[str, Output]:
+    def outputs(self, params: Any, batch: Batch, keys: Keys | None) -> dict[str, Output]:
         """See Model."""
-        rngs = None if key is None else {"dropout": key}
+        rngs = None if keys is None else keys._asdict()
         apply: Any = self.apply
-        return apply({"params": params}, batch, key is not None, rngs=rngs)
+        return apply({"params": params}, batch, keys is not None, rngs=rngs)
 
     @nn.nowrap
     def stepper(self, params: Any) -> "NetworkStepper | None":

@@ -25,7 +25,7 @@ class Turn(NamedTuple):
     """What differs from one application of a layer to the next."""
 
     params: Any  # None: those of a shared layer, which its body holds
-    key: Array | None  # of dropout
+    rngs: dict[str, Array]  # in training: of dropout, and of random features
     number: Array | None  # of the layer, where that matters
 
 
@@ -90,30 +90,32 @@ def run(stack: "Stack", layers: Sequence[Any], period: int, call: Callable, x: A
 
         def body(x: Array, turn: Turn) -> Array:
             params = own if turn.params is None else turn.params
-            rngs = {} if turn.key is None else {"dropout": turn.key}
 
             def applied(x: Array) -> Array:
-                return alone.apply({"params": params}, x, turn.number, method=call, rngs=rngs)  # type: ignore[return-value]
+                return alone.apply({"params": params}, x, turn.number, method=call, rngs=turn.rngs)  # type: ignore[return-value]
 
-            if turn.key is not None and config.layer_drop_rate:
+            if turn.rngs and config.layer_drop_rate:
                 # A branch, so that a layer that is dropped costs no time; nor has it a gradient.
-                x = jax.lax.cond(kept(turn.key, config.layer_drop_rate), applied, lambda x: x, x)
+                stays = kept(turn.rngs["dropout"], config.layer_drop_rate)
+                x = jax.lax.cond(stays, applied, lambda x: x, x)
             else:
                 x = applied(x)
             return nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
 
         return pick(REMATS, config.remat, "config.model.remat")(body)
 
-    keys: Any = [None] * len(layers)
-    if stack.has_rng("dropout"):
-        keys = jax.random.split(stack.make_rng("dropout"), len(layers))
+    rngs: list[dict[str, Array]] = [{} for _ in layers]
+    for name in ("dropout", "features"):
+        if stack.has_rng(name):
+            keys = jax.random.split(stack.make_rng(name), len(layers))
+            rngs = [one | {name: key} for one, key in zip(rngs, keys, strict=True)]
     turns = [
         Turn(
             None if sharing.shared else layer.variables["params"],
-            key,
+            own,
             jnp.int32(number) if sharing.numbered else None,
         )
-        for number, (layer, key) in enumerate(zip(layers, keys, strict=True))
+        for number, (layer, own) in enumerate(zip(layers, rngs, strict=True))
     ]
     loop = pick(LOOPS, config.layer_loop, "config.model.layer_loop")
     return loop([body_of(layer) for layer in layers[:period]], x, turns)

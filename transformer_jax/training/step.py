@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import TrainingConfig
 from transformer_jax.data.batch import Batch
-from transformer_jax.models.model import Model
+from transformer_jax.models.model import Keys, Model
 from transformer_jax.sharding.mesh import on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
@@ -32,26 +32,28 @@ class StepMetrics(NamedTuple):
     bad_steps: Any  # such updates in a row, this one included
 
 
-def batch_sums(model: Model, config: TrainingConfig, params: Any, batch: Batch, key: Any) -> Sums:
-    """Return the loss sums of a batch; with a key, in training mode with dropout.
+def batch_sums(
+    model: Model, config: TrainingConfig, params: Any, batch: Batch, keys: Keys | None
+) -> Sums:
+    """Return the loss sums of a batch; with keys, in training mode with dropout.
 
     Where there are several targets, they are those of `batch.main`, and the loss has the sums of
     all: weights of the others say how much they count beside it.
     """
-    each = target_sums(model, config, params, batch, key)
+    each = target_sums(model, config, params, batch, keys)
     loss = functools.reduce(operator.add, (sums.loss for sums in each.values()))
     return each[batch.main]._replace(loss=loss)
 
 
 def target_sums(
-    model: Model, config: TrainingConfig, params: Any, batch: Batch, key: Any
+    model: Model, config: TrainingConfig, params: Any, batch: Batch, keys: Keys | None
 ) -> dict[str, Sums]:
     """Return the loss sums of each target of a batch."""
-    r_drop = 0.0 if key is None else config.r_drop or 0.0
+    r_drop = 0.0 if keys is None else config.r_drop or 0.0
     if r_drop:
         batch = jax.tree.map(lambda x: jnp.repeat(x, config.passes, axis=0), batch)
     with active():
-        outputs = model.outputs(params, batch, key)
+        outputs = model.outputs(params, batch, keys)
         return {
             name: LOSSES.get(name, fused_loss_sums)(
                 outputs[name].hidden, outputs[name].head,
@@ -78,8 +80,8 @@ def make_train_step(
     tx = optax.with_extra_args_support(tx)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
-        grads, sums = _accumulate(gradient, state.params, batch, key, config.accumulation_steps)
+        keys = keys_of(seed, state.step, model.config.redraw_every)
+        grads, sums = _accumulate(gradient, state.params, batch, keys, config.accumulation_steps)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(sums.loss)
         with active():
@@ -102,6 +104,14 @@ def make_train_step(
         return new, StepMetrics(sums, norm, 1.0 - finite, bad_steps)
 
     return train_step
+
+
+def keys_of(seed: Any, step: Any, redraw_every: int) -> Keys:
+    """Return what is random in the step after `step` others."""
+    dropout, features = (jax.random.fold_in(jax.random.key(seed), stream) for stream in (1, 2))
+    return Keys(
+        jax.random.fold_in(dropout, step), jax.random.fold_in(features, step // redraw_every)
+    )
 
 
 def _kept(frozen: Frozen | None, params: Any, changed: Any) -> Any:
@@ -142,21 +152,21 @@ def _keeps_itself(part: Any) -> bool:
 def _mean_loss(model: Model, config: TrainingConfig, frozen: Frozen | None):
     """Return the loss of (part of) a batch, over the weight of the whole, and its sums."""
 
-    def loss(params, batch, key, weight):
+    def loss(params, batch, keys, weight):
         if frozen is not None:  # their gradients are zeros that nobody computes
             params = _kept(frozen, jax.tree.map(jax.lax.stop_gradient, params), params)
-        sums = batch_sums(model, config, params, batch, key)
+        sums = batch_sums(model, config, params, batch, keys)
         return sums.loss / weight, sums
 
     return loss
 
 
-def _accumulate(gradient, params, batch: Batch, key, slices: int):
+def _accumulate(gradient, params, batch: Batch, keys: Keys, slices: int):
     """Sum gradients over slices of the rows: the same batch in less memory."""
     weight = jnp.asarray(batch.targets[batch.main].weight)
     weight = jnp.maximum(weight.sum(dtype=jnp.float32), 1)
     if slices == 1:
-        (_, sums), grads = gradient(params, batch, key, weight)
+        (_, sums), grads = gradient(params, batch, keys, weight)
         return grads, sums
     # Every slice takes rows from all over the batch, so each device keeps its own rows.
     parts = jax.tree.map(
@@ -165,10 +175,11 @@ def _accumulate(gradient, params, batch: Batch, key, slices: int):
 
     def add(total, item):
         part, number = item
-        (_, sums), grads = gradient(params, part, jax.random.fold_in(key, number), weight)
+        own = keys._replace(dropout=jax.random.fold_in(keys.dropout, number))
+        (_, sums), grads = gradient(params, part, own, weight)
         return jax.tree.map(jnp.add, total, (grads, sums)), None
 
-    shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), key, weight)
+    shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), keys, weight)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[1], shapes[0][1]))
     (grads, sums), _ = jax.lax.scan(add, zeros, (parts, jnp.arange(slices)))
     return grads, sums

@@ -24,6 +24,9 @@ SUPPORTED: Allowed = {
     "decoder_pattern": ("full",),
     "window": (None,),
     "dilation": ANY,  # of dilated layers alone
+    "num_features": ANY,  # of random features alone, like the next two
+    "redraw_every": ANY,
+    "feature_seed": ANY,
     "dropout_rate": ANY,  # of training alone, like the next three
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,

@@ -28,6 +28,9 @@ NEUTRAL: Allowed = {
     "decoder_pattern": ("full",),
     "window": (None,),
     "dilation": ANY,  # of dilated layers alone
+    "num_features": ANY,  # of random features alone, like the next two
+    "redraw_every": ANY,
+    "feature_seed": ANY,
     "dropout_rate": ANY,
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,

@@ -5,6 +5,7 @@ import flax.linen as nn
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.linear_attention import DeltaRule, LinearAttention
 from transformer_jax.nn.mixers.local import DilatedAttention, LocalAttention
+from transformer_jax.nn.mixers.random_features import Favor, GatedRandomFeatures, RandomFeatures
 from transformer_jax.nn.mixers.recurrent import BiElman, BiGru, BiLstm, Gru, Lstm, Recurrent
 from transformer_jax.nn.mixers.ssru import Ssru
 
@@ -14,6 +15,9 @@ MIXERS: dict[str, type[nn.Module]] = {
     "dilated": DilatedAttention,
     "linear": LinearAttention,
     "delta_rule": DeltaRule,
+    "random_features": RandomFeatures,
+    "gated_random_features": GatedRandomFeatures,
+    "favor": Favor,
     "ssru": Ssru,
     "elman": Recurrent,
     "lstm": Lstm,

@@ -30,13 +30,24 @@ class LinearAttention(Recurrence, Heads):
         """See Recurrence: features of queries [B T K G F], of keys [B T K F], values [B T K V]."""
         q, k, v = map(at_least_float32, self.queries_keys_values(x))
         ones = jnp.ones((*v.shape[:-1], 1), v.dtype)
-        grouped = *k.shape[:3], -1, q.shape[-1]
-        return _positive(q).reshape(grouped), _positive(k), jnp.concatenate([v, ones], axis=-1)
+        q, k = self.features(q.reshape(*k.shape[:3], -1, q.shape[-1]), k)
+        return q, k, jnp.concatenate([v, ones], axis=-1)
+
+    def features(
+        self, q: Float[Array, "B T K G H"], k: Float[Array, "B T K H"]
+    ) -> tuple[Float[Array, "B T K G F"], Float[Array, "B T K F"]]:
+        """Return the features of queries and of keys."""
+        return jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+
+    @property
+    def feature_count(self) -> int:
+        """F."""
+        return self.config.key_size
 
     def blank(self, batch: int) -> State:
         """See Recurrence."""
         c, wide = self.config, jnp.promote_types(self.dtype, jnp.float32)
-        return jnp.zeros((batch, c.kv_heads, c.key_size, c.value_size + 1), wide)
+        return jnp.zeros((batch, c.kv_heads, self.feature_count, c.value_size + 1), wide)
 
     def turn(self) -> Turn:
         """See Recurrence."""
@@ -122,14 +133,17 @@ class DeltaRule(LinearAttention):
 
 
 def chunked(
-    rule: Callable[..., tuple[Array, Array]], entering: tuple[Array, ...], seg: Int[Array, "B T"],
+    rule: Callable[..., tuple[Array, Array, Any]],
+    entering: tuple[Array, ...],
+    seg: Int[Array, "B T"],
     state: State,
-) -> tuple[Float[Array, "B T K G V"], State]:  # fmt: skip
+) -> tuple[Float[Array, "B T K G V"], State]:
     """Go through sequences whose segments' numbers rise, CHUNK tokens at a time.
 
-    `rule(entering, state, same, goes_on)` returns what a chunk gathers and what its tokens add to a
-    state, as values [B S K V] of their keys; `same` [B T S] says which pairs are of one segment,
-    `goes_on` [B T] which tokens are of that of the state.
+    `rule(entering, state, same, goes_on)` returns what a chunk gathers, what its tokens add to a
+    state, as values [B S K V] of their keys, and by what the state is multiplied, [B K] or a
+    number; `same` [B T S] says which pairs are of one segment, `goes_on` [B T] which tokens are of
+    that of the state.
     """
     length = seg.shape[1]
     size = min(CHUNK, length)
@@ -143,11 +157,12 @@ def chunked(
         (state, last), (*given, here) = carry, chunk
         same = (here[:, :, None] == here[:, None, :]) & (here > 0)[:, None, :]
         goes_on = here == last[:, None]
-        out, values = rule(given, state, same, goes_on)
+        out, values, stays = rule(given, state, same, goes_on)
         final = jnp.maximum(last, here.max(1))
         keys = given[1] * _column(here == final[:, None], given[1])
-        kept = (last == final)[:, None, None, None]
-        state = jnp.where(kept, state, 0) + jnp.einsum("BSKF,BSKV->BKFV", keys, values)
+        stays = jnp.broadcast_to(jnp.asarray(stays, state.dtype), state.shape[:2])
+        stays = jnp.where((last == final)[:, None], stays, 0)[..., None, None]
+        state = stays * state + jnp.einsum("BSKF,BSKV->BKFV", keys, values)
         return (state, final), out
 
     start = state, jnp.zeros_like(seg[:, 0])
@@ -158,16 +173,30 @@ def chunked(
 
 def _add(
     given: Sequence[Array], state: State, same: Array, goes_on: Array, behind: int = 0
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Any]:
     q, k, v = given
-    return _gathered(q, k, v, state, same, goes_on, behind), v
+    return _gathered(q, k, v, state, same, goes_on, behind), v, 1.0
 
 
-def _add_strictly(given: Any, state: State, same: Array, goes_on: Array) -> tuple[Array, Array]:
+def _add_strictly(given: Any, state: State, same: Array, goes_on: Array) -> tuple:
     return _add(given, state, same, goes_on, behind=-1)
 
 
-def _correct(given: Any, state: State, same: Array, goes_on: Array) -> tuple[Array, Array]:
+def fade(given: Sequence[Array], state: State, same: Array, goes_on: Array) -> tuple:
+    """What is earlier counts less by the gates of all tokens behind it."""
+    q, k, v, gates = given
+    so_far = jnp.cumsum(jnp.where(_column(same.any(-1), gates), gates, 0), axis=1)  # [B T K]
+    since = (so_far[:, :, None] - so_far[:, None]).transpose(0, 3, 1, 2)  # [B K T S]
+    since = jnp.exp(jnp.where(jnp.tril(same)[:, None], since, -jnp.inf))
+    scores = jnp.einsum("BTKGF,BSKF->BKGTS", q, k) * since[:, :, None]
+    out = jnp.einsum("BKGTS,BSKV->BTKGV", scores, v)
+    before = q * jnp.where(_column(goes_on, so_far), jnp.exp(so_far), 0)[..., None, None]
+    out = out + jnp.einsum("BTKGF,BKFV->BTKGV", before, state)
+    left = jnp.exp(so_far[:, -1:] - so_far)
+    return out, v * left[..., None], jnp.exp(so_far[:, -1])
+
+
+def _correct(given: Any, state: State, same: Array, goes_on: Array) -> tuple:
     """The delta rule for a chunk: what each token adds is its value without what its key finds in
     the state and in what those before it in the chunk added: a triangular system of equations.
     """
@@ -179,7 +208,7 @@ def _correct(given: Any, state: State, same: Array, goes_on: Array) -> tuple[Arr
     right = strengths * (v - found).swapaxes(1, 2)
     added = jax.scipy.linalg.solve_triangular(system, right, lower=True, unit_diagonal=True)
     added = added.swapaxes(1, 2)
-    return _gathered(q, k, added, state, same, goes_on), added
+    return _gathered(q, k, added, state, same, goes_on), added, 1.0
 
 
 def _gathered(
@@ -189,10 +218,6 @@ def _gathered(
     scores = jnp.einsum("BTKGF,BSKF->BKGTS", q, k) * jnp.tril(same, behind)[:, None, None]
     out = jnp.einsum("BKGTS,BSKV->BTKGV", scores, v)
     return out + jnp.einsum("BTKGF,BKFV->BTKGV", q * _column(goes_on, q), state)
-
-
-def _positive(x: Array) -> Array:
-    return jax.nn.elu(x) + 1
 
 
 def _column(condition: Array, like: Array) -> Array:
