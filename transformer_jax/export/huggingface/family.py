@@ -12,54 +12,7 @@ from typing import Any, NamedTuple
 from transformer_jax.allowed import ANY, Allowed, among, refused
 from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
-
-# Fields that are no part of an exported model, or mean nothing without a word that is: how it was
-# trained and runs, and what `refuse` asks of sizes.
-NEUTRAL: Allowed = {
-    "d_model": ANY,
-    "d_ff": ANY,
-    "num_heads": ANY,
-    "head_dim": ANY,
-    "v_head_dim": ANY,
-    "num_kv_heads": (None,),
-    "num_encoder_layers": ANY,
-    "num_decoder_layers": ANY,
-    "encoder_pattern": ("full",),
-    "decoder_pattern": ("full",),
-    "window": (None,),
-    "dilation": ANY,  # of dilated layers alone
-    "num_features": ANY,  # of random features alone, like the next two
-    "redraw_every": ANY,
-    "feature_seed": ANY,
-    "dropout_rate": ANY,
-    "attention_dropout_rate": ANY,
-    "activation_dropout_rate": ANY,
-    "layer_drop_rate": ANY,
-    "token_types": (0,),
-    "input_norm": (False,),
-    "pooling": ("first",),
-    "norm_epsilon": ANY,
-    "score_scale": ("inverse_sqrt",),
-    "attention_temperature": (1.0,),
-    "query_key_norm": ("none",),
-    "attention": ("dense", "fused"),
-    "max_positions": ANY,
-    "rope_theta": ANY,
-    "rope_fraction": (1.0,),
-    "relative_buckets": ANY,
-    "relative_max_distance": ANY,
-    "relative_clip": ANY,
-    "share_relative_positions": (None,),
-    "embedding_norm": ("none",),
-    "layer_sharing": ("none",),
-    "initializer": ("xavier", "t5", "gpt2"),
-    "compute_dtype": ("float32", "bfloat16"),
-    "lora_rank": (None,),
-    "lora_alpha": (8.0,),
-    "lora_maps": (("query", "value"),),
-    "layer_loop": ("unrolled", "scan"),
-    "remat": ("none", "dots", "full"),
-}
+from transformer_jax.export.huggingface.neutral import NEUTRAL
 
 _REQUIRED = object()
 
