@@ -68,6 +68,9 @@ def parameters(
     one, two = (distances * count for count in ((1, 2) if shares else (one, two)))
     sigma = kv * c.key_size
     others |= {"delta_rule": attention + (d + 1) * kv, "random_features": attention + sigma}
+    places = attention + 2 * c.max_positions * c.position_rank
+    others |= {"aft_full": places, "aft_local": places}
+    others |= {"aft_conv": attention + (2 * (c.window or 0) - 1) * c.num_heads}
     others |= {"gated_random_features": attention + sigma + (d + 1) * kv}
 
     def mixers(pattern, count):

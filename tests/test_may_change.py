@@ -28,7 +28,7 @@ MUST_STAY = (
     "seed",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.dilation",
-    "model.num_features", "model.redraw_every", "model.feature_seed",
+    "model.position_rank", "model.num_features", "model.redraw_every", "model.feature_seed",
     "model.relative_positions", "model.rope_theta", "model.rope_fraction",
     "model.relative_buckets", "model.relative_max_distance", "model.relative_clip",
     "model.share_relative_positions",

@@ -146,9 +146,11 @@ def _variants() -> dict[str, ModelConfig]:
             "encoder_pattern": ("local",), "decoder_pattern": ("local", "full"),
         },
         "features": {
-            "num_encoder_layers": 2, "encoder_pattern": ("random_features", "favor"),
-            "num_decoder_layers": 2, "decoder_pattern": ("gated_random_features", "favor"),
-            "num_features": 7, "residual": "pre_norm", "biases": (), "norm": "rms_norm",
+            "num_encoder_layers": 4, "num_features": 7, "window": 3, "position_rank": 4,
+            "encoder_pattern": ("random_features", "favor", "aft_full", "aft_simple"),
+            "num_decoder_layers": 5, "decoder_pattern": (
+                "gated_random_features", "favor", "aft_simple", "aft_local", "aft_conv"
+            ), "residual": "pre_norm", "biases": (), "norm": "rms_norm",
         },
         "states": {
             "num_encoder_layers": 4, "encoder_pattern": ("linear", "bilstm", "bigru", "bielman"),

@@ -67,11 +67,14 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
 # What mixes values along a sequence in a layer.
 MixerKind = Literal[
     "full", "local", "dilated", "linear", "delta_rule",
-    "random_features", "gated_random_features", "favor", "ssru",
+    "random_features", "gated_random_features", "favor",
+    "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
 ]  # fmt: skip
-_WITHIN = ("local", "dilated")  # a window
-_ATTENTION = ("full", *_WITHIN)  # those whose weights are a softmax over positions
+_ATTENTION = ("full", "local", "dilated")  # those whose weights are a softmax over positions
+_WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
+_PLACES = ("aft_full", "aft_local")  # which have a vector for each position
+_FREE = (*_PLACES, "aft_conv", "aft_simple")  # whose heads are all alike
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which need a text that is whole
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
@@ -98,21 +101,27 @@ class ModelConfig:
     num_kv_heads: int | None = None
     num_encoder_layers: int = 6  # layers of the encoder (N in the paper)
     num_decoder_layers: int = 6  # layers of the decoder
-    # encoder_pattern, decoder_pattern: which layer does what, from the first one on, repeated:
-    # "full" attention to all positions, "local" to those less than `window` away, "dilated" to as
-    # many, of which each is `dilation` positions from the next (Longformer, arXiv:2004.05150).
-    # The others keep a state of constant size in place of keys and values. "linear": scores are
-    # products of features (Katharopoulos et al. 2020, arXiv:2006.16236); "delta_rule": what a key
-    # has stored is taken away before (Schlag et al. 2021, arXiv:2102.11174), in decoders.
-    # "random_features" (Peng et al. 2021, arXiv:2103.02143) and "favor" (Choromanski et al. 2021,
-    # arXiv:2009.14794): features that are near a softmax; gated: what is earlier counts less, in
-    # decoders. "ssru"
-    # (Kim et al. 2019, https://aclanthology.org/D19-5632), in decoders; "elman", "lstm" and "gru",
-    # from the left to the right, with a state of d_model; and with "bi" before them from both ends,
-    # with d_model / 2 each, in encoders.
+    # encoder_pattern, decoder_pattern: which layer does what, from the first one on, repeated.
+    # Keys and values are kept by
+    #   full       attention to all positions
+    #   local      to those less than `window` away
+    #   dilated    to as many, each `dilation` positions from the next (arXiv:2004.05150)
+    #   aft_full   attention-free: a weight for each channel of a key and, trained, for each pair of
+    #              positions; aft_local for those within `window`, aft_conv for each distance within
+    #              it, aft_simple for none, with two sums in place of keys (arXiv:2105.14103)
+    # and a state of constant size by
+    #   linear     scores are products of features (arXiv:2006.16236)
+    #   delta_rule what a key has stored is taken away before: decoders (arXiv:2102.11174)
+    #   random_features  features near a softmax (RFA, arXiv:2103.02143); gated_random_features:
+    #              what is earlier counts less: decoders
+    #   favor      the Performer's, positive and at right angles (arXiv:2009.14794)
+    #   ssru       the simpler simple recurrent unit: decoders (https://aclanthology.org/D19-5632)
+    #   elman, lstm, gru  recurrent layers from the left to the right, with a state of d_model;
+    #              bielman, bilstm, bigru from both ends, with half of that each: encoders
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
-    window: int | None = None  # of local and dilated layers, in positions, its own included
+    window: int | None = None  # of local layers, dilated or not, in positions, its own included
+    position_rank: int = 64  # aft_full, aft_local: numbers in the vectors of positions
     dilation: int = 2  # of dilated layers
     # random_features, gated or not, and favor: how many directions a head's features are along, and
     # in how many steps of training they are drawn anew. Evaluation and decoding have those of
@@ -234,6 +243,7 @@ class ModelConfig:
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
         _within(1, 2**16, dilation=self.dilation, num_features=self.num_features)
+        _within(1, _SIZE, position_rank=self.position_rank)
         _within(1, _STEPS, redraw_every=self.redraw_every)
         _within(0, 2**32 - 1, feature_seed=self.feature_seed)
         _within(1, _SIZE, lora_rank=self.lora_rank)
@@ -313,7 +323,8 @@ class ModelConfig:
     @property
     def position_limit(self) -> int | None:
         """How many positions the model knows; None: no limit."""
-        return self.max_positions if self.positions == "learned" else None
+        places = not {*_PLACES}.isdisjoint(self.encoder_pattern + self.decoder_pattern)
+        return self.max_positions if self.positions == "learned" or places else None
 
 
 def _check_heads(model: ModelConfig) -> None:
@@ -336,9 +347,9 @@ def _check_patterns(model: ModelConfig) -> None:
     _check(
         (model.window is None) == {*patterns}.isdisjoint(_WITHIN) or any(map(_is_part, patterns)),
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
-        "has a 'local' or 'dilated' layer",
+        f"has a layer of {_or(_WITHIN)}",
     )
-    readers: dict[str, tuple[str, ...]] = {"dilation": ("dilated",)}
+    readers: dict[str, tuple[str, ...]] = {"dilation": ("dilated",), "position_rank": _PLACES}
     readers |= dict.fromkeys(("num_features", "redraw_every", "feature_seed"), _DRAWN)
     for option, kinds in readers.items():
         default = ModelConfig.__dataclass_fields__[option].default
@@ -387,6 +398,12 @@ def _check_mixers(model: ModelConfig) -> None:
                 f"{option}={getattr(model, option)!r}: {others[0]!r} in {name}={pattern} {why}; "
                 f"leave it at {default!r}",
             )
+        _check(
+            {*others}.isdisjoint(_FREE)
+            or (model.kv_heads == model.num_heads and model.key_size == model.value_size),
+            f"{name}={pattern}: {others[0]!r} weights each channel of a value by that of its key; "
+            "leave num_kv_heads and v_head_dim at None",
+        )
         _check(
             model.d_model % 2 == 0 or not {*others} & {*_TWO_WAY},
             f"d_model={model.d_model}: {name}={pattern} has a state of half of that for either "

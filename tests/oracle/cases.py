@@ -153,6 +153,14 @@ CASES = {
             decoder_pattern=("gated_random_features", "random_features", "favor"),
         ),
     ),
+    "attention-free": Case(
+        "plain",
+        _of(
+            TRANSLATION, window=2, position_rank=5, query_key_norm="none",
+            encoder_pattern=("aft_full", "aft_simple"), num_decoder_layers=3,
+            decoder_pattern=("aft_local", "aft_conv", "aft_simple"),
+        ),
+    ),
     "states of constant size": Case(
         "plain",
         _of(

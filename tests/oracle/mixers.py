@@ -1,8 +1,10 @@
 """Mixers that keep a state, in torch: sums over all pairs, loops, and torch's own cells.
 
-All take a config, their own parameters by our names, inputs [B T D] and which pairs see each other
-[B T T]; they call nothing of ours.
+All take a config, their own parameters by our names, inputs [B T D], which pairs see each other
+[B T T] and positions [B T]; they call nothing of ours.
 """
+
+import functools
 
 import numpy as np
 import torch
@@ -43,7 +45,9 @@ def _heads(c: ModelConfig, p: dict, x: torch.Tensor) -> list[torch.Tensor]:
     return [F.elu(q) + 1, F.elu(k) + 1, v]
 
 
-def random_features(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def random_features(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+) -> torch.Tensor:
     """Return what all pairs of sines and cosines gather; with gates, (1 - g_s) g_s+1 ... g_t."""
     q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
     along = _drawn(c, orthogonal=False) * p["sigma"][:, None]
@@ -68,7 +72,9 @@ def random_features(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor
     return _map(p, "output", ((scores / least) @ v).transpose(1, 2), axes=2)
 
 
-def favor(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def favor(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+) -> torch.Tensor:
     """Return what all pairs of positive features gather (Choromanski et al., lemma 1)."""
     q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
     k, v = (y.repeat_interleave(c.num_heads // c.kv_heads, 1) for y in (k, v))
@@ -81,6 +87,26 @@ def favor(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch
     total = scores.sum(-1, keepdim=True)
     weights = scores / torch.where(total == 0, 1, total)
     return _map(p, "output", (weights @ v).transpose(1, 2), axes=2)
+
+
+def aft(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor, near: bool
+) -> torch.Tensor:
+    """Return the formula of Zhai et al., a weight for each pair and channel."""
+    q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
+    away = pos[:, None, :] - pos[:, :, None]
+    w = torch.zeros(away.shape, dtype=x.dtype)[:, None]
+    if "query_places" in p:
+        w = (p["query_places"][pos] @ p["key_places"][pos].transpose(1, 2))[:, None]
+    if "distances" in p:
+        most = c.window - 1
+        w = p["distances"][away.clamp(-most, most) + most].permute(0, 3, 1, 2)
+    if near:
+        w = w * (away.abs() < c.window)[:, None]
+    weights = torch.exp(w[..., None] + k[:, :, None]) * seen[:, None, :, :, None]
+    total = weights.sum(3)
+    mixed = (weights * v[:, :, None]).sum(3) / torch.where(total == 0, 1, total)
+    return _map(p, "output", (torch.sigmoid(q) * mixed).transpose(1, 2), axes=2)
 
 
 def _drawn(c: ModelConfig, orthogonal: bool) -> torch.Tensor:
@@ -96,7 +122,9 @@ def _drawn(c: ModelConfig, orthogonal: bool) -> torch.Tensor:
     return torch.tensor(drawn)
 
 
-def linear(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def linear(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+) -> torch.Tensor:
     """Return what all pairs of features gather, weights divided by their sum."""
     q, k, v = _heads(c, p, x)
     scores = (q @ k.transpose(2, 3)) * seen[:, None]
@@ -105,7 +133,9 @@ def linear(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torc
     return _map(p, "output", (weights @ v).transpose(1, 2), axes=2)
 
 
-def delta_rule(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def delta_rule(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+) -> torch.Tensor:
     """Go through each sentence, and correct a matrix for each head (Schlag et al., eq. 23, 24)."""
     q, k, v = _heads(c, p, x)
     q, k = (y / y.sum(-1, keepdim=True) for y in (q, k))
@@ -122,7 +152,9 @@ def delta_rule(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> 
     return _map(p, "output", torch.stack([torch.stack(row) for row in mixed]), axes=2)
 
 
-def ssru(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def ssru(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+) -> torch.Tensor:
     """Go through each sentence (Kim et al. 2019, section 3.1)."""
     forget, new = torch.sigmoid(_map(p, "forget", x)), _map(p, "input", x)
     out = [[torch.zeros_like(x[0, 0])] * x.shape[1] for _ in x]
@@ -138,7 +170,9 @@ def ssru(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.
 def _recurrent(module: type, two_way: bool):
     """Return a mixer by torch's own recurrent layer, sentence by sentence."""
 
-    def mix(c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    def mix(
+        c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+    ) -> torch.Tensor:
         cells = ("forward", "backward") if two_way else ("cell",)
         size = c.d_model // len(cells)
         layer = module(c.d_model, size, batch_first=True, bidirectional=two_way).double()
@@ -167,6 +201,10 @@ MIXERS = {
     "random_features": random_features,
     "gated_random_features": random_features,
     "favor": favor,
+    "aft_full": functools.partial(aft, near=False),
+    "aft_local": functools.partial(aft, near=True),
+    "aft_conv": functools.partial(aft, near=True),
+    "aft_simple": functools.partial(aft, near=False),
     "ssru": ssru,
     "elman": _recurrent(torch.nn.RNN, two_way=False),
     "lstm": _recurrent(torch.nn.LSTM, two_way=False),

@@ -123,7 +123,7 @@ class Plain(torch.nn.Module):
             part = f"{layer}/self_attention"
             if kind in MIXERS:
                 own = {k.removeprefix(f"{part}/"): v for k, v in self.p.items() if part in k}
-                mix = functools.partial(MIXERS[kind], c, own, seen=visible)
+                mix = functools.partial(MIXERS[kind], c, own, seen=visible, pos=pos)
             else:
                 mix = functools.partial(self._mix, part, seen=visible, pos=pos)
             x = self._residual(part, x, mix)

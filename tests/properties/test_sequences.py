@@ -157,7 +157,7 @@ def test_padding_changes_no_gradient(name):
 
     def gradient(batch):
         batch = jax.tree.map(jnp.asarray, for_model(model.config, batch))
-        sums = functools.partial(batch_sums, model, TrainingConfig(), batch=batch, key=None)
+        sums = functools.partial(batch_sums, model, TrainingConfig(), batch=batch, keys=None)
         return jax.grad(lambda params: sums(params).loss)(params)
 
     plain, noisy = gradient(TIGHT), gradient(with_noise(TIGHT))

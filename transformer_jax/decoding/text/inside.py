@@ -111,7 +111,7 @@ def _watched(model: Network, params: Any, batch: Batch) -> list[tuple]:
         if isinstance(context.module, Layer) and method == "__call__":
             hidden.extend([out] if hidden else [args[0], out])
         elif isinstance(context.module, Attention) and method in weights:
-            weights[method].append(out[1])
+            weights[method] += [] if out[1] is None else [out[1]]
         elif isinstance(context.module, Stack) and method == "__call__":
             at, across = (_stacked(rows) for rows in weights.values())
             found.append((_stacked(hidden), np.asarray(out[0]), at, across))

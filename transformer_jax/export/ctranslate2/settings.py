@@ -24,6 +24,7 @@ SUPPORTED: Allowed = {
     "decoder_pattern": ("full",),
     "window": (None,),
     "dilation": ANY,  # of dilated layers alone
+    "position_rank": ANY,  # of attention-free ones
     "num_features": ANY,  # of random features alone, like the next two
     "redraw_every": ANY,
     "feature_seed": ANY,

@@ -36,7 +36,7 @@ class Attention(Heads):
 
     def mix(
         self, x: Float[Array, "B T D"], view: View, train: bool
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         """See Mixer."""
         view = self._view(view)
         q, past = self._queries_keys_values(x, view)
@@ -52,7 +52,7 @@ class Attention(Heads):
 
     def extend(
         self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]
-    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"], KeysValues]:
+    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, KeysValues]:
         """See Mixer."""
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
@@ -67,7 +67,7 @@ class Attention(Heads):
 
     def recall(
         self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         """Return what x gathers from a memory, and the weights; no distance is known."""
         q = normal(self.query_norm, self.query(x))
         return self._gather(heads_first(q), memory, view, train)
@@ -83,7 +83,7 @@ class Attention(Heads):
 
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         mixed, weights = self._mixed(q, memory, view, train)
         return self._joined(mixed), weights
 

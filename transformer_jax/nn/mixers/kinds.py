@@ -3,6 +3,7 @@
 import flax.linen as nn
 
 from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.mixers.attention_free import AftConv, AftFull, AftLocal, AftSimple
 from transformer_jax.nn.mixers.linear_attention import DeltaRule, LinearAttention
 from transformer_jax.nn.mixers.local import DilatedAttention, LocalAttention
 from transformer_jax.nn.mixers.random_features import Favor, GatedRandomFeatures, RandomFeatures
@@ -18,6 +19,10 @@ MIXERS: dict[str, type[nn.Module]] = {
     "random_features": RandomFeatures,
     "gated_random_features": GatedRandomFeatures,
     "favor": Favor,
+    "aft_full": AftFull,
+    "aft_local": AftLocal,
+    "aft_conv": AftConv,
+    "aft_simple": AftSimple,
     "ssru": Ssru,
     "elman": Recurrent,
     "lstm": Lstm,

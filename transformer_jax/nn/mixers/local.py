@@ -30,7 +30,7 @@ class LocalAttention(Attention):
 
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         size, length = self.config.window, q.shape[2]
         assert size is not None
         by_lengths = self.config.attention == "fused" and view.single and self._dilation == 1

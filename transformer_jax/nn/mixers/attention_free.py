@@ -1,0 +1,169 @@
+"""The attention-free transformer (Zhai et al. 2021, arXiv:2105.14103): weights of each channel.
+
+A query does not choose among positions, it lets through what keys have weighted, channel by
+channel: sigmoid(q_t) sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts), and w is trained.
+"""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Bool, Float, at_least_float32
+from transformer_jax.nn.cache import KeysValues
+from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.mixers.heads import Heads
+from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
+from transformer_jax.nn.view import View
+
+_MOST = 60.0  # e^60, times any sum of values, is far from the largest float32
+_NOWHERE = -1e30  # in place of -inf, whose differences are no numbers
+
+
+class AftFull(Attention):
+    """w_ts is a product of vectors of both positions, of `config.position_rank` numbers each."""
+
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        small = named(nn.initializers.normal(0.01), "length", "rank")
+        shape = c.max_positions, c.position_rank
+        self.queries_places = parameter(self, "query_places", small, shape)
+        self.keys_places = parameter(self, "key_places", small, shape)
+
+    def weights(self, view: View) -> Float[Array, "B N T S"]:
+        """Return w, one for all heads."""
+        q, k = self.queries_places[view.q_pos], self.keys_places[view.k_pos]
+        return jnp.einsum("BTR,BSR->BTS", q, k)[:, None]
+
+    def _gather(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], None]:
+        q, k, v = map(at_least_float32, (q, *memory))
+        w = jnp.where(view.mask(), at_least_float32(self.weights(view)), -jnp.inf)
+        # By the greatest of what a query sees all its weights may be divided. Keys have no such
+        # number that would not depend on the future, so the largest of them count as less.
+        most = jax.lax.stop_gradient(jnp.maximum(w.max(-1, keepdims=True), _NOWHERE))
+        w = jnp.broadcast_to(jnp.exp(w - most), (*q.shape[:3], w.shape[-1]))
+        k = jnp.exp(jnp.minimum(k, _MOST))
+        total = jnp.einsum("BNTS,BNHS->BNTH", w, k)
+        mixed = jnp.einsum("BNTS,BNHS->BNTH", w, k * v.swapaxes(2, 3))
+        mixed = jax.nn.sigmoid(q) * mixed / jnp.where(total == 0, 1, total)
+        return self._joined(mixed.astype(self.dtype)), None
+
+
+class AftLocal(AftFull):
+    """w is 0 for what is `config.window` positions away or more; it is seen as well."""
+
+    def weights(self, view: View) -> Float[Array, "B N T S"]:
+        """See AftFull."""
+        return _near(self.config.window, view, super().weights(view))
+
+
+class AftConv(AftFull):
+    """w depends on the distance alone, for each head, and is 0 beyond the window."""
+
+    def setup(self) -> None:
+        Attention.setup(self)
+        c = self.config
+        assert c.window is not None
+        small = named(nn.initializers.normal(0.01), "length", "heads")
+        self.distances = parameter(self, "distances", small, (2 * c.window - 1, c.num_heads))
+
+    def weights(self, view: View) -> Float[Array, "B N T S"]:
+        """See AftFull."""
+        reach = self.distances.shape[0] // 2
+        row = jnp.clip(-view.distance(), -reach, reach) + reach
+        return _near(self.config.window, view, jnp.moveaxis(self.distances[row], -1, 1))
+
+
+def _near(window: int | None, view: View, w: Array) -> Array:
+    assert window is not None
+    return jnp.where((jnp.abs(view.distance()) < window)[:, None], w, 0)
+
+
+class Sums(NamedTuple):
+    """Sums of exp(k - most) v and of exp(k - most), with the greatest k so far [... N H]."""
+
+    most: Array
+    mixed: Array
+    total: Array
+
+    def with_(self, other: "Sums") -> "Sums":
+        """Return the sums of both."""
+        most = jax.lax.stop_gradient(jnp.maximum(self.most, other.most))
+        mine, theirs = jnp.exp(self.most - most), jnp.exp(other.most - most)
+        mixed = self.mixed * mine + other.mixed * theirs
+        return Sums(most, mixed, self.total * mine + other.total * theirs)
+
+
+class AftSimple(Recurrence, Heads):
+    """w is 0 everywhere: two sums for each channel are all that is kept of the past."""
+
+    def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, Sums]:
+        """See Recurrence: gates [B T N H], and what each token adds."""
+        q, k, v = map(at_least_float32, self.queries_keys_values(x))
+        # The greatest is but a common factor; its own exponent has the gradient.
+        most = jax.lax.stop_gradient(k)
+        weight = jnp.exp(k - most)
+        return jax.nn.sigmoid(q), Sums(most, weight * v, weight)
+
+    def blank(self, batch: Any) -> Sums:
+        """See Recurrence."""
+        c, wide = self.config, jnp.promote_types(self.dtype, jnp.float32)
+        zeros = jnp.zeros((batch, c.num_heads, c.key_size), wide)
+        return Sums(zeros + _NOWHERE, zeros, zeros)
+
+    def turn(self) -> Turn:
+        """See Recurrence."""
+
+        def turn(state: Sums, token: tuple[Array, Sums]) -> tuple[Sums, Array]:
+            gate, new = token
+            state = state.with_(new)
+            return state, gate * state.mixed / state.total
+
+        return turn
+
+    def through(
+        self, entering: tuple[Array, Sums], view: View
+    ) -> tuple[Float[Array, "B T N H"], Sums]:
+        """See Recurrence: prefix sums, where all is seen from both ends."""
+        assert view.order != "ranked", "sums have no ranks"
+        (gate, each), seg = entering, view.q_seg
+        batch = seg.shape[0]
+        nothing = jax.tree.map(lambda x: x[:, None], self.blank(batch))
+        each = _where(seg > 0, each, nothing)
+        sums = whole = _prefixes(each, seg)
+        if view.order == "all":
+            backwards = jax.tree.map(lambda x: x[:, ::-1], each)
+            behind = jax.tree.map(lambda x: x[:, ::-1], _prefixes(backwards, seg[:, ::-1]))
+            after = jax.tree.map(lambda x: jnp.roll(x, -1, axis=1), behind)
+            same = seg == jnp.pad(seg, ((0, 0), (0, 1)))[:, 1:]
+            whole = sums.with_(_where(same, after, nothing))
+        last = jnp.maximum((seg > 0).sum(1) - 1, 0)  # the last token of each row
+        state = jax.tree.map(lambda x: x[jnp.arange(batch), last], sums)
+        return gate * whole.mixed / jnp.where(whole.total == 0, 1, whole.total), state
+
+    def leave(self, out: Float[Array, "B T N H"]) -> Float[Array, "B T D"]:
+        """See Recurrence."""
+        return self.output(out.astype(self.dtype))
+
+
+def _where(condition: Bool[Array, "B T"], one: Sums, other: Sums) -> Sums:
+    return jax.tree.map(lambda x, y: jnp.where(condition[..., None, None], x, y), one, other)
+
+
+def _prefixes(each: Sums, seg: Array) -> Sums:
+    """Return the sums of each token's segment up to it."""
+    first = seg != jnp.pad(seg, ((0, 0), (1, 0)))[:, :-1]
+    flags = jnp.broadcast_to(first[..., None, None], each.most.shape)
+
+    def then(one: tuple[Sums, Array], other: tuple[Sums, Array]) -> tuple[Sums, Array]:
+        (before, begins), (here, anew) = one, other
+        both = before.with_(here)
+        sums = jax.tree.map(lambda x, y: jnp.where(anew, x, y), here, both)
+        return sums, begins | anew
+
+    return jax.lax.associative_scan(then, (each, flags), axis=1)[0]
