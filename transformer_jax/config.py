@@ -66,16 +66,23 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
 
 # What mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "local", "dilated", "linear", "delta_rule",
+    "full", "local", "dilated", "bigbird", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
 ]  # fmt: skip
-_ATTENTION = ("full", "local", "dilated")  # those whose weights are a softmax over positions
+_ATTENTION = (
+    "full",
+    "local",
+    "dilated",
+    "bigbird",
+)  # those whose weights are a softmax over positions
 _WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 _FREE = (*_PLACES, "aft_conv", "aft_simple")  # whose heads are all alike
-_TWO_WAY = ("bielman", "bilstm", "bigru")  # which need a text that is whole
+_TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
+_WHOLE = ("bigbird", *_TWO_WAY)  # which need a text that is whole
+_ALONE = ("bigbird",)  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
 
@@ -106,6 +113,8 @@ class ModelConfig:
     #   full       attention to all positions
     #   local      to those less than `window` away
     #   dilated    to as many, each `dilation` positions from the next (arXiv:2004.05150)
+    #   bigbird    of blocks to those beside them, the first, the last and random ones: encoders
+    #              (arXiv:2007.14062)
     #   aft_full   attention-free: a weight for each channel of a key and, trained, for each pair of
     #              positions; aft_local for those within `window`, aft_conv for each distance within
     #              it, aft_simple for none, with two sums in place of keys (arXiv:2105.14103)
@@ -121,6 +130,8 @@ class ModelConfig:
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
     window: int | None = None  # of local layers, dilated or not, in positions, its own included
+    block_size: int = 64  # bigbird: positions of a block
+    random_blocks: int = 3  # bigbird: those that each looks at, drawn by `feature_seed`
     position_rank: int = 64  # aft_full, aft_local: numbers in the vectors of positions
     dilation: int = 2  # of dilated layers
     # random_features, gated or not, and favor: how many directions a head's features are along, and
@@ -243,7 +254,8 @@ class ModelConfig:
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
         _within(1, 2**16, dilation=self.dilation, num_features=self.num_features)
-        _within(1, _SIZE, position_rank=self.position_rank)
+        _within(1, _SIZE, position_rank=self.position_rank, block_size=self.block_size)
+        _within(0, 1000, random_blocks=self.random_blocks)
         _within(1, _STEPS, redraw_every=self.redraw_every)
         _within(0, 2**32 - 1, feature_seed=self.feature_seed)
         _within(1, _SIZE, lora_rank=self.lora_rank)
@@ -350,7 +362,9 @@ def _check_patterns(model: ModelConfig) -> None:
         f"has a layer of {_or(_WITHIN)}",
     )
     readers: dict[str, tuple[str, ...]] = {"dilation": ("dilated",), "position_rank": _PLACES}
-    readers |= dict.fromkeys(("num_features", "redraw_every", "feature_seed"), _DRAWN)
+    readers |= dict.fromkeys(("num_features", "redraw_every"), _DRAWN)
+    readers |= dict.fromkeys(("block_size", "random_blocks"), ("bigbird",))
+    readers |= {"feature_seed": ("bigbird", *_DRAWN)}
     for option, kinds in readers.items():
         default = ModelConfig.__dataclass_fields__[option].default
         _check(
@@ -379,7 +393,7 @@ def _without_scores(pattern: Iterable[str]) -> list[str]:
 def _check_mixers(model: ModelConfig) -> None:
     for name, kinds, why in (
         ("encoder_pattern", _ONE_WAY, "goes from the left to the right; an encoder reads all"),
-        ("decoder_pattern", _TWO_WAY, "reads from both ends; a decoder has written no end yet"),
+        ("decoder_pattern", _WHOLE, "reads whole texts; a decoder has written no end yet"),
     ):
         for kind in {*kinds} & {*getattr(model, name)}:
             _check(False, f"{name}={getattr(model, name)}: {kind!r} {why}; choose another")
@@ -1369,6 +1383,12 @@ class Experiment:
             model.lora_rank is None or self.init.source is not None,
             f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
             "none; set init.source to its work directory",
+        )
+        alone = {*model.encoder_pattern} & {*_ALONE}
+        _check(
+            not alone or self.data.batching != "pack",
+            f"data.batching='pack': model.encoder_pattern={model.encoder_pattern} counts the "
+            "blocks of a row, which must hold one text; choose 'bucket'",
         )
         longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:

@@ -153,6 +153,22 @@ CASES = {
             decoder_pattern=("gated_random_features", "random_features", "favor"),
         ),
     ),
+    "bigbird": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("bigbird",), block_size=1, random_blocks=2,
+            feature_seed=5, relative_positions="toeplitz", relative_clip=2, num_kv_heads=2,
+        ),
+        [[(14, 3)], [(9, 5)], [(1, 2)], [(6, 1)]],
+    ),
+    "bigbird, larger blocks": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("full", "bigbird"), block_size=2, random_blocks=1,
+            relative_positions="rope",
+        ),
+        [[(15, 3)], [(9, 5)], [(2, 2)], [(12, 1)]],
+    ),
     "attention-free": Case(
         "plain",
         _of(

@@ -195,6 +195,25 @@ def _recurrent(module: type, two_way: bool):
     return mix
 
 
+def bigbird(c: ModelConfig, seen: torch.Tensor) -> torch.Tensor:
+    """Return which pairs of positions BigBird's blocks let see each other, of one text a row."""
+    found = torch.zeros_like(seen)
+    for row, begin, end in segments(seen):
+        assert begin == 0
+        count = -(-end // c.block_size)
+        for i in range(count):
+            fixed = {0, i - 1, i, i + 1, count - 1}
+            chance = np.random.default_rng([c.feature_seed, i]).random(count)
+            others = sorted({*range(count)} - fixed, key=lambda j: -chance[j])
+            looked_at = fixed | {*others[: c.random_blocks]}
+            if i in (0, count - 1):
+                looked_at = {*range(count)}
+            for j in looked_at & {*range(count)}:
+                rows, columns = (slice(n * c.block_size, (n + 1) * c.block_size) for n in (i, j))
+                found[row, rows, columns] = True
+    return found
+
+
 MIXERS = {
     "linear": linear,
     "delta_rule": delta_rule,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from flax.traverse_util import flatten_dict
 from oracle.distances import BIASES, WHOLE
-from oracle.mixers import MIXERS
+from oracle.mixers import MIXERS, bigbird
 from oracle.peers import paper_positions
 from torch.nn import functional as F
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as rotate_pairs
@@ -121,6 +121,8 @@ class Plain(torch.nn.Module):
                 vectors = paper_positions(32, c.d_model)
                 x = x + vectors[pos] + vectors[1 + number]
             part = f"{layer}/self_attention"
+            if kind == "bigbird":
+                visible = seen & bigbird(c, seen)
             if kind in MIXERS:
                 own = {k.removeprefix(f"{part}/"): v for k, v in self.p.items() if part in k}
                 mix = functools.partial(MIXERS[kind], c, own, seen=visible, pos=pos)

@@ -17,6 +17,8 @@ NEUTRAL: Allowed = {
     "decoder_pattern": ("full",),
     "window": (None,),
     "dilation": ANY,  # of dilated layers alone
+    "block_size": ANY,  # of bigbird's, like the next
+    "random_blocks": ANY,
     "position_rank": ANY,  # of attention-free ones
     "num_features": ANY,  # of random features alone, like the next two
     "redraw_every": ANY,

@@ -4,6 +4,7 @@ import flax.linen as nn
 
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.attention_free import AftConv, AftFull, AftLocal, AftSimple
+from transformer_jax.nn.mixers.block_sparse import BlockSparse
 from transformer_jax.nn.mixers.linear_attention import DeltaRule, LinearAttention
 from transformer_jax.nn.mixers.local import DilatedAttention, LocalAttention
 from transformer_jax.nn.mixers.random_features import Favor, GatedRandomFeatures, RandomFeatures
@@ -14,6 +15,7 @@ MIXERS: dict[str, type[nn.Module]] = {
     "full": Attention,
     "local": LocalAttention,
     "dilated": DilatedAttention,
+    "bigbird": BlockSparse,
     "linear": LinearAttention,
     "delta_rule": DeltaRule,
     "random_features": RandomFeatures,
