@@ -63,6 +63,7 @@ SPECIAL = {
     "data.prefixes": ("one=translate English to German:", "two=<2de> <BT>"),
     "data.weights": ("one=0.25", "two=3"),
     "objective.parts": ("two=denoising",),
+    "model.hash_buckets": 8,
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -101,6 +102,8 @@ NEEDS = {
     "model.dilation": {"model.decoder_pattern": ("dilated",), "model.window": 4},
     "model.block_size": {"model.encoder_pattern": ("bigbird",)},
     "model.random_blocks": {"model.encoder_pattern": ("bigbird",)},
+    "model.hash_rounds": {"model.decoder_pattern": ("lsh",)},
+    "model.hash_buckets": {"model.decoder_pattern": ("lsh",)},
     "model.position_rank": {"model.decoder_pattern": ("aft_full",)},
     "model.num_features": {"model.decoder_pattern": ("favor",)},
     "model.redraw_every": {"model.decoder_pattern": ("favor",)},
@@ -600,6 +603,10 @@ def test_all_outputs_of_a_sentence_can_be_held():
         ({"model.dilation": 3}, ["config.model.dilation=3", "layer of 'dilated'", "leave it at 2"]),
         ({"model.decoder_pattern": ["full", "bilstm"]},
          ["config.model.decoder_pattern=('full', 'bilstm')", "'bilstm' reads whole texts"]),
+        ({"model.hash_buckets": 7, "model.decoder_pattern": ["lsh"]},
+         ["config.model.hash_buckets=7", "choose an even number"]),
+        ({"model.num_kv_heads": 2, "model.decoder_pattern": ["lsh"]},
+         ["config.model.num_kv_heads=2", "'lsh' in decoder_pattern=('lsh',)", "leave it at None"]),
         ({"model.encoder_pattern": ["bigbird"], "data.batching": "pack"},
          ["config.data.batching='pack'", "('bigbird',)", "choose 'bucket'"]),
         ({"model.decoder_pattern": ["aft_simple"], "model.num_kv_heads": 2},

@@ -163,6 +163,13 @@ def _variants() -> dict[str, ModelConfig]:
 
 
 VARIANTS = _variants()
+# Whose rows hold one text each; a search does what training does while a text is one block.
+UNPACKED = {
+    "lsh": dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, decoder_pattern=("lsh",), biases=(),
+        residual="pre_norm", norm="rms_norm",
+    ),
+}  # fmt: skip
 BASE = next(iter(VARIANTS))
 # Rows in which all other pairs of entries meet: minutes, for `make e2e`, of models that write.
 PAIRS = {f"pairs {number}": config_of(MODEL, row) for number, row in enumerate(rows(MODEL)[0])}

@@ -66,7 +66,7 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
 
 # What mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "local", "dilated", "bigbird", "linear", "delta_rule",
+    "full", "local", "dilated", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
@@ -79,10 +79,10 @@ _ATTENTION = (
 )  # those whose weights are a softmax over positions
 _WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
-_FREE = (*_PLACES, "aft_conv", "aft_simple")  # whose heads are all alike
+_FREE = (*_PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
 _WHOLE = ("bigbird", *_TWO_WAY)  # which need a text that is whole
-_ALONE = ("bigbird",)  # which need a row for each text
+_ALONE = ("bigbird", "lsh")  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
 
@@ -115,6 +115,8 @@ class ModelConfig:
     #   dilated    to as many, each `dilation` positions from the next (arXiv:2004.05150)
     #   bigbird    of blocks to those beside them, the first, the last and random ones: encoders
     #              (arXiv:2007.14062)
+    #   lsh        the Reformer's, of positions near one another by a hash (arXiv:2001.04451); keys
+    #              are queries
     #   aft_full   attention-free: a weight for each channel of a key and, trained, for each pair of
     #              positions; aft_local for those within `window`, aft_conv for each distance within
     #              it, aft_simple for none, with two sums in place of keys (arXiv:2105.14103)
@@ -130,14 +132,17 @@ class ModelConfig:
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
     window: int | None = None  # of local layers, dilated or not, in positions, its own included
-    block_size: int = 64  # bigbird: positions of a block
+    block_size: int = 64  # bigbird, lsh: positions of a block
     random_blocks: int = 3  # bigbird: those that each looks at, drawn by `feature_seed`
+    # lsh: with so many rotations, each of which puts positions in one of so many buckets; they are
+    # drawn anew as features are, see `redraw_every`.
+    hash_rounds: int = 2
+    hash_buckets: int = 32
     position_rank: int = 64  # aft_full, aft_local: numbers in the vectors of positions
     dilation: int = 2  # of dilated layers
-    # random_features, gated or not, and favor: how many directions a head's features are along, and
-    # in how many steps of training they are drawn anew. Evaluation and decoding have those of
+    num_features: int = 64  # random_features, gated or not, favor: directions of features of a head
+    # In how many steps of training they are drawn anew. Evaluation and decoding have those of
     # `feature_seed`, in every layer.
-    num_features: int = 64
     redraw_every: int = 1
     feature_seed: int = 0
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
@@ -256,6 +261,13 @@ class ModelConfig:
         _within(1, 2**16, dilation=self.dilation, num_features=self.num_features)
         _within(1, _SIZE, position_rank=self.position_rank, block_size=self.block_size)
         _within(0, 1000, random_blocks=self.random_blocks)
+        _within(1, 64, hash_rounds=self.hash_rounds)
+        _within(2, 2**16, hash_buckets=self.hash_buckets)
+        _check(
+            self.hash_buckets % 2 == 0,
+            f"hash_buckets={self.hash_buckets}: a rotation has two for each of its axes; choose "
+            "an even number",
+        )
         _within(1, _STEPS, redraw_every=self.redraw_every)
         _within(0, 2**32 - 1, feature_seed=self.feature_seed)
         _within(1, _SIZE, lora_rank=self.lora_rank)
@@ -362,9 +374,10 @@ def _check_patterns(model: ModelConfig) -> None:
         f"has a layer of {_or(_WITHIN)}",
     )
     readers: dict[str, tuple[str, ...]] = {"dilation": ("dilated",), "position_rank": _PLACES}
-    readers |= dict.fromkeys(("num_features", "redraw_every"), _DRAWN)
-    readers |= dict.fromkeys(("block_size", "random_blocks"), ("bigbird",))
-    readers |= {"feature_seed": ("bigbird", *_DRAWN)}
+    readers |= {"num_features": _DRAWN, "redraw_every": ("lsh", *_DRAWN)}
+    readers |= {"block_size": ("bigbird", "lsh"), "random_blocks": ("bigbird",)}
+    readers |= {"hash_rounds": ("lsh",), "hash_buckets": ("lsh",)}
+    readers |= {"feature_seed": ("bigbird", "lsh", *_DRAWN)}
     for option, kinds in readers.items():
         default = ModelConfig.__dataclass_fields__[option].default
         _check(
@@ -412,6 +425,11 @@ def _check_mixers(model: ModelConfig) -> None:
                 f"{option}={getattr(model, option)!r}: {others[0]!r} in {name}={pattern} {why}; "
                 f"leave it at {default!r}",
             )
+        _check(
+            "lsh" not in others or model.num_kv_heads is None,
+            f"num_kv_heads={model.num_kv_heads}: keys of 'lsh' in {name}={pattern} are its "
+            "queries; leave it at None",
+        )
         _check(
             {*others}.isdisjoint(_FREE)
             or (model.kv_heads == model.num_heads and model.key_size == model.value_size),
@@ -1384,12 +1402,12 @@ class Experiment:
             f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
             "none; set init.source to its work directory",
         )
-        alone = {*model.encoder_pattern} & {*_ALONE}
-        _check(
-            not alone or self.data.batching != "pack",
-            f"data.batching='pack': model.encoder_pattern={model.encoder_pattern} counts the "
-            "blocks of a row, which must hold one text; choose 'bucket'",
-        )
+        for pattern in (model.encoder_pattern, model.decoder_pattern):
+            _check(
+                self.data.batching != "pack" or {*_ALONE}.isdisjoint(pattern),
+                f"data.batching='pack': layers of {pattern} count the blocks of a row, which must "
+                "hold one text; choose 'bucket'",
+            )
         longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:
             longest = ("objective.window", self.objective.window)

@@ -169,6 +169,14 @@ CASES = {
         ),
         [[(15, 3)], [(9, 5)], [(2, 2)], [(12, 1)]],
     ),
+    "lsh": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("lsh",), decoder_pattern=("lsh",), block_size=3,
+            hash_rounds=3, hash_buckets=4, feature_seed=1, v_head_dim=5, residual="pre_norm",
+        ),
+        [[(14, 3)], [(9, 12)], [(1, 2)], [(6, 7)]],
+    ),
     "attention-free": Case(
         "plain",
         _of(

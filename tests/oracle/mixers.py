@@ -109,6 +109,38 @@ def aft(
     return _map(p, "output", (torch.sigmoid(q) * mixed).transpose(1, 2), axes=2)
 
 
+def lsh(
+    c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
+) -> torch.Tensor:
+    """Return, text by text and round by round, attention of sorted chunks (Kitaev et al. 2020)."""
+    q, v = (_map(p, name, x).transpose(1, 2) for name in ("query_key", "value"))
+    shape = (c.num_heads, c.key_size, c.hash_rounds, c.hash_buckets // 2)
+    turned = torch.tensor(np.random.default_rng(c.feature_seed).normal(size=shape))
+    mixed = torch.zeros(*v.shape, dtype=x.dtype)
+    for row, begin, end in segments(seen):
+        for head in range(c.num_heads):
+            here, values = q[row, head, begin:end], v[row, head, begin:end]
+            logits = here @ F.normalize(here, dim=-1).T
+            logits = logits.masked_fill(torch.eye(end - begin, dtype=torch.bool), -1e5)
+            outs, totals = [], []
+            for number in range(c.hash_rounds):
+                sides = here.detach() @ turned[head, :, number]
+                buckets = torch.cat([sides, -sides], -1).argmax(-1).tolist()
+                order = sorted(range(end - begin), key=lambda i, b=buckets: (b[i], i))
+                chunk = torch.empty(end - begin, dtype=torch.long)
+                chunk[order] = torch.arange(end - begin) // c.block_size
+                away = chunk[:, None] - chunk[None]
+                near = seen[row, begin:end, begin:end] & ((away == 0) | (away == 1))
+                scores = logits.masked_fill(~near, -torch.inf)
+                outs.append(torch.softmax(scores, -1) @ values)
+                totals.append(torch.logsumexp(scores, -1))
+            share = torch.softmax(torch.stack(totals), 0)
+            whole = mixed.clone()
+            whole[row, head, begin:end] = (share[..., None] * torch.stack(outs)).sum(0)
+            mixed = whole
+    return _map(p, "output", mixed.transpose(1, 2), axes=2)
+
+
 def _drawn(c: ModelConfig, orthogonal: bool) -> torch.Tensor:
     """Return the directions of evaluation: NumPy's draws by the seed of the config."""
     chance, size = np.random.default_rng(c.feature_seed), c.key_size
@@ -220,6 +252,7 @@ MIXERS = {
     "random_features": random_features,
     "gated_random_features": random_features,
     "favor": favor,
+    "lsh": lsh,
     "aft_full": functools.partial(aft, near=False),
     "aft_local": functools.partial(aft, near=True),
     "aft_conv": functools.partial(aft, near=True),

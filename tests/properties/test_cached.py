@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import BASE, MORE_VARIANTS, VARIANTS, VOCAB, alone, logits_of, make, random_store
+from tiny import (
+    BASE,
+    MORE_VARIANTS,
+    UNPACKED,
+    VARIANTS,
+    VOCAB,
+    alone,
+    logits_of,
+    make,
+    random_store,
+)
 
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.vocabulary import UNK
@@ -133,6 +143,7 @@ def _by_sixes(model, params, batch: Batch) -> np.ndarray:
         for name in [*VARIANTS, *RANKED]
         if name not in (*OF_ANOTHER_KIND, *LIKE_BASE)
     ]
+    + [(name, "in brief") for name in UNPACKED]
     + [(name, "everything") for name in OF_ANOTHER_KIND]
     + [
         pytest.param(name, "everything", marks=pytest.mark.e2e)
@@ -144,7 +155,9 @@ def _by_sixes(model, params, batch: Batch) -> np.ndarray:
 def test_cached_is_full(name, program):
     """Whatever is fed, exchanged and taken back, the logits are those of the text that is left."""
     config, by_ranks, _ = name.partition(" by ranks")
-    model, params = make((VARIANTS | MORE_VARIANTS)[config], "ranked" if by_ranks else "causal")
+    model, params = make(
+        (VARIANTS | MORE_VARIANTS | UNPACKED)[config], "ranked" if by_ranks else "causal"
+    )
     decoding = Decoding(model, params)
     decoding.follow(PROGRAMS[program])
     expected = decoding.in_one_pass(model, params)

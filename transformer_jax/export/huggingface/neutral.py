@@ -19,6 +19,8 @@ NEUTRAL: Allowed = {
     "dilation": ANY,  # of dilated layers alone
     "block_size": ANY,  # of bigbird's, like the next
     "random_blocks": ANY,
+    "hash_rounds": ANY,  # of lsh, like the next
+    "hash_buckets": ANY,
     "position_rank": ANY,  # of attention-free ones
     "num_features": ANY,  # of random features alone, like the next two
     "redraw_every": ANY,
