@@ -64,6 +64,7 @@ SPECIAL = {
     "data.weights": ("one=0.25", "two=3"),
     "objective.parts": ("two=denoising",),
     "model.hash_buckets": 8,
+    "data.example_lengths": (50, 60),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -141,6 +142,9 @@ NEEDS = {
     "objective.sentence_permutation_rate": MODEL_OF_NOISE,
     "objective.document_rotation_rate": MODEL_OF_NOISE,
     "objective.parts": {"data.train": ("one", "two")},
+    "data.example_lengths": {"data.source": "listops"},
+    "data.list_depth": {"data.source": "listops"},
+    "data.list_arguments": {"data.source": "listops"},
 }
 
 
@@ -729,6 +733,12 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.window=300", "data.max_length=256", "lower"]),
         (MODEL_OF_PARTS | {"objective.document": "file"},
          ["config.objective.document='file'", "tgt.codec='subwords'", "'characters'"]),
+        ({"data.list_depth": 4},
+         ["config.data.list_depth=4", "source='listops', not 'text'", "leave it at 10"]),
+        ({"data.source": "listops", "data.list_depth": 2},
+         ["config.data.example_lengths=(501, 1999)", "list_depth=2", "lower it"]),
+        ({"data.source": "copying", "data.example_lengths": (9, 3)},
+         ["config.data.example_lengths=(9, 3)", "the least and the greatest"]),
         ({"data.subword_dropout": 0.1, "tokenizer.algorithm": "unigram"},
          ["config.data.subword_dropout=0.1", "tokenizer.algorithm='unigram'", "'bpe'"]),
         ({"training.r_drop": 5.0, "model.dropout_rate": 0.0},

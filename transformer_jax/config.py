@@ -646,7 +646,9 @@ class DataConfig:
 
     # "text": files of lines; "tfds": a data set of TensorFlow Datasets; "spelled_numbers": numbers
     # in words, which are made here.
-    source: Literal["text", "tfds", "spelled_numbers"] = "text"
+    # Made here as well: "listops", nested lists of digits under operators, and their value (Long
+    # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
+    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying"] = "text"
     # text: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
@@ -655,8 +657,8 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); tfds: split names; spelled_numbers: the only part is
-    # the split's own name.
+    # train.en and train.de (or .gz of both); tfds: split names; of what is made here the only part
+    # is the split's own name.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -674,8 +676,14 @@ class DataConfig:
     # of 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is in proportion, more more alike.
     mixing_temperature: float = 1.0
     mixing_limit: int | None = None
-    num_examples: tuple[int, ...] = (50_000, 500, 500)  # spelled_numbers: train, validation, test
+    # What is made here: how much for train, validation and test.
+    num_examples: tuple[int, ...] = (50_000, 500, 500)
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
+    # listops, copying: a text has at least and at most so many symbols. listops: lists are so deep,
+    # digits counted, and have 2 to so many arguments. Defaults are those of Long Range Arena.
+    example_lengths: tuple[int, ...] = (501, 1999)
+    list_depth: int = 10
+    list_arguments: int = 10
 
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, whose value is 0.1): the share of merges
     # left out at random where training pairs are cut into pieces; 0: none.
@@ -716,6 +724,29 @@ class DataConfig:
             f"num_examples={self.num_examples}: must be three sizes of at least 1 and at most 10^7",
         )
         _within(1, 10**18, max_number=self.max_number)
+        _within(2, 100, list_depth=self.list_depth, list_arguments=self.list_arguments)
+        _check(
+            len(self.example_lengths) == 2
+            and 1 <= self.example_lengths[0] <= self.example_lengths[1] <= 10**6,
+            f"example_lengths={self.example_lengths}: must be the least and the greatest number of "
+            "symbols, from 1 to 10^6",
+        )
+        for name, sources in (
+            ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
+            ("list_arguments", ("listops",)),
+        ):  # fmt: skip
+            default = DataConfig.__dataclass_fields__[name].default
+            _check(
+                self.source in sources or getattr(self, name) == default,
+                f"{name}={getattr(self, name)}: is for source={_or(sources)}, not {self.source!r}; "
+                f"leave it at {default}",
+            )
+        deepest = self.list_arguments ** min(self.list_depth - 1, 7) + 2
+        _check(
+            self.source != "listops" or self.example_lengths[0] <= deepest,
+            f"example_lengths={self.example_lengths}: lists of list_depth={self.list_depth} and "
+            f"list_arguments={self.list_arguments} have hardly ever so many symbols; lower it",
+        )
         _check(
             self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",

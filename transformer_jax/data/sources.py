@@ -10,7 +10,7 @@ from typing import Literal
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import labelled, spelled_numbers, tfds
+from transformer_jax.data import copying, labelled, listops, spelled_numbers, tfds
 from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
@@ -232,4 +232,6 @@ SOURCES: dict[str, Source] = {
     "text": _text,
     "tfds": tfds.load,
     "spelled_numbers": spelled_numbers.load,
+    "listops": listops.load,
+    "copying": copying.load,
 }

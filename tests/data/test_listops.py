@@ -1,0 +1,95 @@
+"""ListOps: what a text is, what its value is, and how often what occurs; and texts to be copied."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data import listops, sources
+
+SHORT = DataConfig(
+    source="listops", source_language="text", target_language="value", num_examples=(400, 30, 30),
+    example_lengths=(20, 80), list_depth=5, list_arguments=5,
+)  # fmt: skip
+BY_HAND = {
+    "[MIN": lambda values: sorted(values)[0],
+    "[MAX": lambda values: sorted(values)[-1],
+    # Of an even number, half of the sum of both in the middle, without its fraction.
+    "[MED": lambda values: (
+        (sorted(values)[(len(values) - 1) // 2] + sorted(values)[len(values) // 2]) // 2
+    ),
+    "[SM": lambda values: int(str(sum(values))[-1]),
+}
+
+
+def value(symbols: list[str]) -> tuple[int, int]:
+    """Read one tree from the front of a list, which is used up; return its value and its depth."""
+    head = symbols.pop(0)
+    if head.isdigit():
+        return int(head), 1
+    values, deepest = [], 0
+    while symbols[0] != "X":
+        found, depth = value(symbols)
+        values.append(found)
+        deepest = max(deepest, depth)
+    symbols.pop(0)
+    assert 2 <= len(values) <= 5
+    return BY_HAND[head](values), deepest + 1
+
+
+def test_values_are_those_of_the_lists():
+    deepest = 0
+    for split in ("train", "validation", "test"):
+        corpus = sources.load(SHORT, split)
+        for text, expected in zip(corpus.src, corpus.tgt, strict=True):
+            symbols = text.split()
+            assert 20 <= len(symbols) <= 80
+            found, depth = value(symbols)
+            assert (str(found), symbols) == (expected, [])
+            deepest = max(deepest, depth)
+    assert deepest == 5
+
+
+def test_splits_share_no_text_and_are_always_the_same():
+    found = [sources.load(SHORT, split) for split in ("train", "validation", "test")]
+    assert [len(corpus) for corpus in found] == [400, 30, 30]
+    assert len({text for corpus in found for text in corpus.src}) == 460
+    listops.draw.cache_clear()
+    assert [corpus.fingerprint for corpus in found] == [
+        sources.load(SHORT, split).fingerprint for split in ("train", "validation", "test")
+    ]
+
+
+def test_nodes_are_drawn_as_published():
+    """A quarter of those that may be lists are, of four operators and all numbers of arguments."""
+    chance, kinds, counts = random.Random(1), Counter[str](), Counter[int]()
+    for _ in range(4000):
+        found = listops.tree(chance, 2, 5, 10**6)
+        assert found is not None
+        kinds["list" if len(found.symbols) > 1 else "digit"] += 1
+        if len(found.symbols) > 1:
+            kinds[found.symbols[0]] += 1
+            counts[len(found.symbols) - 2] += 1
+    assert kinds["list"] == pytest.approx(1000, abs=100)
+    for operator in BY_HAND:
+        assert kinds[operator] / kinds["list"] == pytest.approx(0.25, abs=0.05)
+    assert set(counts) == {2, 3, 4, 5}
+    assert min(counts.values()) > 200
+
+
+def test_lengths_of_the_arena():
+    """Of 500 to 2,000 symbols; the mean of its own code's trees is 1,062, of 8 % that are kept."""
+    texts = [text for text, _ in listops.draw(150, (501, 1999), 10, 10)]
+    lengths = [len(text.split()) for text in texts]
+    assert 501 <= min(lengths) <= max(lengths) <= 1999
+    assert sum(lengths) / 150 == pytest.approx(1062, abs=100)
+
+
+def test_copying():
+    config = DataConfig(source="copying", num_examples=(50, 5, 5), example_lengths=(3, 9))
+    corpus, other = sources.load(config, "train"), sources.load(config, "test")
+    assert corpus.src == corpus.tgt
+    assert {len(text.split()) for text in corpus.src} == {3, 4, 5, 6, 7, 8, 9}
+    assert len(corpus) == 50
+    assert other.src[:5] != corpus.src[:5]

@@ -1,0 +1,20 @@
+"""Letters in a random order, to be written as they are read: what a memory holds."""
+
+import random
+import string
+
+from transformer_jax.config import DataConfig
+
+_SEED = 20141020  # the corpus is the same for every experiment
+_SPLITS = ("train", "validation", "test")
+
+
+def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+    """Return the texts of a split, of letters with spaces between them, on both sides."""
+    number = _SPLITS.index(split)
+    chance, (least, most) = random.Random(f"{_SEED} {split}"), config.example_lengths
+    texts = [
+        " ".join(chance.choices(string.ascii_lowercase, k=chance.randint(least, most)))
+        for _ in range(config.num_examples[number])
+    ]
+    return texts, texts

@@ -1,0 +1,72 @@
+"""Nested lists of digits under operators, and their value: ListOps (Nangia and Bowman 2018,
+arXiv:1804.06028), drawn as in Long Range Arena (Tay et al. 2021, arXiv:2011.04006) and its code.
+
+A text is "[MAX 4 3 [MIN 2 3 X 1 0 X", its class the digit 4: X closes a list, as ] does there. From
+the root on, a node is an operator with probability 1/4 while lists may go deeper, and else a digit;
+MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10) are alike likely, and so are all
+numbers of arguments from 2 on. Trees of other lengths than those asked for are drawn again, which
+is why operators are at the root of all that are kept.
+"""
+
+import random
+import statistics
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from transformer_jax.config import DataConfig
+
+_SEED = 20201108  # the corpus is the same for every experiment
+_SPLITS = ("train", "validation", "test")
+_NESTED = 0.25  # of nodes, where lists may go deeper: those that are operators
+
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(statistics.median(values)),
+    "[SM": lambda values: sum(values) % 10,
+}
+END = "X"
+
+
+class Tree(NamedTuple):
+    """A list or a digit: its symbols and its value."""
+
+    symbols: list[str]
+    value: int
+
+
+def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+    """Return the texts of a split and their values; no text is in two splits."""
+    sizes, number = config.num_examples, _SPLITS.index(split)
+    trees = draw(sum(sizes), config.example_lengths, config.list_depth, config.list_arguments)
+    own = trees[sum(sizes[:number]) : sum(sizes[: number + 1])]
+    return [text for text, _ in own], [value for _, value in own]
+
+
+@cache
+def draw(count: int, lengths: tuple[int, ...], depth: int, arguments: int) -> list[tuple[str, str]]:
+    """Return so many different texts of at least and at most so many symbols, and their values."""
+    chance, (least, most) = random.Random(_SEED), lengths
+    found: dict[str, str] = {}
+    while len(found) < count:
+        drawn = tree(chance, depth, arguments, most)
+        if drawn is not None and len(drawn.symbols) >= least:
+            found[" ".join(drawn.symbols)] = str(drawn.value)
+    return list(found.items())
+
+
+def tree(chance: random.Random, depth: int, arguments: int, most: int) -> Tree | None:
+    """Draw a tree of at most `depth` levels, digits included, or None if it has more symbols."""
+    if depth <= 1 or chance.random() > _NESTED:
+        digit = chance.randrange(10)
+        return Tree([str(digit)], digit)
+    symbols, values = [""], []
+    for _ in range(chance.randint(2, arguments)):
+        part = tree(chance, depth - 1, arguments, most)
+        if part is None or len(symbols) + len(part.symbols) >= most:
+            return None
+        symbols += part.symbols
+        values.append(part.value)
+    symbols[0] = chance.choice([*OPERATORS])
+    return Tree([*symbols, END], OPERATORS[symbols[0]](values))
