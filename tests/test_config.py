@@ -64,6 +64,9 @@ SPECIAL = {
     "data.weights": ("one=0.25", "two=3"),
     "objective.parts": ("two=denoising",),
     "model.hash_buckets": 8,
+    "model.architecture": "encoder",
+    "model.reverse_source": True,
+    "model.source_attention": "additive",
     "data.example_lengths": (50, 60),
 }
 MODEL_OF_LINES = {
@@ -80,6 +83,10 @@ MODEL_OF_SPANS = MODEL_OF_LINES | {
     "objective.name": "span_corruption", "model.architecture": "encoder_decoder",
 }  # fmt: skip
 MODEL_OF_NOISE = MODEL_OF_SPANS | {"objective.name": "denoising"}
+MODEL_OF_CELLS = {
+    "model.architecture": "recurrent", "model.encoder_pattern": ("bigru",),
+    "model.decoder_pattern": ("gru",), "model.positions": "none",
+}  # fmt: skip
 MODEL_OF_PARTS = {"data.train": ("one", "two"), "objective.parts": ("two=denoising",)}
 MODEL_OF_PAIRS = MODEL_OF_MASKS | {"objective.name": "masked_lm_nsp"}
 MODEL_OF_TAGS = MODEL_OF_MASKS | {
@@ -142,6 +149,10 @@ NEEDS = {
     "objective.sentence_permutation_rate": MODEL_OF_NOISE,
     "objective.document_rotation_rate": MODEL_OF_NOISE,
     "objective.parts": {"data.train": ("one", "two")},
+    "model.recurrence": MODEL_OF_CELLS | {"model.input_feeding": False},
+    "model.source_attention": MODEL_OF_CELLS,
+    "model.input_feeding": MODEL_OF_CELLS,
+    "model.reverse_source": MODEL_OF_CELLS,
     "data.example_lengths": {"data.source": "listops"},
     "data.list_depth": {"data.source": "listops"},
     "data.list_arguments": {"data.source": "listops"},
@@ -733,6 +744,23 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.window=300", "data.max_length=256", "lower"]),
         (MODEL_OF_PARTS | {"objective.document": "file"},
          ["config.objective.document='file'", "tgt.codec='subwords'", "'characters'"]),
+        ({"model.reverse_source": True},
+         ["config.model.reverse_source=True", "architecture='encoder_decoder'", "at False"]),
+        (MODEL_OF_CELLS | {"model.d_ff": 64},
+         ["config.model.d_ff=64", "architecture='recurrent'", "leave it at 2048"]),
+        (MODEL_OF_CELLS | {"model.decoder_pattern": ("ssru",)},
+         ["config.model.decoder_pattern=('ssru',)", "'elman' or 'lstm' or 'gru'"]),
+        (MODEL_OF_CELLS | {"model.positions": "sinusoidal"},
+         ["config.model.positions='sinusoidal'", "set it to 'none'"]),
+        (MODEL_OF_CELLS | {"model.recurrence": "bahdanau"},
+         ["config.model.input_feeding=True", "recurrence='bahdanau'", "set it to False"]),
+        (MODEL_OF_CELLS | {"model.recurrence": "gnmt", "model.input_feeding": False,
+                           "model.source_attention": "none"},
+         ["config.model.source_attention='none'", "'gnmt'", "choose another"]),
+        (MODEL_OF_CELLS | {"model.source_attention": "local_predictive"},
+         ["config.model.window=None", "must be set", "source_attention is local"]),
+        (MODEL_OF_CELLS | {"data.batching": "pack"},
+         ["config.data.batching='pack'", "'recurrent'", "choose 'bucket'"]),
         ({"data.list_depth": 4},
          ["config.data.list_depth=4", "source='listops', not 'text'", "leave it at 10"]),
         ({"data.source": "listops", "data.list_depth": 2},

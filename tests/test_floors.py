@@ -138,6 +138,8 @@ TABLES = {
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
     (config.ModelConfig, "attention"): "nn.mixers.attention.KERNELS",
     (config.ModelConfig, "architecture"): "models.build.MODELS",
+    (config.ModelConfig, "recurrence"): "nn.recurrent_decoders.RECURRENCES",
+    (config.ModelConfig, "source_attention"): "nn.source_attention.SOURCE_ATTENTIONS",
     (config.ModelConfig, "pooling"): "models.encoder.POOLINGS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",
     (config.ModelConfig, "relative_positions"): "nn.relative_positions.RELATIVE_POSITIONS",
@@ -206,4 +208,5 @@ def test_every_objective_names_its_architecture():
     objectives = typing.get_type_hints(config.ObjectiveConfig)["name"]
     architectures = typing.get_type_hints(config.ModelConfig)["architecture"]
     assert config.ARCHITECTURES.keys() == set(typing.get_args(objectives))
-    assert set(config.ARCHITECTURES.values()) <= set(typing.get_args(architectures))
+    named = {name for names in config.ARCHITECTURES.values() for name in names}
+    assert named == set(typing.get_args(architectures))

@@ -28,6 +28,7 @@ MUST_STAY = (
     "seed",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.dilation",
+    "model.recurrence", "model.source_attention", "model.input_feeding", "model.reverse_source",
     "model.block_size", "model.random_blocks", "model.hash_rounds", "model.hash_buckets",
     "model.position_rank",
     "model.num_features", "model.redraw_every", "model.feature_seed",

@@ -170,6 +170,25 @@ UNPACKED = {
         residual="pre_norm", norm="rms_norm",
     ),
 }  # fmt: skip
+LUONG = ModelConfig(
+    architecture="recurrent", d_model=16, num_encoder_layers=1, num_decoder_layers=2,
+    encoder_pattern=("bigru",), decoder_pattern=("lstm", "gru"), positions="none",
+    dropout_rate=0.1, reverse_source=True,
+)  # fmt: skip
+RECURRENT = {
+    "luong": LUONG,
+    "rnnsearch": dataclasses.replace(
+        LUONG, recurrence="bahdanau", source_attention="additive", input_feeding=False
+    ),
+    "gnmt": dataclasses.replace(
+        LUONG, recurrence="gnmt", source_attention="additive", input_feeding=False,
+        num_decoder_layers=3,
+    ),
+    "cho": dataclasses.replace(
+        LUONG, recurrence="bahdanau", source_attention="none", input_feeding=False
+    ),
+    "local": dataclasses.replace(LUONG, source_attention="local_monotonic", window=1),
+}  # fmt: skip
 BASE = next(iter(VARIANTS))
 # Rows in which all other pairs of entries meet: minutes, for `make e2e`, of models that write.
 PAIRS = {f"pairs {number}": config_of(MODEL, row) for number, row in enumerate(rows(MODEL)[0])}

@@ -81,6 +81,7 @@ _WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 _FREE = (*_PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
+_CELLS = ("elman", "lstm", "gru")
 _WHOLE = ("bigbird", *_TWO_WAY)  # which need a text that is whole
 _ALONE = ("bigbird", "lsh")  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
@@ -96,7 +97,11 @@ class ModelConfig:
     # places and not what stands there (XLNet: Yang et al. 2019, arXiv:1906.08237).
     # "encoder": one stack that reads a text in both directions and writes nothing; it predicts
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
-    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder"] = "encoder_decoder"
+    # "recurrent": the translation models before it, of recurrent layers that read and others that
+    # write, without residual parts and feed-forward layers; see `recurrence`.
+    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder", "recurrent"] = (
+        "encoder_decoder"
+    )
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -145,6 +150,21 @@ class ModelConfig:
     # `feature_seed`, in every layer.
     redraw_every: int = 1
     feature_seed: int = 0
+    # architecture="recurrent", whose patterns name recurrent layers. "luong": all layers, then a
+    # look at the source (Luong et al. 2015, arXiv:1508.04025; without one, Sutskever et al. 2014,
+    # arXiv:1409.3215); "bahdanau": a look first, which enters the layers (RNNsearch: Bahdanau et
+    # al. 2015, arXiv:1409.0473; without one, Cho et al. 2014, arXiv:1406.1078); "gnmt": a look
+    # behind the first layer, which enters all, and residual connections from the third on (Wu et
+    # al. 2016, arXiv:1609.08144).
+    recurrence: Literal["luong", "bahdanau", "gnmt"] = "luong"
+    # How it looks: "dot" and "general" (with a map) products, "additive" v tanh(W q + U h), or of
+    # places at most `window` from the target's own ("local_monotonic") or from one that is
+    # predicted ("local_predictive").
+    source_attention: Literal[
+        "none", "dot", "general", "additive", "local_monotonic", "local_predictive"
+    ] = "general"
+    input_feeding: bool = True  # luong: what a look gave enters the next step beside the token
+    reverse_source: bool = False  # the source is read from its end
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
     attention_dropout_rate: float = 0.0  # on attention weights; the paper has none
     activation_dropout_rate: float = 0.0  # inside the feed-forward layers; the paper has none
@@ -287,11 +307,14 @@ class ModelConfig:
         _check_patterns(self)
         _check_relative(self)
         _check_two_stream(self)
+        _check_recurrent(self)
         _check_encoder(self)
         _check_scales(self)
         _check_lora(self)
         _check(
-            self.head_dim is not None or self.d_model % self.num_heads == 0,
+            self.head_dim is not None
+            or self.d_model % self.num_heads == 0
+            or self.architecture == "recurrent",
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
             "choose another num_heads or set head_dim",
         )
@@ -368,10 +391,12 @@ def _check_patterns(model: ModelConfig) -> None:
             f"{name}={getattr(model, name)}: must name 1 to {layers} layers, which is how many "
             "there are",
         )
+    near = model.architecture == "recurrent" and model.source_attention.startswith("local")
+    needed = near or not {*patterns}.isdisjoint(_WITHIN)
     _check(
-        (model.window is None) == {*patterns}.isdisjoint(_WITHIN) or any(map(_is_part, patterns)),
+        (model.window is None) != needed or any(map(_is_part, patterns)),
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
-        f"has a layer of {_or(_WITHIN)}",
+        f"has a layer of {_or(_WITHIN)}, or source_attention is local",
     )
     readers: dict[str, tuple[str, ...]] = {"dilation": ("dilated",), "position_rank": _PLACES}
     readers |= {"num_features": _DRAWN, "redraw_every": ("lsh", *_DRAWN)}
@@ -386,7 +411,7 @@ def _check_patterns(model: ModelConfig) -> None:
             f"layer of {_or(kinds)}; leave it at {default}",
         )
     _check_mixers(model)
-    if model.architecture == "encoder_decoder":
+    if model.architecture in ("encoder_decoder", "recurrent"):
         return
     missing = "decoder" if model.architecture == "encoder" else "encoder"
     for name in (f"num_{missing}_layers", f"{missing}_pattern"):
@@ -471,6 +496,52 @@ def _check_two_stream(model: ModelConfig) -> None:
         all(kind == "full" or _is_part(kind) for kind in model.decoder_pattern),
         f"decoder_pattern={model.decoder_pattern}: queries of architecture='two_stream' look at "
         "what stands anywhere, and a window may hold nothing; choose 'full'",
+    )
+
+
+# What recurrent models have of a model: layers, tables, dropout and how it is computed.
+_RECURRENT = (
+    "architecture", "d_model", "num_encoder_layers", "num_decoder_layers", "encoder_pattern",
+    "decoder_pattern", "window", "recurrence", "source_attention", "input_feeding",
+    "reverse_source", "dropout_rate", "positions", "tied_embeddings", "embedding_norm",
+    "embedding_scale", "logits_scale", "compute_dtype",
+)  # fmt: skip
+
+
+def _check_recurrent(model: ModelConfig) -> None:
+    own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
+    recurrent = model.architecture == "recurrent"
+    for name, item in ModelConfig.__dataclass_fields__.items():
+        value, default = getattr(model, name), item.default
+        _check(
+            value == default or (name in _RECURRENT if recurrent else name not in own),
+            f"{name}={value!r}: means nothing with architecture={model.architecture!r}; leave it "
+            f"at {default!r}",
+        )
+    if not recurrent:
+        return
+    for name, kinds in (
+        ("encoder_pattern", (*_CELLS, *_TWO_WAY)), ("decoder_pattern", _CELLS),
+    ):  # fmt: skip
+        _check(
+            {*getattr(model, name)} <= {*kinds},
+            f"{name}={getattr(model, name)}: layers of architecture='recurrent' are {_or(kinds)}",
+        )
+    _check(
+        model.positions == "none",
+        f"positions={model.positions!r}: architecture='recurrent' knows the order by reading; set "
+        "it to 'none'",
+    )
+    feeds = model.recurrence == "luong" and model.source_attention != "none"
+    _check(
+        feeds or not model.input_feeding,
+        f"input_feeding=True: recurrence={model.recurrence!r} with source_attention="
+        f"{model.source_attention!r} has its own way; set it to False",
+    )
+    _check(
+        model.recurrence != "gnmt" or model.source_attention != "none",
+        "source_attention='none': recurrence='gnmt' feeds what it looks at to all layers; choose "
+        "another",
     )
 
 
@@ -813,20 +884,20 @@ class DataConfig:
         return bool(self.weights) or not plain
 
 
-# The architecture that each objective trains.
+# The architectures that each objective trains.
 ARCHITECTURES = {
-    "translate": "encoder_decoder",
-    "language_model": "decoder",
-    "prefix_lm": "decoder",
-    "permutation_lm": "two_stream",
-    "masked_lm": "encoder",
-    "span_corruption": "encoder_decoder",
-    "denoising": "encoder_decoder",
-    "masked_lm_nsp": "encoder",
-    "tag": "encoder",
-    "answer": "encoder",
-    "regress": "encoder",
-    "classify": "encoder",
+    "translate": ("encoder_decoder", "recurrent"),
+    "language_model": ("decoder",),
+    "prefix_lm": ("decoder",),
+    "permutation_lm": ("two_stream",),
+    "masked_lm": ("encoder",),
+    "span_corruption": ("encoder_decoder",),
+    "denoising": ("encoder_decoder",),
+    "masked_lm_nsp": ("encoder",),
+    "tag": ("encoder",),
+    "answer": ("encoder",),
+    "regress": ("encoder",),
+    "classify": ("encoder",),
 }
 # The codec of the target side where that is no text, but what is said of one.
 LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer": "spans"}
@@ -1433,6 +1504,11 @@ class Experiment:
             f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
             "none; set init.source to its work directory",
         )
+        _check(
+            self.data.batching != "pack" or model.architecture != "recurrent",
+            "data.batching='pack': a row of architecture='recurrent' must hold one text; choose "
+            "'bucket'",
+        )
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
                 self.data.batching != "pack" or {*_ALONE}.isdisjoint(pattern),
@@ -1545,9 +1621,9 @@ class Experiment:
         name = f"objective.name={objective.name!r}"
         wanted = ARCHITECTURES[objective.kind]
         _check(
-            self.model.architecture == wanted,
+            self.model.architecture in wanted,
             f"model.architecture={self.model.architecture!r}: {name} is an objective of "
-            f"architecture={wanted!r}; choose that, or another objective",
+            f"architecture={_or(wanted)}; choose that, or another objective",
         )
         _check(
             objective.kind != "prefix_lm" or not _without_scores(self.model.decoder_pattern),

@@ -64,6 +64,10 @@ XLNET = _of(
 GPT2 = _of(DECODER, activation="gelu", positions="learned")
 BLOOM = _of(DECODER, activation="gelu", relative_positions="alibi", d_ff=96)
 TRANSLATION = _of(SIZES, num_encoder_layers=2)
+RECURRENT = ModelConfig(
+    architecture="recurrent", d_model=24, num_encoder_layers=1, num_decoder_layers=1,
+    dropout_rate=0.0, positions="none", encoder_pattern=("gru",), decoder_pattern=("gru",),
+)  # fmt: skip
 T5_BUCKETS: dict = {
     "relative_positions": "t5", "relative_buckets": 8, "relative_max_distance": 6,
 }  # fmt: skip
@@ -176,6 +180,71 @@ CASES = {
             hash_rounds=3, hash_buckets=4, feature_seed=1, v_head_dim=5, residual="pre_norm",
         ),
         [[(14, 3)], [(9, 12)], [(1, 2)], [(6, 7)]],
+    ),
+    "luong": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("lstm",), decoder_pattern=("lstm",), num_encoder_layers=2,
+            num_decoder_layers=2, reverse_source=True,
+        ),
+        ONE_PER_ROW,
+    ),
+    "luong, dot": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("bilstm", "gru"), num_encoder_layers=2,
+            decoder_pattern=("gru",), source_attention="dot", tied_embeddings="decoder",
+        ),
+        ONE_PER_ROW,
+    ),
+    "luong, local-m": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("gru",), decoder_pattern=("elman",), window=1,
+            source_attention="local_monotonic", input_feeding=False, tied_embeddings="none",
+        ),
+        ONE_PER_ROW,
+    ),
+    "luong, local-p": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("bigru",), decoder_pattern=("gru",), window=2,
+            source_attention="local_predictive",
+        ),
+        ONE_PER_ROW,
+    ),
+    "sutskever": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("lstm",), decoder_pattern=("lstm",), num_decoder_layers=2,
+            source_attention="none", input_feeding=False, reverse_source=True,
+        ),
+        ONE_PER_ROW,
+    ),
+    "cho": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("gru",), decoder_pattern=("gru",), recurrence="bahdanau",
+            source_attention="none", input_feeding=False, embedding_scale=False,
+        ),
+        ONE_PER_ROW,
+    ),
+    "rnnsearch": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("bigru",), decoder_pattern=("gru",), recurrence="bahdanau",
+            source_attention="additive", input_feeding=False,
+        ),
+        ONE_PER_ROW,
+    ),
+    "gnmt": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("bilstm", "lstm", "lstm"), num_encoder_layers=3,
+            decoder_pattern=("lstm",), num_decoder_layers=3, recurrence="gnmt",
+            source_attention="additive", input_feeding=False,
+        ),
+        ONE_PER_ROW,
     ),
     "attention-free": Case(
         "plain",

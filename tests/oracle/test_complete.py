@@ -16,13 +16,17 @@ from transformer_jax.nn.mixers.heads import QUERY_KEY_NORMS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.recurrent_decoders import RECURRENCES
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
+from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS
 
 CONFIGS = [case.config for case in (*CASES.values(), *FUSED.values())]
 TABLES: dict[str, Collection[str]] = {
     "architecture": MODELS,
     "pooling": POOLINGS,
+    "recurrence": RECURRENCES,
+    "source_attention": SOURCE_ATTENTIONS,
     "residual": RESIDUALS,
     "norm": NORMS,
     "embedding_norm": EMBEDDING_NORMS,

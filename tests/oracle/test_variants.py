@@ -12,14 +12,14 @@ SIZES = VOCAB, VOCAB
 def peer_of(case, monkeypatch):
     """Return the peer with random weights, and what makes its tensors ours."""
     # Here, for there may be no torch.
-    from oracle import decoders, encoders, peers, plain, t5, xlnet
+    from oracle import decoders, encoders, peers, plain, recurrent, t5, xlnet
 
     decoders.widen(monkeypatch)
     (predicts,) = case.batch().targets
     tree = shapes(case.config, *SIZES, predicts)
     if case.peer == "plain":
-        encodes = case.config.architecture == "encoder"
-        peer = (encoders.PlainEncoder if encodes else plain.Plain)(case.config, tree)
+        others = {"encoder": encoders.PlainEncoder, "recurrent": recurrent.PlainRecurrent}
+        peer = others.get(case.config.architecture, plain.Plain)(case.config, tree)
         translate = dict
     else:
         peers_of = decoders.PEERS | encoders.PEERS | t5.PEERS | {"xlnet": xlnet.XLNet}

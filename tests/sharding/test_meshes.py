@@ -8,7 +8,16 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from tiny import VARIANTS, alone, for_model, random_params, random_state, random_store
+from tiny import (
+    RECURRENT,
+    UNPACKED,
+    VARIANTS,
+    alone,
+    for_model,
+    random_params,
+    random_state,
+    random_store,
+)
 
 from transformer_jax.config import (
     DataConfig,
@@ -288,10 +297,12 @@ def wrong_axes() -> list[str]:
     """Return logical axes of parameters that the mesh divides unchecked, in any form of the model.
 
     Those without a rule, those that a rule divides and no field sizes, and those whose size is not
-    that of their field.
+    that of their field; and those that a parameter has twice, which cannot be divided at all.
     """
-    wrong = set()
-    for config in VARIANTS.values():
+    every = [*VARIANTS.values(), *RECURRENT.values()]
+    boxes = [box for config in [*every, *UNPACKED.values()] for box in boxes_of(config)]
+    wrong = {name for box in boxes for name in box.names if box.names.count(name) > 1}
+    for config in every:
         pieces, data = TokenizerConfig(vocab_size=VOCAB), DataConfig(max_length=8)
         name = "prefix_lm" if config.architecture == "decoder" else "translate"
         objective = ObjectiveConfig(name)

@@ -9,21 +9,23 @@ import jax.numpy as jnp
 from transformer_jax.choices import pick
 from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.data.objectives import objective_named
+from transformer_jax.models.core import Core
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
-from transformer_jax.models.network import Network
+from transformer_jax.models.recurrent import RecurrentTranslator
 from transformer_jax.models.two_stream import TwoStream
 from transformer_jax.nn.view import Order
 
-MODELS: dict[str, type[Network]] = {
+MODELS: dict[str, type[Core]] = {
     "encoder_decoder": EncoderDecoder,
     "decoder": Decoder,
     "two_stream": TwoStream,
     "encoder": Encoder,
+    "recurrent": RecurrentTranslator,
 }
 
 
@@ -35,7 +37,7 @@ def build(
     order: Order = "causal",
     single: bool = False,
     predicts: Sequence[str] = ("tokens",),
-) -> Network | Lora:
+) -> Core | Lora:
     """Return the model.
 
     Args:
@@ -53,7 +55,7 @@ def build(
     return model if config.lora_rank is None else Lora(model)
 
 
-def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) -> Network | Lora:
+def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) -> Core | Lora:
     """Return the model of an experiment."""
     objective = objective_named(experiment.objective.name)
     single = experiment.data.batching != "pack"

@@ -1,5 +1,7 @@
 """The paper's model (section 3)."""
 
+from typing import Any
+
 import flax.linen as nn
 import numpy as np
 
@@ -10,19 +12,25 @@ from transformer_jax.models.network import Network
 from transformer_jax.nn.view import self_view
 
 
+def set_embeddings(model: Any) -> None:
+    """Give a model of two sides the tables that its config says are one, in its `setup`."""
+    tied = model.config.tied_embeddings
+    if tied == "all":
+        model.embedding = model.new_embedding(model.tgt_vocab_size)
+        model.src_embedding = model.tgt_embedding = model.output = model.embedding
+        return
+    model.src_embedding = model.new_embedding(model.src_vocab_size)
+    model.tgt_embedding = model.new_embedding(model.tgt_vocab_size)
+    one = tied == "decoder"
+    model.output = model.tgt_embedding if one else model.new_embedding(model.tgt_vocab_size)
+
+
 class EncoderDecoder(Network):
     """Embeddings, encoder, decoder and pre-softmax product."""
 
     def setup(self) -> None:
         c = self.config
-        if c.tied_embeddings == "all":
-            self.embedding = self.new_embedding(self.tgt_vocab_size)
-            self.src_embedding = self.tgt_embedding = self.output = self.embedding
-        else:
-            self.src_embedding = self.new_embedding(self.src_vocab_size)
-            self.tgt_embedding = self.new_embedding(self.tgt_vocab_size)
-            tied = c.tied_embeddings == "decoder"
-            self.output = self.tgt_embedding if tied else self.new_embedding(self.tgt_vocab_size)
+        set_embeddings(self)
         self.src_positions, self.tgt_positions = self.new_positions(), self.new_positions()
         self.src_input_norm, self.tgt_input_norm = self.new_input_norm(), self.new_input_norm()
         self.dropout = self.new_dropout()

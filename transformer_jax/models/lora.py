@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch
+from transformer_jax.models.core import Core
 from transformer_jax.models.model import Keys, Output, Stepper
-from transformer_jax.models.network import Network
 from transformer_jax.nn.initializers import named
 
 A, B = "lora_a", "lora_b"  # beside the kernel that they adapt
@@ -26,7 +26,7 @@ class Lora:
     beside a batch: x W + x A B is x (W + A B).
     """
 
-    def __init__(self, model: Network) -> None:
+    def __init__(self, model: Core) -> None:
         self.model, self.config = model, model.config
         self.src_vocab_size, self.tgt_vocab_size = model.src_vocab_size, model.tgt_vocab_size
 

@@ -10,49 +10,23 @@ from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, Size
 from transformer_jax.choices import pick
-from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.models.model import Keys, Output
+from transformer_jax.models.core import Core
+from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
-from transformer_jax.nn.dropout import Dropout
-from transformer_jax.nn.embedding import Embed
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import POSITIONS
-from transformer_jax.nn.view import Order, View, cross_view, self_view
+from transformer_jax.nn.view import View, cross_view, self_view
 
 
-class Network(nn.Module):
-    """A Model whose `decoder` stack writes the target side: see `models.model.Model`.
-
-    `order` is what the objective promises of the target side's ranks; `single` that each row holds
-    one segment, from its start on; `predicts` what it has targets for.
-    """
-
-    config: ModelConfig
-    src_vocab_size: int
-    tgt_vocab_size: int
-    dtype: jnp.dtype = jnp.float32
-    order: Order = "causal"
-    single: bool = False
-    predicts: Sequence[str] = ("tokens",)
-
-    @nn.nowrap
-    def outputs(self, params: Any, batch: Batch, keys: Keys | None) -> dict[str, Output]:
-        """See Model."""
-        rngs = None if keys is None else keys._asdict()
-        apply: Any = self.apply
-        return apply({"params": params}, batch, keys is not None, rngs=rngs)
+class Network(Core):
+    """A Model whose `decoder` stack writes the target side: see `models.model.Model`."""
 
     @nn.nowrap
     def stepper(self, params: Any) -> "NetworkStepper | None":
         """See Model."""
         return NetworkStepper(self, params)
-
-    @nn.nowrap
-    def context(self, side: Side) -> Batch:
-        """See Stepper: a source, or a prompt."""
-        raise NotImplementedError
 
     def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"] | None:
         """Return what the decoder's cross-attention looks at, the memory; None: there is none."""
@@ -140,12 +114,6 @@ class Network(nn.Module):
         x = x if vectors is None else x + vectors.astype(x.dtype)
         return self.dropout(x if norm is None else norm(x), train)
 
-    def predicted(self, x: Float[Array, "B T D"]) -> Output:
-        """Return what hidden states say of the next token."""
-        if self.config.logits_scale:
-            x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
-        return Output(x, self.output.head())
-
     @nn.nowrap
     def new_positions(self) -> nn.Module:
         """Return the scheme that the config adds to inputs, unless each layer adds it anew."""
@@ -159,19 +127,9 @@ class Network(nn.Module):
         return make_norm(self.config) if self.config.input_norm else None
 
     @nn.nowrap
-    def new_embedding(self, size: int) -> Embed:
-        """Return a piece table."""
-        return Embed(size, self.config, self.dtype)
-
-    @nn.nowrap
     def new_stack(self, num_layers: int, pattern: Sequence[str], cross: bool) -> Stack:
         """Return layers."""
         return Stack(self.config, self.dtype, num_layers, pattern, cross)
-
-    @nn.nowrap
-    def new_dropout(self) -> Dropout:
-        """Return the dropout of embeddings."""
-        return Dropout(self.config.dropout_rate)
 
 
 def _across(view: View, src_seg: Int[Array, "B S"] | None) -> View | None:

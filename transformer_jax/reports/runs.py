@@ -175,13 +175,12 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
-    stacks = {"encoder_decoder": ("encoder", "decoder"), "encoder": ("encoder",)}
-    names = stacks.get(c.architecture, ("decoder",))
-    layers = " and ".join(f"{getattr(c, f'num_{name}_layers')} {name}" for name in names)
-    return (
-        f"{layers} layers, d_model {c.d_model}, d_ff {c.d_ff}, "
-        f"{c.num_heads} heads, {c.residual}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
-    )
+    recurrent, own = c.architecture == "recurrent", f"d_ff {c.d_ff}, {c.num_heads} heads"
+    stacks = "encoder_decoder" if recurrent else c.architecture.replace("two_stream", "decoder")
+    layers = (f"{getattr(c, f'num_{name}_layers')} {name}" for name in stacks.split("_"))
+    own = f"{c.recurrence}, attention {c.source_attention}" if recurrent else f"{own}, {c.residual}"
+    sizes = f"d_model {c.d_model}, {own}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
+    return f"{' and '.join(layers)} layers, {sizes}"
 
 
 def _tokenizer(experiment: Experiment) -> str:

@@ -19,6 +19,10 @@ NEUTRAL: Allowed = {
     "dilation": ANY,  # of dilated layers alone
     "block_size": ANY,  # of bigbird's, like the next
     "random_blocks": ANY,
+    "recurrence": ("luong",),  # of recurrent models, like the next three
+    "source_attention": ("general",),
+    "input_feeding": (True,),
+    "reverse_source": (False,),
     "hash_rounds": ANY,  # of lsh, like the next
     "hash_buckets": ANY,
     "position_rank": ANY,  # of attention-free ones

@@ -27,7 +27,7 @@ class Cell(nn.Module):
     def setup(self) -> None:
         d, h, g = self.d_model, self.size, self.gates
         inward = named(_each_gate(nn.initializers.xavier_uniform()), "embed", "gates", "state")
-        around = named(_each_gate(nn.initializers.orthogonal()), "state", "gates", "state")
+        around = named(_each_gate(nn.initializers.orthogonal()), "features", "gates", "state")
         self.kernel = parameter(self, "kernel", inward, (d, g, h))
         self.recurrent_kernel = parameter(self, "recurrent_kernel", around, (h, g, h))
         zeros = named(nn.initializers.zeros, "gates", "state")
@@ -36,7 +36,17 @@ class Cell(nn.Module):
 
     def enter(self, x: Float[Array, "B T D"]) -> Float[Array, "B T G H"]:
         """Return W x + b."""
-        return self._product("BTD,DGH->BTGH", x, self.kernel) + self.bias[None, None]
+        return self.inward()(x)
+
+    def inward(self) -> Any:
+        """Return x [... D] -> W x + b [... G H], as a function that holds the parameters."""
+        kernel, bias = self.kernel, self.bias
+
+        def inward(x: Float[Array, "... D"]) -> Float[Array, "... G H"]:
+            y = self._product("...D,DGH->...GH", x, kernel)
+            return y + bias.reshape((1,) * (y.ndim - 2) + bias.shape)
+
+        return inward
 
     def around(self) -> Any:
         """Return h [B H] -> U h + b [B G H]."""

@@ -1,0 +1,70 @@
+"""Recurrent translation models: a search gives what one pass gives, and padding changes nothing."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import RECURRENT, VOCAB, alone, logits_of, make, random_store
+
+from transformer_jax.config import TrainingConfig
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.model import Keys
+from transformer_jax.training.step import batch_sums
+from transformer_jax.vocabulary import UNK
+
+STORE = random_store([(5, 6), (3, 6)])
+TIGHT, LOOSE = alone(STORE, 2, 5, 6), alone(STORE, 3, 9, 8)
+ONE = [pytest.param(name, marks=() if name == "luong" else pytest.mark.e2e) for name in RECURRENT]
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_cached_is_full(name):
+    """Tokens one by one and several at a time, exchanged, taken back, and room made on the way."""
+    model, params = make(RECURRENT[name])
+    stepper, chance = model.stepper(params), np.random.default_rng(0)
+    state = stepper.start(Batch(jax.tree.map(jnp.asarray, TIGHT.src), None, {}), 2, 6)
+    texts = np.zeros((2, 2, 0), np.int32)
+
+    def feed(state, texts, count):
+        tokens = chance.integers(UNK, VOCAB, (2, 2, count)).astype(np.int32)
+        positions = jnp.asarray(np.broadcast_to(texts.shape[2] + np.arange(count), (2, count)))
+        given = jnp.asarray(tokens), positions.astype(jnp.int32), jnp.ones(2, bool)
+        logits, _, state = stepper.step(state, *given)
+        texts = np.concatenate([texts, tokens], axis=2)
+        for row, lane in np.ndindex(2, 2):
+            src = jax.tree.map(lambda x, row=row: x[row : row + 1], TIGHT.src)
+            text = texts[row, lane][None]
+            places = np.arange(text.shape[1], dtype=np.int32)[None]
+            batch = Batch(src, Side(text, places, np.ones_like(text)), {})
+            expected = logits_of(model, params, batch)[0, -count:]
+            np.testing.assert_allclose(logits[row, lane], expected, atol=1e-5)
+        return state, texts
+
+    state, texts = feed(state, texts, 1)
+    state, texts = feed(state, texts, 2)
+    parents = np.array([[1, 0], [1, 1]])
+    state = stepper.reorder(state, jnp.asarray(parents))
+    texts = np.take_along_axis(texts, parents[:, :, None], axis=1)
+    state, texts = stepper.rewind(state, jnp.array([2, 2])), texts[:, :, :2]
+    state, texts = feed(stepper.grow(state, 8, 9), texts, 2)
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_padding_changes_nothing(name):
+    model, params = make(RECURRENT[name])
+    tight, loose = (np.asarray(logits_of(model, params, batch)) for batch in (TIGHT, LOOSE))
+    np.testing.assert_allclose(loose[:2, :6], tight, atol=1e-5)
+
+
+def test_dropout_is_that_of_embeddings_layers_and_states():
+    """Without a rate training is evaluation; with one it is another loss for every key."""
+    losses = []
+    batch = jax.tree.map(jnp.asarray, TIGHT)
+    for rate, key in ((0.0, 0), (0.5, 0), (0.5, 1), (0.5, None)):
+        model, params = make(dataclasses.replace(RECURRENT["luong"], dropout_rate=rate))
+        keys = None if key is None else Keys(jax.random.key(key), jax.random.key(key))
+        losses.append(float(batch_sums(model, TrainingConfig(), params, batch, keys).loss))
+    assert losses[0] == pytest.approx(losses[3])
+    assert len({round(loss, 3) for loss in losses[:3]}) == 3

@@ -1,0 +1,59 @@
+"""What all models of this house share: what they are given, their tables and their dropout."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.model import Keys, Output
+from transformer_jax.nn.dropout import Dropout
+from transformer_jax.nn.embedding import Embed
+from transformer_jax.nn.view import Order
+
+
+class Core(nn.Module):
+    """A Model of which its own kind says how it reads and writes: see `models.model.Model`.
+
+    `order` is what the objective promises of the target side's ranks; `single` that each row holds
+    one segment, from its start on; `predicts` what it has targets for.
+    """
+
+    config: ModelConfig
+    src_vocab_size: int
+    tgt_vocab_size: int
+    dtype: jnp.dtype = jnp.float32
+    order: Order = "causal"
+    single: bool = False
+    predicts: Sequence[str] = ("tokens",)
+
+    @nn.nowrap
+    def outputs(self, params: Any, batch: Batch, keys: Keys | None) -> dict[str, Output]:
+        """See Model."""
+        rngs = None if keys is None else keys._asdict()
+        apply: Any = self.apply
+        return apply({"params": params}, batch, keys is not None, rngs=rngs)
+
+    @nn.nowrap
+    def context(self, side: Side) -> Batch:
+        """See Stepper: a source, or a prompt."""
+        raise NotImplementedError
+
+    def predicted(self, x: Float[Array, "B T D"]) -> Output:
+        """Return what hidden states say of the next token."""
+        if self.config.logits_scale:
+            x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
+        return Output(x, self.output.head())
+
+    @nn.nowrap
+    def new_embedding(self, size: int) -> Embed:
+        """Return a piece table."""
+        return Embed(size, self.config, self.dtype)
+
+    @nn.nowrap
+    def new_dropout(self) -> Dropout:
+        """Return the dropout of embeddings."""
+        return Dropout(self.config.dropout_rate)

@@ -1,0 +1,194 @@
+"""The translation models before the Transformer: recurrent layers that read, and others that write.
+
+Which of them it is, a config says: without `source_attention` Sutskever et al.'s (2014) or, with
+`recurrence=bahdanau`, Cho et al.'s; with it RNNsearch, Luong et al.'s or GNMT.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from transformer_jax.arrays import Array, Bool, Float, Int, Size
+from transformer_jax.choices import pick
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.core import Core
+from transformer_jax.models.encoder_decoder import set_embeddings
+from transformer_jax.models.model import Output
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.mixers.recurrence import trailed
+from transformer_jax.nn.recurrent_decoders import RECURRENCES
+from transformer_jax.nn.source_attention import Source
+from transformer_jax.nn.states import States
+from transformer_jax.nn.view import self_view
+
+
+class Read(nn.Module):
+    """Recurrent layers that read a source, each with dropout behind it; of GNMT's, those from the
+    third on add what enters them.
+    """
+
+    config: Any
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        kinds = [c.encoder_pattern[i % len(c.encoder_pattern)] for i in range(c.num_encoder_layers)]
+        self.layer = [MIXERS[kind](c, self.dtype) for kind in kinds]
+        self.two_way = kinds[-1].startswith("bi")
+
+    def __call__(self, x: Float[Array, "B S D"], seg: Int[Array, "B S"], drop: Any) -> Array:
+        pos = jnp.broadcast_to(jnp.arange(seg.shape[1])[None], seg.shape)
+        view = self_view(pos, seg, "all")
+        for number, layer in enumerate(self.layer):
+            y = drop(layer.mix(x, view, False)[0])
+            x = x + y if self.config.recurrence == "gnmt" and number > 1 else y
+        return x
+
+
+class RecurrentTranslator(Core):
+    """Embeddings, an encoder, a decoder of cells, the pre-softmax product; a row holds one text."""
+
+    def setup(self) -> None:
+        set_embeddings(self)
+        self.dropout = self.new_dropout()
+        self.encoder = Read(self.config, self.dtype)
+        recurrence = pick(RECURRENCES, self.config.recurrence, "config.model.recurrence")
+        self.decoder = recurrence(self.config, self.dtype)
+
+    def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
+        src, tgt = batch.src, batch.tgt
+        assert src is not None
+        assert tgt is not None
+        memory, summary = self.read(src, train)
+        source = self.decoder.prepare(memory, jnp.asarray(src.seg))
+        y = self.dropout(self.tgt_embedding(tgt.inputs), train)
+        layers = self.config.num_decoder_layers
+        kept = jnp.ones((*y.shape[:2], layers, y.shape[2]), y.dtype)
+        kept = self.dropout(kept.reshape(y.shape[0], -1, y.shape[2]), train).reshape(kept.shape)
+        tokens = y, jnp.broadcast_to(tgt.pos, y.shape[:2]), kept
+        first = self.decoder.begin(summary)
+        (found, _), _ = trailed(self.decoder.turn(source), first, tokens)
+        return {"tokens": self.predicted(self.decoder.predict(found, y))}
+
+    def read(self, src: Side, train: bool) -> tuple[Float[Array, "B S D"], Float[Array, "B D"]]:
+        """Return what stands at each place of the source, and the summary of all of it: what the
+        last layer has where it ends, of either direction.
+        """
+        seg = jnp.asarray(src.seg)
+        last = jnp.maximum((seg > 0).sum(1) - 1, 0)
+        ids, turned = jnp.asarray(src.inputs), jnp.arange(seg.shape[1])[None]
+        if self.config.reverse_source:
+            turned = jnp.where(turned <= last[:, None], last[:, None] - turned, turned)
+            ids = jnp.take_along_axis(ids, turned, axis=1)
+        x = self.dropout(self.src_embedding(ids), train)
+        x = self.encoder(x, seg, lambda y: self.dropout(y, train))
+        summary = jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
+        if self.encoder.two_way:
+            half = x.shape[2] // 2
+            summary = jnp.concatenate([summary[:, :half], x[:, 0, half:]], axis=-1)
+        if self.config.reverse_source:
+            x = jnp.take_along_axis(x, turned[..., None], axis=1)
+        return x, summary
+
+    @nn.nowrap
+    def stepper(self, params: Any) -> "RecurrentStepper":
+        """See Model."""
+        return RecurrentStepper(self, params)
+
+    def begin(self, batch: Batch, width: Size, length: Size) -> "ReadState":
+        """Return the state behind the source; see `Stepper.start`."""
+        assert batch.src is not None
+        memory, summary = self.read(batch.src, False)
+        source = self.decoder.prepare(memory, jnp.asarray(batch.src.seg))
+        return ReadState(*source, States.of(self.decoder.begin(summary), width))
+
+    def extend(
+        self,
+        state: "ReadState",
+        ids: Int[Array, "B W T"],
+        pos: Int[Array, "B T"],
+        active: Bool[Array, "B"],
+    ) -> tuple[Float[Array, "B W T V"], list[Array], "ReadState"]:
+        """Extend every hypothesis by T tokens; see `Stepper.step`."""
+        batch, width, new = ids.shape
+
+        def each(x: Array) -> Array:
+            """Return what belongs to sentences for each of their hypotheses."""
+            return jnp.repeat(x, width, axis=0)
+
+        source = Source(*map(each, (state.values, state.keys, state.seg)))
+        y = self.tgt_embedding(ids.reshape(batch * width, new))
+        kept = jnp.ones((*y.shape[:2], self.config.num_decoder_layers, y.shape[2]), y.dtype)
+        current = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), state.decoder.current())
+        tokens = y, each(pos), kept
+        (found, weights), trail = trailed(self.decoder.turn(source), current, tokens)
+        logits = self.predicted(self.decoder.predict(found, y)).logits()
+        trail = jax.tree.map(lambda x: x.reshape(batch, width, *x.shape[1:]), trail)
+        attention = [weights.reshape(batch, 1, width * new, -1)]
+        after = replace(state, decoder=state.decoder.follow(trail, active))
+        return logits.reshape(batch, width, new, -1), attention, after
+
+    @nn.nowrap
+    def context(self, side: Side) -> Batch:
+        """See Core."""
+        return Batch(side, None, {})
+
+    @nn.nowrap
+    def example(self) -> Batch:
+        """See Model."""
+        ones = np.ones((1, 2), np.int32)
+        return Batch(Side(ones, ones, ones), Side(ones, ones, ones), {})
+
+
+@struct.dataclass
+class ReadState:
+    """What decoding carries from step to step: the source, and the states of hypotheses."""
+
+    values: Float[Array, "B S D"]
+    keys: Float[Array, "B S D"]
+    seg: Int[Array, "B S"]
+    decoder: States
+
+
+class RecurrentStepper:
+    """A Stepper: see `models.model.Stepper`."""
+
+    def __init__(self, model: RecurrentTranslator, params: Any) -> None:
+        self._model, self._variables = model, {"params": params}
+        self._apply: Any = model.apply
+
+    def context(self, side: Side) -> Batch:
+        """See Stepper."""
+        return self._model.context(side)
+
+    def start(self, batch: Batch, width: int, length: int) -> ReadState:
+        """See Stepper."""
+        return self._apply(self._variables, batch, width, length, method="begin")
+
+    def step(
+        self, state: ReadState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
+        active: Bool[Array, "B"],
+    ) -> tuple[Float[Array, "B W T V"], list[Array] | None, ReadState]:  # fmt: skip
+        """See Stepper."""
+        found = self._apply(self._variables, state, tokens, positions, active, method="extend")
+        looks = self._model.config.source_attention != "none"
+        return found[0], found[1] if looks else None, found[2]
+
+    def reorder(self, state: ReadState, parents: Int[Array, "B W"]) -> ReadState:
+        """See Stepper."""
+        return replace(state, decoder=state.decoder.reorder(parents))
+
+    def rewind(self, state: ReadState, position: Int[Array, "B"]) -> ReadState:
+        """See Stepper."""
+        return replace(state, decoder=state.decoder.rewind(position))
+
+    def grow(self, state: ReadState, src_length: int, length: int) -> ReadState:
+        """See Stepper."""
+        new = src_length - state.seg.shape[1]
+        values, keys = (jnp.pad(x, ((0, 0), (0, new), (0, 0))) for x in (state.values, state.keys))
+        return replace(state, values=values, keys=keys, seg=jnp.pad(state.seg, ((0, 0), (0, new))))

@@ -1,0 +1,219 @@
+"""Recurrent decoders that look at their source within each step: cell and attention in one turn."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.linear import Project
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.mixers.recurrence import Turn
+from transformer_jax.nn.mixers.recurrent import Cell, Recurrent
+from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS, Dot, Source
+
+State = Any  # a pytree of arrays [B ...]
+
+
+class Decoder(nn.Module):
+    """Layers of recurrent cells, and how they look at a source.
+
+    A turn takes what is read of a token: its embedding [B D], its position [B] and what dropout
+    leaves of each layer [B L D]; it gives what `predict` reads and the weights [B S].
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        kinds = [c.decoder_pattern[i % len(c.decoder_pattern)] for i in range(c.num_decoder_layers)]
+        self.kinds: Sequence[type[Recurrent]] = [MIXERS[kind] for kind in kinds]  # type: ignore[misc]
+        self.cells = [
+            Cell(self.width(number), c.d_model, kind.gates, self.dtype)
+            for number, kind in enumerate(self.kinds)
+        ]
+        attention = SOURCE_ATTENTIONS[c.source_attention]
+        self.attention: Dot | None = None if attention is None else attention(c, self.dtype)
+        self.start = [
+            Project((c.d_model,), (kind.states, c.d_model), ("embed", "gates", "state"), self.dtype)
+            for kind in self.kinds
+        ]
+
+    def width(self, layer: int) -> int:
+        """Return how many numbers enter a layer."""
+        return self.config.d_model
+
+    def prepare(self, memory: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
+        """Return the source as the turns find it."""
+        if self.attention is None:
+            return Source(memory, memory, seg)
+        return self.attention.prepare(memory, seg)
+
+    def begin(self, summary: Float[Array, "B D"]) -> State:
+        """Return the first state: maps of a summary of the source, and what else is carried."""
+        wide = jnp.promote_types(self.dtype, jnp.float32)
+        states = []
+        for kind, start in zip(self.kinds, self.start, strict=True):
+            # With an axis of tokens: in bfloat16, XLA has no way back from [B D] x [D G H] on CPUs.
+            first = jnp.tanh(start(summary[:, None])[:, 0].astype(wide))
+            states.append(
+                tuple(first[:, i] for i in range(kind.states)) if kind.states > 1 else first[:, 0]
+            )
+        return tuple(states), jnp.zeros((summary.shape[0], self.config.d_model), wide)
+
+    def turn(self, source: Source) -> Turn:
+        """Return one step, as a function that holds the parameters."""
+        raise NotImplementedError
+
+    def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """Return hidden states, of what the turns gave and the embeddings that they read."""
+        raise NotImplementedError
+
+    def layers(self) -> list[Any]:
+        """Return (state, x [B D]) -> (state, out [B D]) of each layer."""
+
+        def layer(cell: Cell, kind: type[Recurrent]) -> Any:
+            inward, rule = cell.inward(), kind.rule(cell.around())
+            return lambda state, x: rule(state, inward(x))
+
+        return [layer(cell, kind) for cell, kind in zip(self.cells, self.kinds, strict=True)]
+
+    def looked(self) -> Any:
+        """Return what a query does; without attention it gets the summary of the source."""
+        if self.attention is not None:
+            return self.attention.look()
+        return lambda query, position, source: (0 * query, jnp.zeros(source.seg.shape, query.dtype))
+
+
+class Luong(Decoder):
+    """All layers first, then a look at the source: h~ = tanh(W [c; h]) (Luong et al. 2015), which
+    with `config.input_feeding` enters the next step beside its token. Without attention the last
+    layer's state is all there is (Sutskever et al. 2014, arXiv:1409.3215).
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        d = self.config.d_model
+        if self.attention is not None:
+            self.join = Project(
+                (2, d), (d,), ("gates", "embed", "state"), self.dtype, use_bias=False
+            )
+
+    def width(self, layer: int) -> int:
+        """See Decoder."""
+        return self.config.d_model * (1 + (layer == 0 and self.config.input_feeding))
+
+    def turn(self, source: Source) -> Turn:
+        """See Decoder."""
+        layers, look, feeding = self.layers(), self.looked(), self.config.input_feeding
+        join = None if self.attention is None else self.join.kernel.astype(self.dtype)
+
+        def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
+            (states, fed), (y, position, kept) = state, token
+            x = jnp.concatenate([y, fed.astype(y.dtype)], axis=-1) if feeding else y
+            new = []
+            for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
+                own, x = layer(own, x)
+                x = x * kept[:, number]
+                new.append(own)
+            if join is None:
+                return (tuple(new), x), (x, jnp.zeros(source.seg.shape, x.dtype))
+            context, weights = look(x, position, source)
+            both = jnp.stack([context, x.astype(context.dtype)], axis=1)
+            out = jnp.tanh(jnp.einsum("BPD,PDE->BE", both, join, preferred_element_type=x.dtype))
+            return (tuple(new), out), (out, weights)
+
+        return turn
+
+    def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """See Decoder."""
+        return found.astype(self.dtype)
+
+
+class Bahdanau(Decoder):
+    """A look at the source by the state before, whose result enters the layers beside the token;
+    of the new state, the token and that, maxout units predict what is next (Bahdanau et al. 2015,
+    arXiv:1409.0473). Without attention it is the summary of the source every time (Cho et al. 2014,
+    arXiv:1406.1078).
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        d = self.config.d_model
+        self.readout = Project((3, d), (d, 2), ("gates", "embed", "state", "features"), self.dtype)
+
+    def width(self, layer: int) -> int:
+        """See Decoder."""
+        return self.config.d_model * (1 + (layer == 0))
+
+    def begin(self, summary: Float[Array, "B D"]) -> State:
+        """See Decoder: without attention, the summary is carried."""
+        states, carried = super().begin(summary)
+        return states, (
+            carried + summary.astype(carried.dtype) if self.attention is None else carried
+        )
+
+    def turn(self, source: Source) -> Turn:
+        """See Decoder."""
+        layers, look, attends = self.layers(), self.looked(), self.attention is not None
+
+        def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
+            (states, carried), (y, position, kept) = state, token
+            top = states[-1][0] if isinstance(states[-1], tuple) else states[-1]
+            context, weights = look(top, position, source)
+            context = context if attends else carried
+            x = jnp.concatenate([y, context.astype(y.dtype)], axis=-1)
+            new = []
+            for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
+                own, x = layer(own, x)
+                x = x * kept[:, number]
+                new.append(own)
+            return (tuple(new), carried), ((x, context), weights)
+
+        return turn
+
+    def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """See Decoder."""
+        state, context = found
+        parts = [part.astype(self.dtype) for part in (state, y, context)]
+        return self.readout(jnp.stack(parts, axis=2)).max(-1)
+
+
+class Gnmt(Decoder):
+    """A look at the source by the bottom layer, whose result enters all others beside what comes
+    from below, and the bottom layer with the next token; from the third layer on, what enters from
+    below is added to what leaves (Wu et al. 2016, arXiv:1609.08144).
+    """
+
+    def width(self, layer: int) -> int:
+        """See Decoder."""
+        return 2 * self.config.d_model
+
+    def turn(self, source: Source) -> Turn:
+        """See Decoder."""
+        layers, look = self.layers(), self.looked()
+
+        def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
+            (states, context), (y, position, kept) = state, token
+            x, weights, new = y, None, []
+            for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
+                own, out = layer(own, jnp.concatenate([x, context.astype(x.dtype)], axis=-1))
+                out = out * kept[:, number]
+                if number == 0:
+                    context, weights = look(out, position, source)
+                    context = context.astype(out.dtype)
+                x = out + x.astype(out.dtype) if number > 1 else out
+                new.append(own)
+            return (tuple(new), context), (x, weights)
+
+        return turn
+
+    def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """See Decoder."""
+        return found.astype(self.dtype)
+
+
+RECURRENCES = {"luong": Luong, "bahdanau": Bahdanau, "gnmt": Gnmt}

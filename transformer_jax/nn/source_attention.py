@@ -1,0 +1,163 @@
+"""How a recurrent decoder looks at its source: one query at a time, one head."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.initializers import named, parameter, xavier_uniform
+from transformer_jax.nn.linear import Project
+
+
+class Source(NamedTuple):
+    """What is looked at, and what of it does not depend on the query."""
+
+    values: Float[Array, "B S D"]
+    keys: Float[Array, "B S D"]
+    seg: Int[Array, "B S"]
+
+
+# A query [B D], its position [B] and the source -> what it gathers [B D], and the weights [B S].
+Look = Callable[[Array, Array, Source], tuple[Array, Array]]
+
+
+class Dot(nn.Module):
+    """Scores are products of the query and what stands there (Luong et al. 2015,
+    arXiv:1508.04025): "dot".
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def prepare(self, values: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
+        """Return the source as queries find it."""
+        return Source(values, values, seg)
+
+    def look(self) -> Look:
+        """Return what a query does, as a function that holds the parameters."""
+        weights = self.weights()
+
+        def look(query: Array, position: Array, source: Source) -> tuple[Array, Array]:
+            found = weights(query, position, source)
+            return jnp.einsum("BS,BSD->BD", found.astype(self.dtype), source.values), found
+
+        return look
+
+    def weights(self) -> Callable[[Array, Array, Source], Array]:
+        """Return (query, position, source) -> weights [B S]."""
+        scores = self.scores()
+        return lambda query, position, source: _softmax(scores(query, source), source.seg > 0)
+
+    def scores(self) -> Callable[[Array, Source], Array]:
+        """Return (query, source) -> scores [B S]."""
+        return lambda query, source: _product(query, source.keys)
+
+
+class General(Dot):
+    """Scores are products with a map of what stands there."""
+
+    def setup(self) -> None:
+        d = self.config.d_model
+        self.key = Project((d,), (d,), ("embed", "state"), self.dtype, use_bias=False)
+
+    def prepare(self, values: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
+        """See Dot."""
+        return Source(values, self.key(values), seg)
+
+
+class Additive(General):
+    """Scores are v tanh(W q + U h) (Bahdanau et al. 2015, arXiv:1409.0473): Luong's "concat"."""
+
+    def setup(self) -> None:
+        super().setup()
+        d = self.config.d_model
+        start = xavier_uniform(1)
+        self.query = parameter(self, "query", named(start, "embed", "state"), (d, d))
+        normal = nn.initializers.normal(d**-0.5)
+        self.score = parameter(self, "score", named(normal, "state"), (d,))
+
+    def scores(self) -> Callable[[Array, Source], Array]:
+        """See Dot."""
+        query, score, dtype = self.query, self.score, self.dtype
+
+        def scores(asked: Array, source: Source) -> Array:
+            mapped = asked.astype(dtype) @ query.astype(dtype)
+            hidden = jnp.tanh(at_least_float32(mapped[:, None] + source.keys))
+            return jnp.einsum("BSD,D->BS", hidden, score)
+
+        return scores
+
+
+class LocalMonotonic(General):
+    """Of a window around the target's own position, `config.window` to either side (local-m)."""
+
+    def weights(self) -> Callable[[Array, Array, Source], Array]:
+        """See Dot."""
+        scores, reach = self.scores(), self.config.window
+        assert reach is not None
+
+        def weights(query: Array, position: Array, source: Source) -> Array:
+            places = jnp.arange(source.seg.shape[1])[None]
+            near = jnp.abs(places - position[:, None]) <= reach
+            return _softmax(scores(query, source), near & (source.seg > 0))
+
+        return weights
+
+
+class LocalPredictive(General):
+    """Of a window around a place that the query predicts, the less the further away (local-p).
+
+    p = S sigmoid(v tanh(W q)), S being how long the source is; weights are a softmax over what is
+    at most `config.window` D from p, times exp(-(s - p)^2 / (2 (D/2)^2)), and sum to less than 1.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        d = self.config.d_model
+        start = xavier_uniform(1)
+        self.place_map = parameter(self, "place_map", named(start, "embed", "state"), (d, d))
+        normal = nn.initializers.normal(d**-0.5)
+        self.place = parameter(self, "place", named(normal, "state"), (d,))
+
+    def weights(self) -> Callable[[Array, Array, Source], Array]:
+        """See Dot."""
+        scores, reach = self.scores(), self.config.window
+        kernel, place = self.place_map, self.place
+        assert reach is not None
+
+        def weights(query: Array, position: Array, source: Source) -> Array:
+            query = at_least_float32(query)
+            length = (source.seg > 0).sum(1)
+            share = jax.nn.sigmoid(jnp.tanh(query @ kernel) @ place)
+            away = jnp.arange(source.seg.shape[1])[None] - (length * share)[:, None]
+            near = (jnp.abs(away) <= reach) & (source.seg > 0)
+            found = _softmax(scores(query, source), near)
+            return found * jnp.exp(-((2 * away / reach) ** 2) / 2)
+
+        return weights
+
+
+SOURCE_ATTENTIONS = {
+    "none": None,
+    "dot": Dot,
+    "general": General,
+    "additive": Additive,
+    "local_monotonic": LocalMonotonic,
+    "local_predictive": LocalPredictive,
+}
+
+
+def _product(query: Float[Array, "B D"], keys: Float[Array, "B S D"]) -> Float[Array, "B S"]:
+    wide = jnp.promote_types(keys.dtype, jnp.float32)
+    return jnp.einsum("BD,BSD->BS", query.astype(keys.dtype), keys, preferred_element_type=wide)
+
+
+def _softmax(scores: Array, seen: Array) -> Array:
+    """Return weights that are 0 where nothing is seen, everywhere if need be."""
+    low = jnp.finfo(scores.dtype).min
+    weights = jax.nn.softmax(jnp.where(seen, scores, low))
+    return jnp.where(seen, weights, 0)
