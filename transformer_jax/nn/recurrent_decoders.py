@@ -31,10 +31,12 @@ class Decoder(nn.Module):
         c = self.config
         kinds = [c.decoder_pattern[i % len(c.decoder_pattern)] for i in range(c.num_decoder_layers)]
         self.kinds: Sequence[type[Recurrent]] = [MIXERS[kind] for kind in kinds]  # type: ignore[misc]
-        self.cells = [
-            Cell(self.width(number), c.d_model, kind.gates, self.dtype)
-            for number, kind in enumerate(self.kinds)
-        ]
+        cells = []
+        for number, kind in enumerate(self.kinds):
+            width = self.width(number)
+            axis = "embed" if width == c.d_model else "features"
+            cells.append(Cell(width, c.d_model, kind.gates, self.dtype, axis))
+        self.cells = cells
         attention = SOURCE_ATTENTIONS[c.source_attention]
         self.attention: Dot | None = None if attention is None else attention(c, self.dtype)
         self.start = [

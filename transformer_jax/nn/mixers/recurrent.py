@@ -23,10 +23,11 @@ class Cell(nn.Module):
     size: int  # of the state, H
     gates: int  # G
     dtype: jnp.dtype
+    axis: str = "embed"  # the name of what enters
 
     def setup(self) -> None:
         d, h, g = self.d_model, self.size, self.gates
-        inward = named(_each_gate(nn.initializers.xavier_uniform()), "embed", "gates", "state")
+        inward = named(_each_gate(nn.initializers.xavier_uniform()), self.axis, "gates", "state")
         around = named(_each_gate(nn.initializers.orthogonal()), "features", "gates", "state")
         self.kernel = parameter(self, "kernel", inward, (d, g, h))
         self.recurrent_kernel = parameter(self, "recurrent_kernel", around, (h, g, h))
