@@ -48,7 +48,7 @@ def parameters(
     adapted = [name for name in c.lora_maps if name in ("up", "gate")[:inward] or name == "down"]
     feed_forward += rank * len(adapted) * (d + c.d_ff)
     norm = {"layer_norm": 2 * d, "rms_norm": d, "scale_norm": 1, "layer_norm_no_bias": d}[c.norm]
-    pre = c.residual in ("pre_norm", "sandwich", "reordered_norm")
+    pre = c.residual in ("pre_norm", "sandwich", "reordered_norm", "reversible")
     part = norm * (2 if c.residual == "sandwich" else 1)  # of each sub-layer
     encoders, decoders = c.num_encoder_layers, c.num_decoder_layers
     if c.layer_sharing != "none":

@@ -744,6 +744,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.window=300", "data.max_length=256", "lower"]),
         (MODEL_OF_PARTS | {"objective.document": "file"},
          ["config.objective.document='file'", "tgt.codec='subwords'", "'characters'"]),
+        ({"model.residual": "reversible", "model.layer_sharing": "all"},
+         ["config.model.layer_sharing='all'", "residual='reversible'", "leave it at 'none'"]),
         ({"model.reverse_source": True},
          ["config.model.reverse_source=True", "architecture='encoder_decoder'", "at False"]),
         (MODEL_OF_CELLS | {"model.d_ff": 64},

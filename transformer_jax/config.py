@@ -175,9 +175,11 @@ class ModelConfig:
     # x + f(norm(x)); "sandwich" x + norm(f(norm(x))) (arXiv:2105.13290); "reordered_norm"
     # x + norm(f(x)) (arXiv:2501.00656); "deep_norm" norm(alpha x + f(x)), with smaller initial
     # values, for very deep stacks (arXiv:2203.00555).
-    residual: Literal["post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm"] = (
-        "post_norm"
-    )
+    # "reversible": two streams, each part reading one and adding to the other, of which the way
+    # back needs the last values alone: activations take no more memory with the depth.
+    residual: Literal[
+        "post_norm", "pre_norm", "sandwich", "reordered_norm", "deep_norm", "reversible"
+    ] = "post_norm"
     # "layer_norm" with scale and bias; "rms_norm": a scale alone, and no mean is taken off (Zhang
     # and Sennrich 2019, arXiv:1910.07467); "scale_norm": one number for all channels (Nguyen and
     # Salazar 2019, arXiv:1910.05895); "layer_norm_no_bias" (arXiv:2204.02311).
@@ -308,6 +310,7 @@ class ModelConfig:
         _check_relative(self)
         _check_two_stream(self)
         _check_recurrent(self)
+        _check_reversible(self)
         _check_encoder(self)
         _check_scales(self)
         _check_lora(self)
@@ -465,6 +468,16 @@ def _check_mixers(model: ModelConfig) -> None:
             model.d_model % 2 == 0 or not {*others} & {*_TWO_WAY},
             f"d_model={model.d_model}: {name}={pattern} has a state of half of that for either "
             "direction; choose an even d_model",
+        )
+
+
+def _check_reversible(model: ModelConfig) -> None:
+    for name in ("layer_sharing", "layer_drop_rate", "layer_loop", "remat"):
+        default = ModelConfig.__dataclass_fields__[name].default
+        _check(
+            model.residual != "reversible" or getattr(model, name) == default,
+            f"{name}={getattr(model, name)!r}: residual='reversible' undoes its layers one by one "
+            f"on the way back; leave it at {default!r}",
         )
 
 

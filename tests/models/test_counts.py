@@ -67,7 +67,7 @@ GRID = {
     **ENCODERS,
 }  # fmt: skip
 
-ENDS_IN_NORM = "pre_norm", "sandwich", "reordered_norm"
+ENDS_IN_NORM = "pre_norm", "sandwich", "reordered_norm", "reversible"
 
 
 def wrong(formula) -> list[str]:

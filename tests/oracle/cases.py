@@ -246,6 +246,16 @@ CASES = {
         ),
         ONE_PER_ROW,
     ),
+    "reversible": Case(
+        "plain",
+        _of(
+            TRANSLATION, residual="reversible", encoder_pattern=("full", "linear"),
+            num_decoder_layers=3, tied_embeddings="decoder",
+        ),
+    ),
+    "reversible decoder, t5": Case(
+        "plain", _of(LLAMA, residual="reversible", **T5_BUCKETS), ONE_PER_ROW
+    ),
     "attention-free": Case(
         "plain",
         _of(

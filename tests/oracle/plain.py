@@ -109,6 +109,8 @@ class Plain(torch.nn.Module):
         c = self.config
         pattern = getattr(c, f"{name}_pattern")
         away = pos[:, :, None] - pos[:, None, :]
+        if c.residual == "reversible":
+            x = torch.cat([x, x], -1)
         for number in range(getattr(c, f"num_{name}_layers")):
             kind = pattern[number % len(pattern)]
             visible, steps = seen, c.dilation if kind == "dilated" else 1
@@ -134,11 +136,16 @@ class Plain(torch.nn.Module):
                 x = self._residual(part, x, lambda y, p=part: self._attend(p, y, memory, across))
             part = f"{layer}/feed_forward"
             x = self._residual(part, x, lambda y, p=part: self._feed_forward(p, y))
-        ends_in_norm = c.residual in ("pre_norm", "sandwich", "reordered_norm")
+        if c.residual == "reversible":
+            x = sum(x.chunk(2, -1)) / 2
+        ends_in_norm = c.residual in ("pre_norm", "sandwich", "reordered_norm", "reversible")
         return self._norm(f"{name}/final_norm", x) if ends_in_norm else x
 
     def _residual(self, part: str, x: torch.Tensor, f) -> torch.Tensor:
         norm, c = f"{part}_residual/norm", self.config
+        if c.residual == "reversible":
+            one, other = x.chunk(2, -1)
+            return torch.cat([other, one + f(self._norm(norm, other))], -1)
         if c.residual == "pre_norm":
             return x + f(self._norm(norm, x))
         if c.residual == "sandwich":

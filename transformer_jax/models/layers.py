@@ -45,17 +45,38 @@ class Layer(nn.Module):
 
     def __call__(
         self,
-        x: Float[Array, "B T D"],
+        x: Float[Array, "B T E"],
         view: View,
         train: bool,
         memory: Float[Array, "B S D"] | None = None,
         cross_view: View | None = None,
-    ) -> Float[Array, "B T D"]:
+    ) -> Float[Array, "B T E"]:
         """Return what becomes of whole sequences, beside the other sequence's hidden states."""
         keys_values = None if memory is None else self.remember(memory)
         y, _ = self.self_attention.mix(self.self_attention_residual.read(x), view, train)
         x = self.self_attention_residual.write(x, y, train)
         return self._after_mixing(x, keys_values, cross_view, train)[0]
+
+    def undo(
+        self,
+        x: Float[Array, "B T E"],
+        view: View,
+        train: bool,
+        memory: Float[Array, "B S D"] | None = None,
+        cross_view: View | None = None,
+    ) -> Float[Array, "B T E"]:
+        """Return what the layer has made x of, where residual parts can be undone."""
+        residual = self.feed_forward_residual
+        x = residual.unwrite(x, self.feed_forward(residual.read_again(x), train), train)
+        if memory is not None and cross_view is not None:
+            residual, keys_values = self.cross_attention_residual, self.remember(memory)
+            y, _ = self.cross_attention.recall(
+                residual.read_again(x), keys_values, cross_view, train
+            )
+            x = residual.unwrite(x, y, train)
+        residual = self.self_attention_residual
+        y, _ = self.self_attention.mix(residual.read_again(x), view, train)
+        return residual.unwrite(x, y, train)
 
     def remember(self, memory: Float[Array, "B S D"]) -> KeysValues:
         """Return what cross-attention looks at: once a sentence, whatever is decoded from it."""
@@ -63,13 +84,13 @@ class Layer(nn.Module):
 
     def extend(
         self,
-        x: Float[Array, "B Q D"],
+        x: Float[Array, "B Q E"],
         cache: Any,
         slots: Slots,
         active: Bool[Array, "B"],
         memory: KeysValues | None,
         cross_view: View | None,
-    ) -> tuple[Float[Array, "B Q D"], Any, Float[Array, "B N Q S"] | None]:
+    ) -> tuple[Float[Array, "B Q E"], Any, Float[Array, "B N Q S"] | None]:
         """Return what becomes of new tokens, the new cache, and cross-attention."""
         y, _, cache = self.self_attention.extend(
             self.self_attention_residual.read(x), cache, slots, active

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
+from transformer_jax.models import reversible
 from transformer_jax.models.layers import Layer
 from transformer_jax.models.sharing import SHARINGS
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
@@ -73,8 +74,11 @@ def kept(key: Array, rate: float) -> Array:
     return jax.random.bernoulli(jax.random.fold_in(key, 1), 1 - rate)
 
 
-def run(stack: "Stack", layers: Sequence[Any], period: int, call: Callable, x: Array) -> Array:
-    """Return x after every layer; `call(layer, x, number)` applies one. Kinds repeat by period.
+def run(
+    stack: "Stack", layers: Sequence[Any], period: int, call: Callable, undo: Callable, x: Array
+) -> Array:
+    """Return x after every layer; `call(layer, x, number)` applies one, and `undo`, where residual
+    parts can be undone, takes it back. Kinds repeat by period.
 
     The layers run as pure functions of their parameters, so that loop and rematerialisation are
     JAX's own, and their names and dropout masks do not depend on either.
@@ -85,7 +89,7 @@ def run(stack: "Stack", layers: Sequence[Any], period: int, call: Callable, x: A
         return x
     config, sharing = stack.config, stack.sharing
 
-    def body_of(layer: nn.Module) -> Body:
+    def body_of(layer: nn.Module, call: Callable = call) -> Body:
         alone, own = layer.clone(parent=None), layer.variables["params"]
 
         def body(x: Array, turn: Turn) -> Array:
@@ -117,8 +121,18 @@ def run(stack: "Stack", layers: Sequence[Any], period: int, call: Callable, x: A
         )
         for number, (layer, own) in enumerate(zip(layers, rngs, strict=True))
     ]
+    if config.residual == "reversible":
+        forwards, backwards = (
+            [_alone(body_of(layer, way), turn) for layer, turn in zip(layers, turns, strict=True)]
+            for way in (call, undo)
+        )
+        return reversible.run(forwards, backwards, x, [turn.params for turn in turns])
     loop = pick(LOOPS, config.layer_loop, "config.model.layer_loop")
     return loop([body_of(layer) for layer in layers[:period]], x, turns)
+
+
+def _alone(body: Body, turn: Turn) -> reversible.Step:
+    return lambda x, params: body(x, turn._replace(params=params))
 
 
 class Stack(nn.Module):
@@ -136,8 +150,8 @@ class Stack(nn.Module):
         count = self.sharing.kept(self.pattern, self.num_layers)
         kinds = itertools.islice(itertools.cycle(self.pattern), count)
         self.layer = [Layer(c, self.dtype, kind, self.cross) for kind in kinds]
-        residual = pick(RESIDUALS, c.residual, "config.model.residual")
-        self.final_norm = make_norm(c) if residual.needs_final_norm else None
+        self.residual = pick(RESIDUALS, c.residual, "config.model.residual")
+        self.final_norm = make_norm(c) if self.residual.needs_final_norm else None
         self.relative_positions = scheme_of("stack", c)
 
     def __call__(
@@ -156,7 +170,11 @@ class Stack(nn.Module):
         def call(layer: Layer, x: Array, number: Any) -> Array:
             return layer(enter(x, number), view, train, memory, cross_view)
 
-        x = run(self, self._applied(), len(self.pattern), call, x)
+        def undo(layer: Layer, x: Array, number: Any) -> Array:
+            return layer.undo(x, view, train, memory, cross_view)
+
+        x = self.residual.begin(x)
+        x = self.residual.end(run(self, self._applied(), len(self.pattern), call, undo, x))
         return x if self.final_norm is None else self.final_norm(x)
 
     def _applied(self) -> list[Layer]:
@@ -184,10 +202,12 @@ class Stack(nn.Module):
         slots = slots._replace(view=self.relative_positions.look(slots.view))
         enter = self.sharing.enter(self.config, slots.view, self.num_layers)
         layers = zip(self._applied(), caches, itertools.cycle(memories), strict=False)
+        x = self.residual.begin(x)
         new, weights = [], []
         for number, (layer, cache, memory) in enumerate(layers):
             x = enter(x, number)
             x, cache, weight = layer.extend(x, cache, slots, active, memory, cross_view)
             new.append(cache)
             weights.append(weight)
+        x = self.residual.end(x)
         return x if self.final_norm is None else self.final_norm(x), new, weights

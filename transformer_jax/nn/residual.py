@@ -1,12 +1,14 @@
 """Where the norm stands: what a sub-layer reads, and how its output joins the residual stream.
 
-A layer says `x = residual.write(x, sublayer(residual.read(x)))` and knows no more. `cross` says
+A layer says `x = residual.write(x, sublayer(residual.read(x)))` and knows no more. A stack begins
+with `begin` of what enters and ends with `end` of what leaves. `cross` says
 whether the layer is one with cross-attention: constants of depth differ from stack to stack.
 """
 
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import ModelConfig
@@ -23,6 +25,14 @@ class PostNorm(nn.Module):
 
     def setup(self) -> None:
         self.norm = make_norm(self.config)
+
+    @staticmethod
+    def begin(x: Float[Array, "B T D"]) -> Float[Array, "B T E"]:
+        return x
+
+    @staticmethod
+    def end(x: Float[Array, "B T E"]) -> Float[Array, "B T D"]:
+        return x
 
     def read(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return x
@@ -97,6 +107,48 @@ class DeepNorm(PostNorm):
         return self.norm(alpha * x + Dropout(self.config.dropout_rate)(y, train))
 
 
+class Reversible(PostNorm):
+    """Two streams side by side, [a; b] -> [b; a + dropout(y)] of y = sublayer(norm(b)), so that
+    what entered follows from what leaves (Gomez et al. 2017, arXiv:1707.04585; the Reformer). Both
+    begin as what enters the stack; their mean leaves it.
+    """
+
+    needs_final_norm: ClassVar[bool] = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.dropout = Dropout(self.config.dropout_rate)
+
+    @staticmethod
+    def begin(x: Float[Array, "B T D"]) -> Float[Array, "B T E"]:
+        return jnp.concatenate([x, x], axis=-1)
+
+    @staticmethod
+    def end(x: Float[Array, "B T E"]) -> Float[Array, "B T D"]:
+        a, b = jnp.split(x, 2, axis=-1)
+        return (a + b) * jnp.asarray(0.5, x.dtype)
+
+    def read(self, x: Float[Array, "B T E"]) -> Float[Array, "B T D"]:
+        return self.norm(jnp.split(x, 2, axis=-1)[1])
+
+    def write(
+        self, x: Float[Array, "B T E"], y: Float[Array, "B T D"], train: bool
+    ) -> Float[Array, "B T E"]:
+        a, b = jnp.split(x, 2, axis=-1)
+        return jnp.concatenate([b, a + self.dropout(y, train)], axis=-1)
+
+    def read_again(self, x: Float[Array, "B T E"]) -> Float[Array, "B T D"]:
+        """Return what was read, of what was written then."""
+        return self.norm(jnp.split(x, 2, axis=-1)[0])
+
+    def unwrite(
+        self, x: Float[Array, "B T E"], y: Float[Array, "B T D"], train: bool
+    ) -> Float[Array, "B T E"]:
+        """Return what was there before y was written."""
+        b, sum_ = jnp.split(x, 2, axis=-1)
+        return jnp.concatenate([sum_ - self.dropout(y, train), b], axis=-1)
+
+
 class Depth(NamedTuple):
     """DeepNorm's constants of one stack."""
 
@@ -121,4 +173,5 @@ RESIDUALS: dict[str, Any] = {
     "sandwich": Sandwich,
     "reordered_norm": ReorderedNorm,
     "deep_norm": DeepNorm,
+    "reversible": Reversible,
 }
