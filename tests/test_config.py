@@ -746,6 +746,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.document='file'", "tgt.codec='subwords'", "'characters'"]),
         ({"model.residual": "reversible", "model.layer_sharing": "all"},
          ["config.model.layer_sharing='all'", "residual='reversible'", "leave it at 'none'"]),
+        ({"model.feed_forward_chunks": 4, "model.activation_dropout_rate": 0.1},
+         ["config.model.feed_forward_chunks=4", "activation_dropout_rate=0.1", "set it to 0"]),
         ({"model.reverse_source": True},
          ["config.model.reverse_source=True", "architecture='encoder_decoder'", "at False"]),
         (MODEL_OF_CELLS | {"model.d_ff": 64},

@@ -265,6 +265,8 @@ class ModelConfig:
     ] = ("query", "value")  # fmt: skip
     # Speed and memory alone; parameters, checkpoints and results are the same.
     layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: compiles one layer, runs slower
+    # Positions go through feed-forward layers in so many parts, made again on the way back.
+    feed_forward_chunks: int = 1
     # What the way back computes again, to save memory: "none"; "dots": all of a layer but its
     # products with parameters; "full": all of a layer from its input.
     remat: Literal["none", "dots", "full"] = "none"
@@ -275,6 +277,12 @@ class ModelConfig:
         _within(1, _SIZE, max_positions=self.max_positions)
         _within(1, 1000, num_encoder_layers=self.num_encoder_layers)
         _within(1, 1000, num_decoder_layers=self.num_decoder_layers)
+        _within(1, 2**16, feed_forward_chunks=self.feed_forward_chunks)
+        _check(
+            self.feed_forward_chunks == 1 or self.activation_dropout_rate == 0,
+            f"feed_forward_chunks={self.feed_forward_chunks}: with activation_dropout_rate="
+            f"{self.activation_dropout_rate} all parts would drop the same; set it to 0",
+        )
         _rate(dropout_rate=self.dropout_rate, attention_dropout_rate=self.attention_dropout_rate)
         _rate(activation_dropout_rate=self.activation_dropout_rate)
         _rate(layer_drop_rate=self.layer_drop_rate)

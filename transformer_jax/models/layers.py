@@ -39,7 +39,7 @@ class Layer(nn.Module):
             self.cross_attention_residual = make_residual(c, self.cross)
         self.feed_forward = FeedForward(
             c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, self.dtype,
-            "feed_forward" in c.biases,
+            "feed_forward" in c.biases, c.feed_forward_chunks,
         )  # fmt: skip
         self.feed_forward_residual = make_residual(c, self.cross)
 

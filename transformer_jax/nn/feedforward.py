@@ -48,6 +48,7 @@ class FeedForward(nn.Module):
     dropout_rate: float
     dtype: jnp.dtype
     use_bias: bool = True
+    chunks: int = 1  # in which positions go through it, one behind another
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], train: bool) -> Float[Array, "B T D"]:
@@ -56,10 +57,35 @@ class FeedForward(nn.Module):
         up = Project(*inward, name="up")
         down = Project((self.d_ff,), (self.d_model,), ("mlp", "embed"), *same, name="down")
         activation = pick(ACTIVATIONS, self.activation, "config.model.activation")
-        if activation.gated:
-            gate, linear = project_together(x, [Project(*inward, name="gate"), up])
-            hidden = activation.function(gate) * linear
-        else:
-            hidden = activation.function(up(x))
-        hidden = nn.with_logical_constraint(hidden, ("batch", "length", "act_mlp"))
-        return down(Dropout(self.dropout_rate)(hidden, train))
+        gate = Project(*inward, name="gate") if activation.gated else None
+        dropout = Dropout(self.dropout_rate)
+
+        def applied(x: Float[Array, "B C D"]) -> Float[Array, "B C D"]:
+            if gate is None:
+                hidden = activation.function(up(x))
+            else:
+                gates, linear = project_together(x, [gate, up])
+                hidden = activation.function(gates) * linear
+            hidden = nn.with_logical_constraint(hidden, ("batch", "length", "act_mlp"))
+            return down(dropout(hidden, train))
+
+        if self.chunks == 1:
+            return applied(x)
+        first = applied(x[:, :1])  # so that all parameters are there, and read
+        if self.is_initializing():
+            return jnp.broadcast_to(first, x.shape)
+        return _in_chunks(applied, x, self.chunks)
+
+
+def _in_chunks(
+    apply: Callable[[Array], Array], x: Float[Array, "B T D"], count: int
+) -> Float[Array, "B T D"]:
+    """Return what a function makes of positions, so many of them at a time; the way back makes it
+    once more (Kitaev et al. 2020, arXiv:2001.04451, section 3).
+    """
+    batch, length, width = x.shape
+    size = -(-length // count)
+    x = jnp.pad(x, ((0, 0), (0, size * count - length), (0, 0)))
+    parts = x.reshape(batch, count, size, width).swapaxes(0, 1)
+    y = jax.lax.map(jax.checkpoint(apply), parts).swapaxes(0, 1)
+    return y.reshape(batch, -1, width)[:, :length]

@@ -75,6 +75,7 @@ SUPPORTED: Allowed = {
     "lora_maps": (("query", "value"),),
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),
+    "feed_forward_chunks": ANY,
 }  # fmt: skip
 # What it has of that where there is an encoder: norms of its own for cross-attention CTranslate2
 # does not have, nor distances that count either way.

@@ -57,4 +57,5 @@ NEUTRAL: Allowed = {
     "lora_maps": (("query", "value"),),
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),
+    "feed_forward_chunks": ANY,
 }

@@ -1,0 +1,30 @@
+"""Feed-forward layers in parts are those of all positions at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.nn.feedforward import FeedForward
+
+
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_parts_are_the_whole(activation):
+    """Also where they are not of one length, and on the way back, which keeps less."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7, 6)), jnp.float32)
+    given = 6, 40, activation, 0.0, jnp.dtype("float32")
+    params = FeedForward(*given).init(jax.random.key(0), x, False)
+    others = FeedForward(*given, chunks=3).init(jax.random.key(0), x, False)
+    jax.tree.map(np.testing.assert_array_equal, params, others)
+    found, kept = [], []
+    for chunks in (1, 3):
+        layer = FeedForward(*given, chunks=chunks)
+
+        def loss(params, x, layer=layer):
+            return jnp.sum(jnp.sin(layer.apply(params, x, True)))
+
+        found.append(jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x))
+        held = jax.eval_shape(lambda p, x, loss=loss: jax.vjp(loss, p, x)[1], params, x)
+        kept.append(sum(leaf.size for leaf in jax.tree.leaves(held)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), *found)
+    assert kept[1] < kept[0]
