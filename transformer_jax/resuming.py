@@ -46,7 +46,7 @@ MAY_CHANGE: Allowed = {
     "profile.steps": ANY,
     "model.layer_loop": ("unrolled", "scan"),  # the same mathematics, as in the next two
     "model.remat": ("none", "dots", "full"),
-    "model.feed_forward_chunks": (1, 2, 4, 8),
+    "model.feed_forward_chunks": ANY,
     "model.attention": ("dense", "fused"),
     "data.directory": ANY,  # the tokens themselves are compared
     "data.how_to_get": ANY,
