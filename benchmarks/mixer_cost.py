@@ -1,0 +1,180 @@
+"""Cost against length: what each mixer takes for one row of 256 to 16,384 tokens.
+
+    python benchmarks/mixer_cost.py measure --output=results/mixer_cost.json      on quiet cores
+    python benchmarks/mixer_cost.py picture results/mixer_cost.json
+
+One layer's mixer alone, width 128 and 4 heads, in float32 on one thread of the XLA that is there.
+`measure` takes of the way forward, of it with the gradient of all that enters, and of one more
+token behind so many: operations in matrix products, counted from the program; the compiler's
+temporary memory; and seconds, the median of some runs. Beyond 8,192 tokens, mixers that look at all
+pairs are compiled and not run. Exponents are slopes of logarithms over the longer half of lengths.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("NPROC", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax import counting
+from transformer_jax.config import ModelConfig
+from transformer_jax.disk import write_text
+from transformer_jax.nn.cache import Lanes
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.view import self_view
+from transformer_jax.plots.picture import save
+
+WIDTH, HEADS = 128, 4
+LENGTHS = [2**n for n in range(8, 15)]
+WHOLE = {"bigbird", "bielman", "bilstm", "bigru"}  # which read texts that are whole
+PAIRS = {"full", "aft_full", "aft_local", "aft_conv"}  # which look at all pairs
+LONGEST_RUN = 8192
+FIELDS = {
+    "local": {"window": 64}, "dilated": {"window": 64}, "aft_local": {"window": 64},
+    "aft_conv": {"window": 64}, "bigbird": {"block_size": 64}, "lsh": {"block_size": 64},
+    "random_features": {"num_features": 32}, "gated_random_features": {"num_features": 32},
+    "favor": {"num_features": 64},
+}  # fmt: skip
+
+
+def config_of(kind: str) -> ModelConfig:
+    """Return a model of such layers."""
+    fields: dict[str, Any] = {
+        "d_model": WIDTH, "num_heads": HEADS, "max_positions": max(LENGTHS), "positions": "none",
+        "encoder_pattern" if kind in WHOLE else "decoder_pattern": (kind,),
+    }  # fmt: skip
+    return ModelConfig(**fields, **FIELDS.get(kind, {}))
+
+
+def works(kind: str, length: int) -> dict[str, tuple[Callable, tuple]]:
+    """Return the works on a row of a length, each a function and what it takes."""
+    mixer = MIXERS[kind](config_of(kind), jnp.dtype("float32"))
+    pos = jnp.arange(length)[None]
+    order: Any = "all" if kind in WHOLE else "causal"
+    view = self_view(pos, jnp.ones_like(pos), order, single=True)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, length, WIDTH)), jnp.float32)
+    short = self_view(pos[:, :2], jnp.ones_like(pos[:, :2]), order, single=True)
+    params = mixer.init(jax.random.key(0), x[:, :2], short, False, method="mix")
+
+    def forward(params: Any, x: Any) -> Any:
+        return mixer.apply(params, x, view, False, method="mix")[0]
+
+    def training(params: Any, x: Any) -> Any:
+        return jax.grad(lambda p, x: jnp.sum(forward(p, x) ** 2), (0, 1))(params, x)
+
+    found = {"forward": (forward, (params, x)), "training": (training, (params, x))}
+    if kind not in WHOLE:
+        lanes = Lanes.empty(1, 1, length)
+        cache = mixer.apply(params, lanes, method="empty")
+        everyone = jnp.ones(1, bool)
+
+        def token(params: Any, x: Any, cache: Any, lanes: Any) -> Any:
+            lanes, slots = lanes.fill(jnp.full((1, 1), length - 1), everyone, "causal")
+            y, _, cache = mixer.apply(params, x, cache, slots, everyone, method="extend")
+            return y, cache
+
+        found["token"] = (token, (params, x[:, :1], cache, lanes))
+    return found
+
+
+def measured(function: Callable, given: tuple, runs: bool) -> dict[str, Any]:
+    """Return what one work takes."""
+    products = counting.operations(counting.program(function, *given)).products
+    compiled = jax.jit(function).lower(*given).compile()
+    row = {"operations": products, "memory": compiled.memory_analysis().temp_size_in_bytes}
+    if runs:
+        jax.block_until_ready(compiled(*given))
+        seconds: list[float] = []
+        while len(seconds) < 3 or (sum(seconds) < 1 and len(seconds) < 30):
+            began = time.perf_counter()
+            jax.block_until_ready(compiled(*given))
+            seconds.append(time.perf_counter() - began)
+        row["seconds"] = statistics.median(seconds)
+    return row
+
+
+def exponent(rows: list[dict[str, Any]], what: str) -> float | None:
+    """Return the slope of a logarithm over that of the length, of the longer half of the rows."""
+    points = [(math.log(row["length"]), math.log(row[what])) for row in rows if row.get(what)]
+    points = points[len(points) // 2 :]
+    if len(points) < 2:
+        return None
+    slope, _ = np.polyfit(*zip(*points, strict=True), 1)
+    return round(float(slope), 3)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Write the rows of all mixers, works and lengths, and their exponents."""
+    kinds = arguments.mixers.split(",") if arguments.mixers else list(MIXERS)
+    rows: list[dict[str, Any]] = []
+    for kind in kinds:
+        for length in LENGTHS:
+            runs = kind not in PAIRS or length <= LONGEST_RUN
+            for work, (function, given) in works(kind, length).items():
+                row = {"mixer": kind, "work": work, "length": length}
+                rows.append(row | measured(function, given, runs))
+                print(json.dumps(rows[-1]), flush=True)
+    found = [
+        {"mixer": kind, "work": work,
+         **{what: exponent(mine, what) for what in ("operations", "memory", "seconds")}}
+        for kind in kinds for work in ("forward", "training", "token")
+        if (mine := [row for row in rows if (row["mixer"], row["work"]) == (kind, work)])
+    ]  # fmt: skip
+    text = json.dumps({"rows": rows, "exponents": found}, indent=1)
+    write_text(arguments.output, text + "\n")
+
+
+def picture(arguments: argparse.Namespace) -> None:
+    """Draw what training and a token take, beside the data."""
+    from matplotlib.figure import Figure
+
+    rows = json.loads(arguments.data.read_text(encoding="utf-8"))["rows"]
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    panels = figure.subplots(2, 3, sharex=True)
+    for line, work in zip(panels, ("training", "token"), strict=True):
+        for panel, what in zip(line, ("operations", "memory", "seconds"), strict=True):
+            for kind in dict.fromkeys(row["mixer"] for row in rows):
+                mine = [r for r in rows if (r["mixer"], r["work"]) == (kind, work) and r.get(what)]
+                style = {"linewidth": 2.5, "color": "black"} if kind == "full" else {"linewidth": 1}
+                panel.loglog(
+                    [r["length"] for r in mine], [r[what] for r in mine], label=kind, **style
+                )
+            panel.set_title(f"{what}, {work}", fontsize="small")
+            panel.spines[["top", "right"]].set_visible(False)
+    for panel in panels[1]:
+        panel.set_xlabel("tokens")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right", fontsize="x-small", frameon=False)
+    save(figure, arguments.data.with_suffix(".svg"))
+
+
+def main() -> None:
+    """Measure, or draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("--mixers", help="which, with commas between; default: all")
+    one.add_argument("--output", type=Path, required=True)
+    one.set_defaults(run=measure)
+    other = commands.add_parser("picture")
+    other.add_argument("data", type=Path)
+    other.set_defaults(run=picture)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
