@@ -10,15 +10,17 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 
 HINTS = typing.get_type_hints(ModelConfig)
-# The words of every choice but the precision, and of what is no choice of words two values.
+# Recurrent models have few fields: tests/oracle/cases.py.
+NOT_HERE = ("compute_dtype", "recurrence", "source_attention")
+# The words of every choice, and of what is no choice of words two values or three.
 VALUES: dict[str, list[Any]] = {
-    field: list(typing.get_args(hint))
+    field: [word for word in typing.get_args(hint) if word != "recurrent"]
     for field, hint in HINTS.items()
-    if typing.get_origin(hint) is typing.Literal and field != "compute_dtype"
+    if typing.get_origin(hint) is typing.Literal and field not in NOT_HERE
 } | {
     "biases": [ModelConfig.biases, (), ("query", "key", "value")],
     "num_kv_heads": [None, 1],
-    "decoder_pattern": [("full",), ("local", "full")],
+    "decoder_pattern": [("full",), ("local", "full"), ("linear", "full")],
     "share_relative_positions": [None, True, False],
     "embedding_scale": [True, False],
     "logits_scale": [False, True],

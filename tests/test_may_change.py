@@ -72,8 +72,8 @@ MUST_STAY = (
     "checkpoint.best_by",
     "evaluation.bleu_sentences", "evaluation.bleu_tokenize", "evaluation.lowercase",
 )  # fmt: skip
-# tests/models/test_stack.py and tests/nn/test_feed_forward.py compile these, and say that they change
-# no loss and no gradient.
+# tests/models/test_stack.py and tests/nn/test_feed_forward.py compile these, and say that they
+# change no loss and no gradient.
 HELD_ELSEWHERE = {"model.layer_loop", "model.remat", "model.feed_forward_chunks"}
 BATCH = alone(random_store([(5, 7)] * 2), 2, 8, 8)
 

@@ -5,18 +5,30 @@ import pytest
 from pairs import config_of, rows
 from tiny import MODEL, PAIRS
 
+from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.training.cost import parameters
 
 UNSHARED = ("none", "rope", "rope_interleaved", "alibi")  # which have nothing to share
 
 
 def test_pairs_that_mean_nothing_are_refused_and_no_others():
-    """Streams without any places, or with a window; initial values that are DeepNorm's already;
-    what a kernel lacks; sizes of logits set twice; tables that are shared and are not there; a
-    pool of what is not an encoder's."""
+    """Streams without any places, or with a window or sums; initial values that are DeepNorm's
+    already; what a kernel lacks; sizes of logits set twice; tables that are shared and are not
+    there; a pool of what is not an encoder's; distances of sums; and layers that cannot be undone
+    one by one.
+    """
     expected = [
         {"architecture": "two_stream", "positions": "none"},
-        {"architecture": "two_stream", "decoder_pattern": ("local", "full")},
+        *({"architecture": "two_stream", "decoder_pattern": (name, "full")}
+          for name in ("local", "linear")),
+        *({"relative_positions": name, "decoder_pattern": ("linear", "full")}
+          for name in RELATIVE_POSITIONS if name != "none"),
+        *({"decoder_pattern": ("linear", "full"), "share_relative_positions": shared}
+          for shared in (True, False)),
+        *({"residual": "reversible"} | other for other in (
+            {"layer_sharing": "all"}, {"layer_sharing": "universal"}, {"layer_loop": "scan"},
+            {"remat": "dots"}, {"remat": "full"}, {"layer_drop_rate": 0.2},
+        )),
         {"architecture": "two_stream", "input_norm": True},
         {"residual": "deep_norm", "initializer": "t5"},
         {"residual": "deep_norm", "initializer": "gpt2"},
