@@ -17,7 +17,7 @@ from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS, Dot, Source
 State = Any  # a pytree of arrays [B ...]
 
 
-class Decoder(nn.Module):
+class RecurrentDecoder(nn.Module):
     """Layers of recurrent cells, and how they look at a source.
 
     A turn takes what is read of a token: its embedding [B D], its position [B] and what dropout
@@ -84,13 +84,25 @@ class Decoder(nn.Module):
         return [layer(cell, kind) for cell, kind in zip(self.cells, self.kinds, strict=True)]
 
     def looked(self) -> Any:
-        """Return what a query does; without attention it gets the summary of the source."""
+        """Return what a query does; without attention it gathers nothing."""
         if self.attention is not None:
             return self.attention.look()
         return lambda query, position, source: (0 * query, jnp.zeros(source.seg.shape, query.dtype))
 
 
-class Luong(Decoder):
+def _climb(layers: list[Any], states: Any, x: Array, kept: Array) -> tuple[Any, Array]:
+    """Return the new states of layers, each of which reads the one below, and what the last one
+    leaves; `kept` [B L D] is what dropout leaves of each.
+    """
+    new = []
+    for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
+        own, x = layer(own, x)
+        x = x * kept[:, number]
+        new.append(own)
+    return tuple(new), x
+
+
+class Luong(RecurrentDecoder):
     """All layers first, then a look at the source: h~ = tanh(W [c; h]) (Luong et al. 2015), which
     with `config.input_feeding` enters the next step beside its token. Without attention the last
     layer's state is all there is (Sutskever et al. 2014, arXiv:1409.3215).
@@ -105,37 +117,33 @@ class Luong(Decoder):
             )
 
     def width(self, layer: int) -> int:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         return self.config.d_model * (1 + (layer == 0 and self.config.input_feeding))
 
     def turn(self, source: Source) -> Turn:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         layers, look, feeding = self.layers(), self.looked(), self.config.input_feeding
         join = None if self.attention is None else self.join.kernel.astype(self.dtype)
 
         def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, fed), (y, position, kept) = state, token
             x = jnp.concatenate([y, fed.astype(y.dtype)], axis=-1) if feeding else y
-            new = []
-            for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
-                own, x = layer(own, x)
-                x = x * kept[:, number]
-                new.append(own)
+            new, x = _climb(layers, states, x, kept)
             if join is None:
-                return (tuple(new), x), (x, jnp.zeros(source.seg.shape, x.dtype))
+                return (new, x), (x, jnp.zeros(source.seg.shape, x.dtype))
             context, weights = look(x, position, source)
             both = jnp.stack([context, x.astype(context.dtype)], axis=1)
             out = jnp.tanh(jnp.einsum("BPD,PDE->BE", both, join, preferred_element_type=x.dtype))
-            return (tuple(new), out), (out, weights)
+            return (new, out), (out, weights)
 
         return turn
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         return found.astype(self.dtype)
 
 
-class Bahdanau(Decoder):
+class Bahdanau(RecurrentDecoder):
     """A look at the source by the state before, whose result enters the layers beside the token;
     of the new state, the token and that, maxout units predict what is next (Bahdanau et al. 2015,
     arXiv:1409.0473). Without attention it is the summary of the source every time (Cho et al. 2014,
@@ -148,18 +156,18 @@ class Bahdanau(Decoder):
         self.readout = Project((3, d), (d, 2), ("gates", "embed", "state", "features"), self.dtype)
 
     def width(self, layer: int) -> int:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         return self.config.d_model * (1 + (layer == 0))
 
     def begin(self, summary: Float[Array, "B D"]) -> State:
-        """See Decoder: without attention, the summary is carried."""
+        """See RecurrentDecoder: without attention, the summary is carried."""
         states, carried = super().begin(summary)
         return states, (
             carried + summary.astype(carried.dtype) if self.attention is None else carried
         )
 
     def turn(self, source: Source) -> Turn:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         layers, look, attends = self.layers(), self.looked(), self.attention is not None
 
         def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
@@ -168,34 +176,30 @@ class Bahdanau(Decoder):
             context, weights = look(top, position, source)
             context = context if attends else carried
             x = jnp.concatenate([y, context.astype(y.dtype)], axis=-1)
-            new = []
-            for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
-                own, x = layer(own, x)
-                x = x * kept[:, number]
-                new.append(own)
-            return (tuple(new), carried), ((x, context), weights)
+            new, x = _climb(layers, states, x, kept)
+            return (new, carried), ((x, context), weights)
 
         return turn
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         state, context = found
         parts = [part.astype(self.dtype) for part in (state, y, context)]
         return self.readout(jnp.stack(parts, axis=2)).max(-1)
 
 
-class Gnmt(Decoder):
+class Gnmt(RecurrentDecoder):
     """A look at the source by the bottom layer, whose result enters all others beside what comes
     from below, and the bottom layer with the next token; from the third layer on, what enters from
     below is added to what leaves (Wu et al. 2016, arXiv:1609.08144).
     """
 
     def width(self, layer: int) -> int:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         return 2 * self.config.d_model
 
     def turn(self, source: Source) -> Turn:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         layers, look = self.layers(), self.looked()
 
         def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
@@ -214,7 +218,7 @@ class Gnmt(Decoder):
         return turn
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """See Decoder."""
+        """See RecurrentDecoder."""
         return found.astype(self.dtype)
 
 
