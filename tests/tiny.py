@@ -166,8 +166,8 @@ VARIANTS = _variants()
 # Whose rows hold one text each; a search does what training does while a text is one block.
 UNPACKED = {
     "lsh": dataclasses.replace(
-        MODEL, architecture="decoder", num_encoder_layers=6, decoder_pattern=("lsh",), biases=(),
-        residual="pre_norm", norm="rms_norm",
+        MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, window=2,
+        decoder_pattern=("lsh", "local"), biases=(), residual="pre_norm", norm="rms_norm",
     ),
 }  # fmt: skip
 LUONG = ModelConfig(

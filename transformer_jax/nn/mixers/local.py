@@ -35,7 +35,8 @@ class LocalAttention(Attention):
         assert size is not None
         by_lengths = self.config.attention == "fused" and view.single and self._dilation == 1
         short = length <= 2 * size * self._dilation
-        if view.visible is not None or view.order == "ranked" or by_lengths or short:
+        slots = view.visible is not None or memory.values.shape[2] != length  # of a search
+        if slots or view.order == "ranked" or by_lengths or short:
             return super()._gather(q, memory, view, train)
         blocks = Blocks(q.shape[0], length, size, self._dilation, view.order == "all")
         keys, values = blocks.around(memory.keys, 3), blocks.around(memory.values, 2)
