@@ -142,7 +142,7 @@ class ModelConfig:
     # lsh: with so many rotations, each of which puts positions in one of so many buckets; they are
     # drawn anew as features are, see `redraw_every`.
     hash_rounds: int = 2
-    hash_buckets: int = 32
+    hash_buckets: int = 32  # an even number
     position_rank: int = 64  # aft_full, aft_local: numbers in the vectors of positions
     dilation: int = 2  # of dilated layers
     num_features: int = 64  # random_features, gated or not, favor: directions of features of a head
@@ -771,11 +771,11 @@ class DataConfig:
     # What is made here: how much for train, validation and test.
     num_examples: tuple[int, ...] = (50_000, 500, 500)
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
-    # listops, copying: a text has at least and at most so many symbols. listops: lists are so deep,
-    # digits counted, and have 2 to so many arguments. Defaults are those of Long Range Arena.
+    # listops, copying: a text has at least and at most so many symbols. The defaults of this and of
+    # the next two are those of Long Range Arena.
     example_lengths: tuple[int, ...] = (501, 1999)
-    list_depth: int = 10
-    list_arguments: int = 10
+    list_depth: int = 10  # listops: levels of lists, digits counted
+    list_arguments: int = 10  # listops: the most of a list, which has 2 at least
 
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, whose value is 0.1): the share of merges
     # left out at random where training pairs are cut into pieces; 0: none.

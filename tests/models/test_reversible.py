@@ -14,7 +14,7 @@ from transformer_jax.models.model import Keys
 from transformer_jax.training.step import batch_sums
 
 CONFIG = dataclasses.replace(
-    MODEL, residual="reversible", num_encoder_layers=2, num_decoder_layers=3, dropout_rate=0.3,
+    MODEL, residual="reversible", num_encoder_layers=1, num_decoder_layers=2, dropout_rate=0.3,
     attention_dropout_rate=0.2, activation_dropout_rate=0.1, relative_positions="toeplitz",
     relative_clip=2, biases=(), norm="rms_norm",
 )  # fmt: skip

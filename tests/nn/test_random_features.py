@@ -82,7 +82,8 @@ def test_drawn_anew_every_so_many_steps():
     assert len(dropout) == 9
     config = dataclasses.replace(
         VARIANTS["features"], architecture="decoder", num_encoder_layers=6, dropout_rate=0.0,
-        encoder_pattern=("full",), decoder_pattern=("favor",), num_decoder_layers=1,
+        encoder_pattern=("full",), decoder_pattern=("favor",), num_decoder_layers=1, window=None,
+        position_rank=64,
     )  # fmt: skip
     model = build(config, VOCAB, VOCAB)
     params, batch = random_params(model), alone(random_store([(1, 6), (1, 4)]), 2, 1, 6)

@@ -14,7 +14,9 @@ from transformer_jax.nn.states import States
 from transformer_jax.nn.view import self_view
 
 CONFIG = ModelConfig(d_model=6, num_heads=2, num_kv_heads=1, head_dim=3, v_head_dim=2)
-IN_CHUNKS = [("linear", "causal"), ("linear", "all"), ("delta_rule", "causal")]
+IN_CHUNKS = [
+    ("linear", "all"), ("delta_rule", "causal"), ("gated_random_features", "causal"),
+]  # fmt: skip
 # Three sentences and padding in one row, one sentence in another.
 SEG = np.repeat([[1, 2, 3, 0], [1, 1, 0, 0]], [5, 4, 2, 2], axis=1)
 POS = np.array([[*range(5), *range(4), 0, 1, 0, 0], [*range(9), *[0] * 4]])
