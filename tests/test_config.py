@@ -767,8 +767,6 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.data.batching='pack'", "'recurrent'", "choose 'bucket'"]),
         ({"data.list_depth": 4},
          ["config.data.list_depth=4", "source='listops', not 'text'", "leave it at 10"]),
-        ({"data.source": "listops", "data.list_depth": 2},
-         ["config.data.example_lengths=(501, 1999)", "list_depth=2", "lower it"]),
         ({"data.source": "copying", "data.example_lengths": (9, 3)},
          ["config.data.example_lengths=(9, 3)", "the least and the greatest"]),
         ({"data.subword_dropout": 0.1, "tokenizer.algorithm": "unigram"},

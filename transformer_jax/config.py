@@ -71,12 +71,8 @@ MixerKind = Literal[
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
 ]  # fmt: skip
-_ATTENTION = (
-    "full",
-    "local",
-    "dilated",
-    "bigbird",
-)  # those whose weights are a softmax over positions
+# Those whose weights are a softmax over positions.
+_ATTENTION = ("full", "local", "dilated", "bigbird")
 _WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 _FREE = (*_PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
@@ -86,6 +82,18 @@ _WHOLE = ("bigbird", *_TWO_WAY)  # which need a text that is whole
 _ALONE = ("bigbird", "lsh")  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
+# Which mixers read each field that is for some of them alone.
+_MIXER_FIELDS: dict[str, tuple[str, ...]] = {
+    "dilation": ("dilated",),
+    "block_size": ("bigbird", "lsh"),
+    "random_blocks": ("bigbird",),
+    "hash_rounds": ("lsh",),
+    "hash_buckets": ("lsh",),
+    "position_rank": _PLACES,
+    "num_features": _DRAWN,
+    "redraw_every": ("lsh", *_DRAWN),
+    "feature_seed": ("bigbird", "lsh", *_DRAWN),
+}
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,7 @@ class ModelConfig:
     # What is added to the embeddings: "sinusoidal" as in the paper, alternating sines and cosines;
     # "sinusoidal_tensor2tensor" first all sines, then all cosines; "learned" a table; or "none".
     positions: Literal["sinusoidal", "sinusoidal_tensor2tensor", "learned", "none"] = "sinusoidal"
-    max_positions: int = 512  # rows of a learned position table; the others have no limit
+    max_positions: int = 512  # of learned positions and aft_full, aft_local; others have no limit
     # What self-attention knows of distances, beside `positions`; cross-attention knows none.
     # "rope" rotates queries and keys (pairs of channels i and i + r/2; "rope_interleaved": 2i and
     # 2i + 1), "alibi" lowers scores in proportion to the distance. The others are trained. "t5"
@@ -288,18 +296,6 @@ class ModelConfig:
         _rate(layer_drop_rate=self.layer_drop_rate)
         _above(0, 1, norm_epsilon=self.norm_epsilon)
         _within(1, _SIZE, num_kv_heads=self.num_kv_heads, window=self.window)
-        _within(1, 2**16, dilation=self.dilation, num_features=self.num_features)
-        _within(1, _SIZE, position_rank=self.position_rank, block_size=self.block_size)
-        _within(0, 1000, random_blocks=self.random_blocks)
-        _within(1, 64, hash_rounds=self.hash_rounds)
-        _within(2, 2**16, hash_buckets=self.hash_buckets)
-        _check(
-            self.hash_buckets % 2 == 0,
-            f"hash_buckets={self.hash_buckets}: a rotation has two for each of its axes; choose "
-            "an even number",
-        )
-        _within(1, _STEPS, redraw_every=self.redraw_every)
-        _within(0, 2**32 - 1, feature_seed=self.feature_seed)
         _within(1, _SIZE, lora_rank=self.lora_rank)
         _within(0, _SIZE, token_types=self.token_types)
         _above(0, 1e6, lora_alpha=self.lora_alpha)
@@ -314,6 +310,7 @@ class ModelConfig:
             f"biases={self.biases}: names a map twice; name each once",
         )
         _check_heads(self)
+        _check_mixer_sizes(self)
         _check_patterns(self)
         _check_relative(self)
         _check_two_stream(self)
@@ -354,6 +351,13 @@ class ModelConfig:
             )
 
     @property
+    def stacks(self) -> tuple[str, ...]:
+        """The names of its stacks of layers, in the order in which a text passes them."""
+        both = "encoder", "decoder"
+        found = {"encoder_decoder": both, "recurrent": both, "encoder": ("encoder",)}
+        return found.get(self.architecture, ("decoder",))
+
+    @property
     def key_size(self) -> int:
         """d_k."""
         return self.head_dim or self.d_model // self.num_heads
@@ -392,6 +396,21 @@ def _check_heads(model: ModelConfig) -> None:
     )
 
 
+def _check_mixer_sizes(model: ModelConfig) -> None:
+    _within(1, 2**16, dilation=model.dilation, num_features=model.num_features)
+    _within(1, _SIZE, position_rank=model.position_rank, block_size=model.block_size)
+    _within(0, 1000, random_blocks=model.random_blocks)
+    _within(1, 64, hash_rounds=model.hash_rounds)
+    _within(2, 2**16, hash_buckets=model.hash_buckets)
+    _check(
+        model.hash_buckets % 2 == 0,
+        f"hash_buckets={model.hash_buckets}: a rotation has two for each of its axes; choose an "
+        "even number",
+    )
+    _within(1, _STEPS, redraw_every=model.redraw_every)
+    _within(0, 2**32 - 1, feature_seed=model.feature_seed)
+
+
 def _check_patterns(model: ModelConfig) -> None:
     patterns = model.encoder_pattern + model.decoder_pattern
     for name in ("encoder_pattern", "decoder_pattern"):
@@ -409,29 +428,23 @@ def _check_patterns(model: ModelConfig) -> None:
         f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
         f"has a layer of {_or(_WITHIN)}, or source_attention is local",
     )
-    readers: dict[str, tuple[str, ...]] = {"dilation": ("dilated",), "position_rank": _PLACES}
-    readers |= {"num_features": _DRAWN, "redraw_every": ("lsh", *_DRAWN)}
-    readers |= {"block_size": ("bigbird", "lsh"), "random_blocks": ("bigbird",)}
-    readers |= {"hash_rounds": ("lsh",), "hash_buckets": ("lsh",)}
-    readers |= {"feature_seed": ("bigbird", "lsh", *_DRAWN)}
-    for option, kinds in readers.items():
+    for option, kinds in _MIXER_FIELDS.items():
         default = ModelConfig.__dataclass_fields__[option].default
+        read = not {*kinds}.isdisjoint(patterns) or any(map(_is_part, patterns))
         _check(
-            getattr(model, option) == default or not {*kinds}.isdisjoint(patterns),
+            read or getattr(model, option) == default,
             f"{option}={getattr(model, option)}: neither encoder_pattern nor decoder_pattern has a "
             f"layer of {_or(kinds)}; leave it at {default}",
         )
     _check_mixers(model)
-    if model.architecture in ("encoder_decoder", "recurrent"):
-        return
-    missing = "decoder" if model.architecture == "encoder" else "encoder"
-    for name in (f"num_{missing}_layers", f"{missing}_pattern"):
-        default = ModelConfig.__dataclass_fields__[name].default
-        _check(
-            getattr(model, name) == default,
-            f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
-            f"{missing}; leave it at {default}",
-        )
+    for missing in {"encoder", "decoder"} - {*model.stacks}:
+        for name in (f"num_{missing}_layers", f"{missing}_pattern"):
+            default = ModelConfig.__dataclass_fields__[name].default
+            _check(
+                getattr(model, name) == default,
+                f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
+                f"{missing}; leave it at {default}",
+            )
 
 
 def _without_scores(pattern: Iterable[str]) -> list[str]:
@@ -444,8 +457,11 @@ def _check_mixers(model: ModelConfig) -> None:
         ("encoder_pattern", _ONE_WAY, "goes from the left to the right; an encoder reads all"),
         ("decoder_pattern", _WHOLE, "reads whole texts; a decoder has written no end yet"),
     ):
-        for kind in {*kinds} & {*getattr(model, name)}:
-            _check(False, f"{name}={getattr(model, name)}: {kind!r} {why}; choose another")
+        for kind in getattr(model, name):
+            _check(
+                kind not in kinds,
+                f"{name}={getattr(model, name)}: {kind!r} {why}; choose another",
+            )
     for name in ("encoder_pattern", "decoder_pattern"):
         pattern = getattr(model, name)
         others = _without_scores(pattern)
@@ -466,10 +482,10 @@ def _check_mixers(model: ModelConfig) -> None:
             f"num_kv_heads={model.num_kv_heads}: keys of 'lsh' in {name}={pattern} are its "
             "queries; leave it at None",
         )
+        alike = model.kv_heads == model.num_heads and model.key_size == model.value_size
         _check(
-            {*others}.isdisjoint(_FREE)
-            or (model.kv_heads == model.num_heads and model.key_size == model.value_size),
-            f"{name}={pattern}: {others[0]!r} weights each channel of a value by that of its key; "
+            alike or {*others}.isdisjoint(_FREE),
+            f"{name}={pattern}: {_or(_FREE)} weight each channel of a value by that of its key; "
             "leave num_kv_heads and v_head_dim at None",
         )
         _check(
@@ -833,12 +849,6 @@ class DataConfig:
                 f"{name}={getattr(self, name)}: is for source={_or(sources)}, not {self.source!r}; "
                 f"leave it at {default}",
             )
-        deepest = self.list_arguments ** min(self.list_depth - 1, 7) + 2
-        _check(
-            self.source != "listops" or self.example_lengths[0] <= deepest,
-            f"example_lengths={self.example_lengths}: lists of list_depth={self.list_depth} and "
-            f"list_arguments={self.list_arguments} have hardly ever so many symbols; lower it",
-        )
         _check(
             self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",

@@ -7,6 +7,7 @@ import pytest
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data import listops, sources
+from transformer_jax.errors import UserError
 
 SHORT = DataConfig(
     source="listops", source_language="text", target_language="value", num_examples=(400, 30, 30),
@@ -84,6 +85,14 @@ def test_lengths_of_the_arena():
     lengths = [len(text.split()) for text in texts]
     assert 501 <= min(lengths) <= max(lengths) <= 1999
     assert sum(lengths) / 150 == pytest.approx(1062, abs=100)
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (70, 75)])
+def test_too_few_texts(lengths, monkeypatch):
+    """Of one digit there are ten; of three levels and three arguments none is longer than 17."""
+    monkeypatch.setattr(listops, "_TRIES", 2000)
+    with pytest.raises(UserError, match=r"example_lengths=.* none is of such a length and new"):
+        listops.draw(40, lengths, 3, 3)
 
 
 def test_copying():

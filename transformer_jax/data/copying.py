@@ -4,14 +4,14 @@ import random
 import string
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data.spelled_numbers import SPLITS
 
 _SEED = 20141020  # the corpus is the same for every experiment
-_SPLITS = ("train", "validation", "test")
 
 
 def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     """Return the texts of a split, of letters with spaces between them, on both sides."""
-    number = _SPLITS.index(split)
+    number = SPLITS.index(split)
     chance, (least, most) = random.Random(f"{_SEED} {split}"), config.example_lengths
     texts = [
         " ".join(chance.choices(string.ascii_lowercase, k=chance.randint(least, most)))

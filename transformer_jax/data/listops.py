@@ -15,9 +15,11 @@ from functools import cache
 from typing import NamedTuple
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data.spelled_numbers import SPLITS
+from transformer_jax.errors import UserError
 
 _SEED = 20201108  # the corpus is the same for every experiment
-_SPLITS = ("train", "validation", "test")
+_TRIES = 100_000  # after which there is hardly another text
 _NESTED = 0.25  # of nodes, where lists may go deeper: those that are operators
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
@@ -37,8 +39,12 @@ class Tree(NamedTuple):
 
 
 def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
-    """Return the texts of a split and their values; no text is in two splits."""
-    sizes, number = config.num_examples, _SPLITS.index(split)
+    """Return the texts of a split and their values; no text is in two splits.
+
+    Raises:
+      UserError: if there are not as many texts of these lengths.
+    """
+    sizes, number = config.num_examples, SPLITS.index(split)
     trees = draw(sum(sizes), config.example_lengths, config.list_depth, config.list_arguments)
     own = trees[sum(sizes[:number]) : sum(sizes[: number + 1])]
     return [text for text, _ in own], [value for _, value in own]
@@ -49,10 +55,19 @@ def draw(count: int, lengths: tuple[int, ...], depth: int, arguments: int) -> li
     """Return so many different texts of at least and at most so many symbols, and their values."""
     chance, (least, most) = random.Random(_SEED), lengths
     found: dict[str, str] = {}
+    tries = 0
     while len(found) < count:
         drawn = tree(chance, depth, arguments, most)
-        if drawn is not None and len(drawn.symbols) >= least:
-            found[" ".join(drawn.symbols)] = str(drawn.value)
+        text = "" if drawn is None or len(drawn.symbols) < least else " ".join(drawn.symbols)
+        tries = 0 if text and text not in found else tries + 1
+        if drawn is not None and text:
+            found[text] = str(drawn.value)
+        if tries > _TRIES:
+            raise UserError(
+                f"config.data.example_lengths={lengths}: of {_TRIES:,} lists of list_depth={depth} "
+                f"and list_arguments={arguments} none is of such a length and new, after "
+                f"{len(found):,} of {count:,}; change the lengths, or lower num_examples"
+            )
     return list(found.items())
 
 

@@ -14,7 +14,7 @@ from transformer_jax.errors import UserError
 _SEED = 20170612  # the corpus is the same for every experiment
 _SHORT = 100  # numbers of one or two digits are below this
 _LARGE = 10_000  # from this bound on they are few
-_SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")  # in the order of data.num_examples
 
 
 def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
@@ -23,7 +23,7 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     Raises:
       UserError: if num2words does not know a language.
     """
-    numbers = draw(config.num_examples, config.max_number)[_SPLITS.index(split)]
+    numbers = draw(config.num_examples, config.max_number)[SPLITS.index(split)]
     sides = (
         [_spell(int(n), language) for n in numbers]
         for language in (config.source_language, config.target_language)

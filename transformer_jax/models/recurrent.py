@@ -21,6 +21,7 @@ from transformer_jax.models.encoder_decoder import set_embeddings
 from transformer_jax.models.model import Output
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrence import trailed
+from transformer_jax.nn.mixers.recurrent import TwoWay
 from transformer_jax.nn.recurrent_decoders import RECURRENCES
 from transformer_jax.nn.source_attention import Source
 from transformer_jax.nn.states import States
@@ -39,7 +40,7 @@ class Read(nn.Module):
         c = self.config
         kinds = [c.encoder_pattern[i % len(c.encoder_pattern)] for i in range(c.num_encoder_layers)]
         self.layer = [MIXERS[kind](c, self.dtype) for kind in kinds]
-        self.two_way = kinds[-1].startswith("bi")
+        self.two_way = issubclass(MIXERS[kinds[-1]], TwoWay)
 
     def __call__(self, x: Float[Array, "B S D"], seg: Int[Array, "B S"], drop: Any) -> Array:
         pos = jnp.broadcast_to(jnp.arange(seg.shape[1])[None], seg.shape)

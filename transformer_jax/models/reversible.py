@@ -41,7 +41,7 @@ def run(
         x, params, given, also = kept
         of_params, of_given = [], []
         for i in reversed(range(len(steps))):
-            x = jax.lax.stop_gradient(undo[i](x, params[i], *also[i]))
+            x = undo[i](x, params[i], *also[i])
             _, back = jax.vjp(steps[i], x, params[i], *given[i])
             slope, of_own, *of_held = back(slope)
             of_params.append(of_own)

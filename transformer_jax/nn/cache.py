@@ -23,6 +23,17 @@ class KeysValues(NamedTuple):
     keys: Float[Array, "B K H S"]
     values: Float[Array, "B K S Hv"]
 
+    @classmethod
+    def empty(
+        cls, lanes: "Lanes", heads: int, key_size: int, value_size: int, dtype: jnp.dtype
+    ) -> "KeysValues":
+        """Return room for every slot of lanes."""
+        batch, _, slots = lanes.seen.shape
+        return cls(
+            jnp.zeros((batch, heads, key_size, slots), dtype),
+            jnp.zeros((batch, heads, slots, value_size), dtype),
+        )
+
     def write(self, slots: Int[Array, "B T"], new: "KeysValues") -> "KeysValues":
         """Return a copy with the keys and values of T new tokens in the given slots."""
         rows = jnp.arange(slots.shape[0])[:, None]

@@ -175,10 +175,10 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
-    recurrent, own = c.architecture == "recurrent", f"d_ff {c.d_ff}, {c.num_heads} heads"
-    stacks = "encoder_decoder" if recurrent else c.architecture.replace("two_stream", "decoder")
-    layers = (f"{getattr(c, f'num_{name}_layers')} {name}" for name in stacks.split("_"))
-    own = f"{c.recurrence}, attention {c.source_attention}" if recurrent else f"{own}, {c.residual}"
+    layers = (f"{getattr(c, f'num_{name}_layers')} {name}" for name in c.stacks)
+    own = f"d_ff {c.d_ff}, {c.num_heads} heads, {c.residual}"
+    if c.architecture == "recurrent":
+        own = f"{c.recurrence}, attention {c.source_attention}"
     sizes = f"d_model {c.d_model}, {own}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
     return f"{' and '.join(layers)} layers, {sizes}"
 

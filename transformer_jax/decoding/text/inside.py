@@ -59,9 +59,7 @@ def inside(
         )
     batch = _batch(tokenizers, objective, source, target)
     stacks = _watched(model, params, batch)
-    names = {"encoder_decoder": ["encoder", "decoder"]}.get(
-        model.config.architecture, [model.config.architecture]
-    )
+    names = model.config.stacks
     sides = [side for side in (batch.src, batch.tgt) if side is not None]
     codecs = [tokenizers.src if side is batch.src else tokenizers.tgt for side in sides]
     return {

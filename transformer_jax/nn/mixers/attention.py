@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
-
 from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
@@ -44,11 +42,8 @@ class Attention(Heads):
 
     def empty(self, lanes: Lanes) -> KeysValues:
         """See Mixer."""
-        c, (batch, _, slots) = self.config, lanes.seen.shape
-        return KeysValues(
-            jnp.zeros((batch, c.kv_heads, c.key_size, slots), self.dtype),
-            jnp.zeros((batch, c.kv_heads, slots, c.value_size), self.dtype),
-        )
+        c = self.config
+        return KeysValues.empty(lanes, c.kv_heads, c.key_size, c.value_size, self.dtype)
 
     def extend(
         self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]

@@ -27,8 +27,7 @@ class Heads(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        # One axis name where all heads are alike, so that q, k and v are one product.
-        kv = "heads" if c.kv_heads == c.num_heads else "kv_heads"
+        kv = self.kv_axis
         to_queries = (c.d_model,), (c.num_heads, c.key_size), ("embed", "heads", "head_dim")
         to_keys = (c.d_model,), (c.kv_heads, c.key_size), ("embed", kv, "head_dim")
         to_values = (c.d_model,), (c.kv_heads, c.value_size), ("embed", kv, "head_dim")
@@ -40,6 +39,13 @@ class Heads(nn.Module):
         norm = pick(QUERY_KEY_NORMS, c.query_key_norm, "config.model.query_key_norm")
         self.query_norm = norm(c.norm_epsilon, "heads")
         self.key_norm = norm(c.norm_epsilon, kv)
+
+    @property
+    def kv_axis(self) -> str:
+        """The name of the axis of heads of keys: that of queries where all heads are alike, so that
+        q, k and v are one product.
+        """
+        return "heads" if self.config.kv_heads == self.config.num_heads else "kv_heads"
 
     def queries_keys_values(
         self, x: Float[Array, "B T D"]

@@ -95,8 +95,7 @@ class DeltaRule(LinearAttention):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        kv = "heads" if c.kv_heads == c.num_heads else "kv_heads"
-        self.strength = Project((c.d_model,), (c.kv_heads,), ("embed", kv), self.dtype)
+        self.strength = Project((c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype)
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
         """See Recurrence; and strengths [B T K 1]."""

@@ -11,6 +11,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
+from transformer_jax.nn.embedding import fix_norm
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.heads import heads_first
 from transformer_jax.nn.view import View
@@ -74,7 +75,10 @@ class Lsh(nn.Module):
         away = place[..., :, None] - k_place[..., None, :]
         seen = seen & (away >= 0) if view.order == "causal" else seen
         scores = jnp.einsum(
-            "BNRICH,BNRISH->BNRICS", q, _unit(keys), preferred_element_type=self._wide
+            "BNRICH,BNRISH->BNRICS",
+            q,
+            fix_norm(keys).astype(q.dtype),
+            preferred_element_type=self._wide,
         )
         scores = _allowed(scores, seen, away == 0)
         total = jax.nn.logsumexp(scores, axis=-1)
@@ -89,11 +93,8 @@ class Lsh(nn.Module):
 
     def empty(self, lanes: Lanes) -> KeysValues:
         """See Mixer."""
-        c, (batch, _, slots) = self.config, lanes.seen.shape
-        return KeysValues(
-            jnp.zeros((batch, c.num_heads, c.key_size, slots), self.dtype),
-            jnp.zeros((batch, c.num_heads, slots, c.value_size), self.dtype),
-        )
+        c = self.config
+        return KeysValues.empty(lanes, c.num_heads, c.key_size, c.value_size, self.dtype)
 
     def extend(
         self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]
@@ -101,7 +102,7 @@ class Lsh(nn.Module):
         """See Mixer: at all that is kept."""
         qk, v = map(heads_first, project_together(x, [self.query_key, self.value]))
         cache = cache.write(slots.number, KeysValues(qk.swapaxes(2, 3), v))
-        keys = _unit(cache.keys.swapaxes(2, 3))
+        keys = fix_norm(cache.keys.swapaxes(2, 3)).astype(qk.dtype)
         scores = jnp.einsum("BNQH,BNCH->BNQC", qk, keys, preferred_element_type=self._wide)
         itself = slots.number[:, :, None] == jnp.arange(keys.shape[2])[None, None]
         scores = _allowed(scores, slots.view.mask(), itself[:, None])
@@ -132,12 +133,6 @@ class Lsh(nn.Module):
 @functools.lru_cache(maxsize=8)
 def _rotations(seed: int, shape: tuple[int, int, int, int]) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
-
-
-def _unit(x: Array) -> Array:
-    wide = at_least_float32(x)
-    length = jnp.sqrt(jnp.maximum((wide * wide).sum(-1, keepdims=True), 1e-12))
-    return (wide / length).astype(x.dtype)
 
 
 def _allowed(scores: Array, seen: Array, itself: Array) -> Array:

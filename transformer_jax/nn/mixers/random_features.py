@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.nn.embedding import fix_norm
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.linear_attention import LinearAttention, State, chunked, fade
@@ -28,10 +29,8 @@ class Drawn(LinearAttention):
     def directions(self) -> Float[Array, "K M H"]:
         """Return what features are along, as if drawn from N(0, 1)."""
         c = self.config
-        shape, wide = (
-            (c.kv_heads, c.num_features, c.key_size),
-            jnp.promote_types(self.dtype, jnp.float32),
-        )
+        shape = c.kv_heads, c.num_features, c.key_size
+        wide = jnp.promote_types(self.dtype, jnp.float32)
         if not self.has_rng("features"):
             return jnp.asarray(_fixed(c.feature_seed, shape, self.orthogonal), wide)
         key, other = jax.random.split(self.make_rng("features"))
@@ -52,8 +51,7 @@ class RandomFeatures(Drawn):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        kv = "heads" if c.kv_heads == c.num_heads else "kv_heads"
-        ones = named(jax.nn.initializers.ones, kv, "head_dim")
+        ones = named(jax.nn.initializers.ones, self.kv_axis, "head_dim")
         self.sigma = parameter(self, "sigma", ones, (c.kv_heads, c.key_size))
 
     def features(
@@ -66,7 +64,7 @@ class RandomFeatures(Drawn):
             both = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
             return both * along.shape[1] ** -0.5
 
-        q, k = (x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), _LEAST) for x in (q, k))
+        q, k = fix_norm(q), fix_norm(k)
         asked = jnp.einsum("BTKGH,KMH->BTKGM", q, along)
         return waves(asked), waves(jnp.einsum("BTKH,KMH->BTKM", k, along))
 
@@ -90,8 +88,7 @@ class GatedRandomFeatures(RandomFeatures):
     def setup(self) -> None:
         super().setup()
         c = self.config
-        kv = "heads" if c.kv_heads == c.num_heads else "kv_heads"
-        self.gate = Project((c.d_model,), (c.kv_heads,), ("embed", kv), self.dtype)
+        self.gate = Project((c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype)
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
         """See Recurrence; and the logarithms of gates [B T K]."""
