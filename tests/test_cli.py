@@ -550,14 +550,14 @@ def test_the_manual_is_that_of_the_source(capsys):
         if dataclasses.is_dataclass(kind):
             body = inspect.getsource(kind).partition("\n    def ")[0]
             for comment in re.findall(r"(?:^|  ) *# (.*)", body, re.MULTILINE):
-                assert " ".join(comment.split()) in text
+                assert comment == "fmt: skip" or " ".join(comment.split()) in text
 
 
 def test_every_field_is_explained():
     """By a comment of its own, or by one above that names it."""
     kinds = [kind for kind in vars(config).values() if dataclasses.is_dataclass(kind)]
     found = {f"{kind.__name__}.{name}": text for kind in kinds
-             for name, text in comments(kind.__name__).items()
+             for name, text in comments(kind).items()
              if kind is not Experiment or name == "seed"}  # fmt: skip
     assert [name for name, text in found.items() if not text] == []
 
