@@ -107,9 +107,11 @@ class ModelConfig:
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
-    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder", "recurrent"] = (
-        "encoder_decoder"
-    )
+    # "prefix_decoder": an encoder of vectors, a linear map, and a decoder that has what those give
+    # before its text (LLaVA: Liu et al. 2023, arXiv:2304.08485).
+    architecture: Literal[
+        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent", "prefix_decoder"
+    ] = "encoder_decoder"
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
@@ -365,8 +367,8 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        found = {"encoder_decoder": both, "recurrent": both, "encoder": ("encoder",)}
-        return found.get(self.architecture, ("decoder",))
+        alone = {"decoder": "decoder", "two_stream": "decoder", "encoder": "encoder"}
+        return (alone[self.architecture],) if self.architecture in alone else both
 
     @property
     def key_size(self) -> int:
@@ -536,18 +538,24 @@ def _check_stem(model: ModelConfig) -> None:
             f"{default} or choose 'convolution'",
         )
     if model.stem == "embedding":
+        _check(
+            model.architecture != "prefix_decoder",
+            "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
+            "or architecture='decoder' and objective.name='prefix_lm'",
+        )
         return
+    readers = "encoder", "encoder_decoder", "prefix_decoder"
     _check(
-        model.architecture in ("encoder", "encoder_decoder"),
+        model.architecture in readers,
         f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
-        "'embedding', or architecture='encoder' or 'encoder_decoder'",
+        f"'embedding', or architecture={_or(readers)}",
     )
     _check(
         model.token_types == 0,
         f"token_types={model.token_types}: means nothing with stem={model.stem!r}; set it to 0",
     )
     _check(
-        model.tied_embeddings != "all" or model.architecture == "encoder",
+        model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
         f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
         "choose 'decoder' or 'none'",
     )
@@ -999,7 +1007,7 @@ class DataConfig:
 
 # The architectures that each objective trains.
 ARCHITECTURES = {
-    "translate": ("encoder_decoder", "recurrent"),
+    "translate": ("encoder_decoder", "recurrent", "prefix_decoder"),
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
@@ -1329,6 +1337,9 @@ class InitConfig:
     # Hugging Face: parameters of the same names are taken from it at the first start, and are not
     # needed later.
     source: str | None = None
+    # More of these, in the order in which they are asked: what those before do not have is taken
+    # from the next, as a decoder beside an encoder.
+    also: tuple[str, ...] = ()
     take: tuple[str, ...] = (
         ".*",
     )  # patterns of the parameters that are taken, by their names here
@@ -1339,7 +1350,7 @@ class InitConfig:
     tokenizer: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("take", "rename", "tokenizer"):
+        for name in ("also", "take", "rename", "tokenizer"):
             default = InitConfig.__dataclass_fields__[name].default
             _check(
                 self.source is not None or getattr(self, name) == default,
@@ -1608,7 +1619,7 @@ class Experiment:
         _check(
             self.tokenizer.joint
             or model.tied_embeddings != "all"
-            or model.architecture == "encoder",
+            or model.architecture in ("encoder", "prefix_decoder"),
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
@@ -1621,6 +1632,11 @@ class Experiment:
             self.data.batching != "pack" or model.architecture != "recurrent",
             "data.batching='pack': a row of architecture='recurrent' must hold one text; choose "
             "'bucket'",
+        )
+        _check(
+            self.data.batching != "pack" or model.architecture != "prefix_decoder",
+            "data.batching='pack': a row of architecture='prefix_decoder' must hold one example; "
+            "choose 'bucket'",
         )
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
