@@ -118,7 +118,9 @@ class ModelConfig:
     # arXiv:2106.14881).
     stem: Literal["embedding", "linear", "convolution"] = "embedding"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
-    grid: tuple[int, ...] = ()  # convolution: rows and columns of patches in a picture
+    # convolution, and prefix_decoder: rows and columns of patches in a picture. Of more patches the
+    # encoder of prefix_decoder reads those of each picture alone.
+    grid: tuple[int, ...] = ()
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -532,11 +534,16 @@ def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
     for name in ("stem_layers", "grid"):
         default = ModelConfig.__dataclass_fields__[name].default
+        read = name == "grid" and model.architecture == "prefix_decoder"
         _check(
-            model.stem == "convolution" or getattr(model, name) == default,
+            read or model.stem == "convolution" or getattr(model, name) == default,
             f"{name}={getattr(model, name)}: means nothing with stem={model.stem!r}; leave it at "
             f"{default} or choose 'convolution'",
         )
+    _check(
+        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+    )
     if model.stem == "embedding":
         _check(
             model.architecture != "prefix_decoder",
@@ -562,8 +569,9 @@ def _check_stem(model: ModelConfig) -> None:
     if model.stem != "convolution":
         return
     _check(
-        len(model.grid) == 2 and all(1 <= n <= 2**10 for n in model.grid),
-        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+        bool(model.grid),
+        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
+        "(8, 8)",
     )
     _check(
         model.d_model % 2 ** (model.stem_layers - 1) == 0,
@@ -1343,7 +1351,8 @@ class InitConfig:
     take: tuple[str, ...] = (
         ".*",
     )  # patterns of the parameters that are taken, by their names here
-    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/".
+    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/". Of several that fit, the
+    # first whose name here is not taken: both models of `also` may have "positions/".
     rename: tuple[str, ...] = ()
     # With its tokenizer. False: with one trained on the data here; embeddings then follow their
     # pieces, and those of new pieces begin near the mean of all.
