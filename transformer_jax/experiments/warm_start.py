@@ -75,7 +75,7 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
       UserError: if the source has nothing to take, or a parameter has other sizes there.
     """
     init = experiment.init
-    loaded = [_named(init, _read, place) for place in (init.source, *init.also)]
+    loaded = _load(init)
     given: dict[str, np.ndarray] = {}
     owner: dict[str, TrainedModel] = {}
     for theirs in loaded:
@@ -126,6 +126,10 @@ def _named(init: InitConfig, read: Callable[[str, str | None], Any], place: str 
         return read(path, checkpoint) if at else read(place, None)
     except UserError as error:
         raise UserError(f"config.init.{field}={place!r}: {error}") from None
+
+
+def _load(init: InitConfig) -> list[TrainedModel]:
+    return [_named(init, _read, place) for place in (init.source, *init.also)]
 
 
 def _read(path: str, checkpoint: str | None) -> TrainedModel:
