@@ -313,7 +313,7 @@ def test_what_one_source_lacks_another_has(monkeypatch):
     )  # fmt: skip
     both = dataclasses.replace(
         SMALL, model=model, init=init, src=SourceConfig("patches"),
-        data=DataConfig(source="arrays"),
+        data=DataConfig(source="arrays", max_length=64),
         tokenizer=dataclasses.replace(SMALL.tokenizer, joint=False),
     )  # fmt: skip
     theirs, ours = (random_params(build_for(both, 4, codec.size), seed) for seed in (1, 2))
