@@ -838,9 +838,13 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
-    # "arrays": files of NumPy, of pictures for example, with a label for each entry.
-    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying", "arrays"] = "text"
-    # text, arrays: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
+    # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
+    # files of pictures, in a folder for each label.
+    source: Literal[
+        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "folders"
+    ] = "text"
+    # text, arrays, folders: the folder of the files; tfds: its data_dir (None: TFDS's own default
+    # place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -848,8 +852,8 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); arrays: train.npz; tfds: split names; of what is made
-    # here the only part is the split's own name.
+    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; tfds:
+    # split names; of what is made here the only part is the split's own name.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -876,6 +880,8 @@ class DataConfig:
     list_depth: int = 10  # listops: levels of lists, digits counted
     list_arguments: int = 10  # listops: the most of a list, which has 2 at least
 
+    # folders: rows and columns that each picture is brought to, by its middle; (): as they are.
+    image_size: tuple[int, ...] = ()
     # How pictures are changed at random in training, in this order: "crop", moved by up to
     # crop_padding pixels; "flip", left and right changed in half of them; "cutout", a square of
     # cutout_size pixels taken out (arXiv:1708.04552).
@@ -904,6 +910,10 @@ class DataConfig:
         _rate(subword_dropout=self.subword_dropout)
         _within(1, 1000, segmentations=self.segmentations, num_buckets=self.num_buckets)
         _within(1, 2**12, crop_padding=self.crop_padding, cutout_size=self.cutout_size)
+        _check(
+            len(self.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in self.image_size),
+            f"image_size={self.image_size}: must be rows and columns, as in (64, 64)",
+        )
         for name, word in (("crop_padding", "crop"), ("cutout_size", "cutout")):
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -939,7 +949,7 @@ class DataConfig:
         )
         for name, sources in (
             ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
-            ("list_arguments", ("listops",)),
+            ("list_arguments", ("listops",)), ("image_size", ("folders",)),
         ):  # fmt: skip
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -1768,11 +1778,12 @@ class Experiment:
             + ("vectors; choose 'linear' or 'convolution'" if vectors else "pieces; choose "
                "'embedding', or a codec of vectors"),
         )  # fmt: skip
+        arrays = ("arrays", "folders")
         _check(
-            vectors == (data.source == "arrays"),
+            data.source == "tfds" or vectors == (data.source in arrays),
             f"data.source={data.source!r}: src.codec={codec!r} reads "
-            + ("arrays; choose 'arrays'" if vectors else "text; choose another source, or one of "
-               f"the codecs {_or(VECTORS)}"),
+            + (f"arrays; choose {_or((*arrays, 'tfds'))}" if vectors else "text; choose another "
+               f"source, or one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
         _check(
             vectors or not data.augment,
