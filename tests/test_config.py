@@ -113,6 +113,7 @@ NEEDS = {
     "model.stem_layers": MODEL_OF_CONVOLUTIONS,
     "model.grid": MODEL_OF_CONVOLUTIONS,
     "model.pooler": MODEL_OF_CLASSES,
+    "model.grid_positions": MODEL_OF_PICTURES | {"model.grid": (4, 5)},
     "src.patch_size": MODEL_OF_PICTURES,
     "data.source": MODEL_OF_PICTURES,
     "data.augment": MODEL_OF_PICTURES,

@@ -118,9 +118,12 @@ class ModelConfig:
     # arXiv:2106.14881).
     stem: Literal["embedding", "linear", "convolution"] = "embedding"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
-    # convolution, and prefix_decoder: rows and columns of patches in a picture. Of more patches the
-    # encoder of prefix_decoder reads those of each picture alone.
+    # Rows and columns of patches in a picture: for convolution, grid_positions, and prefix_decoder,
+    # whose encoder reads pictures of so many patches alone.
     grid: tuple[int, ...] = ()
+    # What a stem of vectors adds to each patch, beside `positions`: "sinusoidal" sines and cosines
+    # of its row in half of the channels, and of its column in the others.
+    grid_positions: Literal["none", "sinusoidal"] = "none"
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -532,9 +535,15 @@ def _check_encoder(model: ModelConfig) -> None:
 
 def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
+    placed = model.grid_positions != "none"
+    _check(
+        not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: is for a stem of vectors, with the rows and "
+        "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
+    )
     for name in ("stem_layers", "grid"):
         default = ModelConfig.__dataclass_fields__[name].default
-        read = name == "grid" and model.architecture == "prefix_decoder"
+        read = name == "grid" and (placed or model.architecture == "prefix_decoder")
         _check(
             read or model.stem == "convolution" or getattr(model, name) == default,
             f"{name}={getattr(model, name)}: means nothing with stem={model.stem!r}; leave it at "
