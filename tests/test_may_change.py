@@ -27,7 +27,7 @@ from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 MUST_STAY = (
     "seed",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
-    "model.window", "model.dilation",
+    "model.window", "model.dilation", "model.global_tokens",
     "model.recurrence", "model.source_attention", "model.input_feeding", "model.reverse_source",
     "model.block_size", "model.random_blocks", "model.hash_rounds", "model.hash_buckets",
     "model.position_rank",

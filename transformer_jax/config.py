@@ -66,25 +66,26 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
 
 # What mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "local", "dilated", "bigbird", "lsh", "linear", "delta_rule",
+    "full", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
 ]  # fmt: skip
 # Those whose weights are a softmax over positions.
-_ATTENTION = ("full", "local", "dilated", "bigbird")
-_WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
+_ATTENTION = ("full", "local", "dilated", "longformer", "bigbird")
+_WITHIN = ("local", "dilated", "longformer", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 _FREE = (*_PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
 _CELLS = ("elman", "lstm", "gru")
-_WHOLE = ("bigbird", *_TWO_WAY)  # which need a text that is whole
-_ALONE = ("bigbird", "lsh")  # which need a row for each text
+_WHOLE = ("longformer", "bigbird", *_TWO_WAY)  # which need a text that is whole
+_ALONE = ("longformer", "bigbird", "lsh")  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
 # Which mixers read each field that is for some of them alone.
 _MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "dilation": ("dilated",),
+    "global_tokens": ("longformer",),
     "block_size": ("bigbird", "lsh"),
     "random_blocks": ("bigbird",),
     "hash_rounds": ("lsh",),
@@ -126,6 +127,8 @@ class ModelConfig:
     #   full       attention to all positions
     #   local      to those less than `window` away
     #   dilated    to as many, each `dilation` positions from the next (arXiv:2004.05150)
+    #   longformer  local, and the first `global_tokens` of a text see all and are seen by all:
+    #              encoders (arXiv:2004.05150)
     #   bigbird    of blocks to those beside them, the first, the last and random ones: encoders
     #              (arXiv:2007.14062)
     #   lsh        the Reformer's, of positions near one another by a hash (arXiv:2001.04451); keys
@@ -144,7 +147,9 @@ class ModelConfig:
     #              bielman, bilstm, bigru from both ends, with half of that each: encoders
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
-    window: int | None = None  # of local layers, dilated or not, in positions, its own included
+    # Of local layers, dilated or not, and longformer's: positions to either side, its own included.
+    window: int | None = None
+    global_tokens: int = 1  # longformer: positions of a text, from the first one on
     block_size: int = 64  # bigbird, lsh: positions of a block
     random_blocks: int = 3  # bigbird: those that each looks at, drawn by `feature_seed`
     # lsh: with so many rotations, each of which puts positions in one of so many buckets; they are
@@ -398,6 +403,7 @@ def _check_heads(model: ModelConfig) -> None:
 
 def _check_mixer_sizes(model: ModelConfig) -> None:
     _within(1, 2**16, dilation=model.dilation, num_features=model.num_features)
+    _within(1, 2**16, global_tokens=model.global_tokens)
     _within(1, _SIZE, position_rank=model.position_rank, block_size=model.block_size)
     _within(0, 1000, random_blocks=model.random_blocks)
     _within(1, 64, hash_rounds=model.hash_rounds)
@@ -1543,7 +1549,7 @@ class Experiment:
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
                 self.data.batching != "pack" or {*_ALONE}.isdisjoint(pattern),
-                f"data.batching='pack': layers of {pattern} count the blocks of a row, which must "
+                f"data.batching='pack': layers of {pattern} count the positions of a row, which must "
                 "hold one text; choose 'bucket'",
             )
         longest = ("data.max_length", self.data.max_length)

@@ -157,6 +157,23 @@ CASES = {
             decoder_pattern=("gated_random_features", "random_features", "favor"),
         ),
     ),
+    "longformer": Case(
+        "longformer", _of(BERT, encoder_pattern=("longformer",), window=3, global_tokens=2),
+        [[(15, 1)], [(9, 1)], [(1, 1)], [(12, 1)]], ranks=masked,
+    ),
+    "longformer, one block": Case(
+        "longformer", _of(BERT, encoder_pattern=("longformer",), window=5),
+        [[(9, 1)], [(2, 1)], [(6, 1)]], ranks=masked,
+    ),
+    "longformer translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("longformer", "full"), window=2, global_tokens=3,
+            relative_positions="rope_interleaved", num_kv_heads=2, v_head_dim=5,
+            query_key_norm="per_head",
+        ),
+        [[(14, 3)], [(9, 5)], [(1, 2)], [(6, 1)]],
+    ),
     "bigbird": Case(
         "plain",
         _of(

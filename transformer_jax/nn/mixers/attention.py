@@ -58,7 +58,7 @@ class Attention(Heads):
     def remember(self, x: Float[Array, "B S D"]) -> KeysValues:
         """Return the keys and values of another sequence, for cross-attention."""
         k, v = project_together(x, [self.key, self.value])
-        return _keys_values(normal(self.key_norm, k), v)
+        return keys_values(normal(self.key_norm, k), v)
 
     def recall(
         self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
@@ -74,7 +74,7 @@ class Attention(Heads):
         q, k, v = self.queries_keys_values(x)
         if view.rotate is not None:
             q, k = view.rotate(q), view.rotate(k)
-        return heads_first(q), _keys_values(k, v)
+        return heads_first(q), keys_values(k, v)
 
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
@@ -95,5 +95,6 @@ class Attention(Heads):
         return self.output(mixed.swapaxes(1, 2))
 
 
-def _keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
+def keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
+    """Return keys and values as attention reads them."""
     return KeysValues(heads_first(k).swapaxes(2, 3), heads_first(v))

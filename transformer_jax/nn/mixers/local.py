@@ -77,6 +77,10 @@ class Blocks:
         parts = [x[:, :, i : i + self._count] for i in range(2 + self._ahead)]
         return self._rows(jnp.concatenate(parts, axis=3), axis)
 
+    def each(self, x: Array) -> Array:
+        """Return for every block what belongs to its sequence."""
+        return jnp.repeat(x, self._dilation * self._count, axis=0)
+
     def view(self, view: View) -> View:
         """Return the view of blocks on those around them."""
         return replace(
