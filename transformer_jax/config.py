@@ -1549,8 +1549,8 @@ class Experiment:
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
                 self.data.batching != "pack" or {*_ALONE}.isdisjoint(pattern),
-                f"data.batching='pack': layers of {pattern} count the positions of a row, which must "
-                "hold one text; choose 'bucket'",
+                f"data.batching='pack': layers of {pattern} count the positions of a row, which "
+                "must hold one text; choose 'bucket'",
             )
         longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:

@@ -12,8 +12,8 @@ from transformer_jax.nn.view import self_view
 
 LENGTHS, LENGTH = (17, 6, 1), 19
 CONFIG = ModelConfig(
-    d_model=6, num_heads=2, num_kv_heads=1, head_dim=4, v_head_dim=3, encoder_pattern=("longformer",),
-    window=3, global_tokens=2,
+    d_model=6, num_heads=2, num_kv_heads=1, head_dim=4, v_head_dim=3, window=3, global_tokens=2,
+    encoder_pattern=("longformer",),
 )  # fmt: skip
 MIXER = Longformer(CONFIG, jnp.dtype("float32"))
 VIEWS = [(jnp.arange(n)[None], jnp.ones((1, n), jnp.int32)) for n in (2, 256, 1024)]

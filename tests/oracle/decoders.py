@@ -29,7 +29,8 @@ ACTIVATIONS = {
 }  # fmt: skip
 MODULES = (
     modeling_bloom, modeling_gemma2, modeling_gpt2, modeling_gpt_neox, modeling_llama,
-    modeling_longformer, modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_t5,
+    modeling_longformer, modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3,
+    modeling_t5,
 )  # fmt: skip
 
 

@@ -37,22 +37,30 @@ class Longformer(LocalAttention):
         assert view.order == "all", "a text that is being written is not whole"
         view = self._view(view)
         q, past = self._queries_keys_values(x, view)
-        length, count = x.shape[1], min(self.config.global_tokens, x.shape[1])
-        if length <= 2 * self.config.window:
+        length, window = x.shape[1], self.config.window
+        assert window is not None
+        count = min(self.config.global_tokens, length)
+        if length <= 2 * window:
             mixed, weights = self._mixed(q, past, replace(view, everywhere=count), train)
         else:
-            mixed, weights = self._in_blocks(q, past, view, count, train)
+            blocks = Blocks(x.shape[0], length, window, 1, ahead=True)
+            mixed, weights = self._in_blocks(q, past, view, blocks, count, train)
         first, theirs = self._from_everywhere(x, view, count, train)
         mixed = jnp.concatenate([first, mixed[:, :, count:]], axis=2)
         return self._joined(mixed), jnp.concatenate([theirs, weights[:, :, count:]], axis=2)
 
     def _in_blocks(
-        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, count: int, train: bool
+        self,
+        q: Float[Array, "B N T H"],
+        memory: KeysValues,
+        view: View,
+        blocks: Blocks,
+        count: int,
+        train: bool,
     ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T T"]]:
         """Return what queries gather from what is near and from global positions, which stand
         beside every block, and in none.
         """
-        blocks = Blocks(q.shape[0], q.shape[2], self.config.window, 1, ahead=True)
 
         def beside(x: Array, axis: int) -> Array:
             first = jnp.take(x, jnp.arange(count), axis=axis)
