@@ -163,11 +163,17 @@ def _variants() -> dict[str, ModelConfig]:
 
 
 VARIANTS = _variants()
-# Whose rows hold one text each; a search does what training does while a text is one block.
+# Whose rows hold one text each, where a search does what training does while a text is one block;
+# and whose search keeps windows alone.
 UNPACKED = {
     "lsh": dataclasses.replace(
         MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, window=2,
         decoder_pattern=("lsh", "local"), biases=(), residual="pre_norm", norm="rms_norm",
+    ),
+    "windows": dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, window=2,
+        decoder_pattern=("local", "dilated"), relative_positions="t5", num_kv_heads=1,
+        **SMALL_TABLES["t5"],
     ),
 }  # fmt: skip
 LUONG = ModelConfig(

@@ -52,7 +52,7 @@ class Network(Core):
             memories = self.decoder.remember(memory)
         side = batch.src if batch.tgt is None else batch.tgt
         assert side is not None, "neither source nor prompt"
-        lanes = Lanes.empty(side.seg.shape[0], width, length)
+        lanes = Lanes.empty(side.seg.shape[0], width, length, self.decoder.in_slots())
         src_seg = None if batch.src is None else jnp.asarray(batch.src.seg)
         if batch.tgt is None:
             return DecodeState(memories, src_seg, self.decoder.empty(lanes), lanes)

@@ -78,6 +78,14 @@ class View:
         """Return the same view of what is less than `window` positions away, or of some of it."""
         return replace(self, window=window, dilation=dilation)
 
+    def on_itself(self) -> "View":
+        """Return the view of the same queries on keys where they stand."""
+        return replace(self, k_pos=self.q_pos, k_seg=self.q_seg, k_rank=self.q_rank)
+
+    def on_slots(self, visible: Bool[Array, "B T C"], k_pos: Int[Array, "B C"]) -> "View":
+        """Return the view of the same queries on other slots."""
+        return replace(self, visible=visible, k_pos=k_pos, k_seg=jnp.ones_like(k_pos))
+
 
 def self_view(
     pos: Int[Array, "B T"],

@@ -1,6 +1,7 @@
 """Multi-head attention (paper 3.2.2): project to heads, mix, join."""
 
 from collections.abc import Callable
+from typing import Any
 
 from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
@@ -40,14 +41,14 @@ class Attention(Heads):
         q, past = self._queries_keys_values(x, view)
         return self._gather(q, past, view, train)
 
-    def empty(self, lanes: Lanes) -> KeysValues:
+    def empty(self, lanes: Lanes) -> Any:
         """See Mixer."""
         c = self.config
         return KeysValues.empty(lanes, c.kv_heads, c.key_size, c.value_size, self.dtype)
 
     def extend(
-        self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]
-    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, KeysValues]:
+        self, x: Float[Array, "B Q D"], cache: Any, slots: Slots, active: Bool[Array, "B"]
+    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, Any]:
         """See Mixer."""
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
