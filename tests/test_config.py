@@ -95,6 +95,10 @@ MODEL_OF_TAGS = MODEL_OF_MASKS | {
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
+MODEL_OF_COMPARED = MODEL_OF_CLASSES | {
+    "objective.name": "classify_pairs", "model.architecture": "decomposable_attention",
+    "model.positions": "none",
+}  # fmt: skip
 NEEDS = {
     "objective.like": {"objective.name": "own.py:Own@sha256:" + 64 * "0"},
     "objective.name": MODEL_OF_CLASSES,
@@ -627,6 +631,19 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.model.decoder_pattern=('longformer',)", "no end yet", "choose another"]),
         ({"model.encoder_pattern": ["longformer"], "model.window": 4, "data.batching": "pack"},
          ["config.data.batching='pack'", "('longformer',)", "choose 'bucket'"]),
+        (MODEL_OF_CLASSES | {"objective.name": "classify_pairs", "objective.window": 4},
+         ["config.objective.window=4", "'classify_pairs'", "at least 5"]),
+        (MODEL_OF_CLASSES | {"objective.name": "classify_pairs", "model.token_types": 1},
+         ["config.model.token_types=1", "'classify_pairs'", "set it to 2"]),
+        (MODEL_OF_CLASSES | {"model.architecture": "decomposable_attention",
+                             "model.positions": "none"},
+         ["config.model.architecture='decomposable_attention'", "'classify'", "'encoder'"]),
+        (MODEL_OF_COMPARED | {"model.num_heads": 4},
+         ["config.model.num_heads=4", "'decomposable_attention'", "leave it at 8"]),
+        (MODEL_OF_COMPARED | {"model.num_encoder_layers": 2},
+         ["config.model.num_encoder_layers=2", "'decomposable_attention'", "leave it at 6"]),
+        (MODEL_OF_COMPARED | {"model.positions": "learned"},
+         ["config.model.positions='learned'", "'decomposable_attention'", "to 'none'"]),
         ({"model.encoder_pattern": ["bigbird"], "data.batching": "pack"},
          ["config.data.batching='pack'", "('bigbird',)", "choose 'bucket'"]),
         ({"model.decoder_pattern": ["aft_simple"], "model.num_kv_heads": 2},

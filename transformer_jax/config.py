@@ -108,9 +108,13 @@ class ModelConfig:
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
-    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder", "recurrent"] = (
-        "encoder_decoder"
-    )
+    # "decomposable_attention": no layers; words of two texts are compared with what they attend to
+    # in the other, and the sums say how the texts belong together (Parikh et al. 2016,
+    # arXiv:1606.01933).
+    architecture: Literal[
+        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent",
+        "decomposable_attention",
+    ] = "encoder_decoder"  # fmt: skip
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -327,7 +331,7 @@ class ModelConfig:
         _check(
             self.head_dim is not None
             or self.d_model % self.num_heads == 0
-            or self.architecture == "recurrent",
+            or self.architecture in _OWN_FIELDS,
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
             "choose another num_heads or set head_dim",
         )
@@ -359,7 +363,10 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        found = {"encoder_decoder": both, "recurrent": both, "encoder": ("encoder",)}
+        found = {
+            "encoder_decoder": both, "recurrent": both, "encoder": ("encoder",),
+            "decomposable_attention": (),
+        }  # fmt: skip
         return found.get(self.architecture, ("decoder",))
 
     @property
@@ -549,19 +556,30 @@ _RECURRENT = (
     "reverse_source", "dropout_rate", "positions", "tied_embeddings", "embedding_norm",
     "embedding_scale", "logits_scale", "compute_dtype",
 )  # fmt: skip
+_DECOMPOSABLE = (
+    "architecture", "d_model", "d_ff", "dropout_rate", "positions", "embedding_norm",
+    "embedding_scale", "compute_dtype",
+)  # fmt: skip
+# The fields that mean something to architectures that are no Transformers.
+_OWN_FIELDS = {"recurrent": _RECURRENT, "decomposable_attention": _DECOMPOSABLE}
 
 
 def _check_recurrent(model: ModelConfig) -> None:
     own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
-    recurrent = model.architecture == "recurrent"
+    fields = _OWN_FIELDS.get(model.architecture)
     for name, item in ModelConfig.__dataclass_fields__.items():
         value, default = getattr(model, name), item.default
         _check(
-            value == default or (name in _RECURRENT if recurrent else name not in own),
+            value == default or (name not in own if fields is None else name in fields),
             f"{name}={value!r}: means nothing with architecture={model.architecture!r}; leave it "
             f"at {default!r}",
         )
-    if not recurrent:
+    _check(
+        fields is None or model.positions == "none",
+        f"positions={model.positions!r}: architecture={model.architecture!r} has none; set it to "
+        "'none'",
+    )
+    if model.architecture != "recurrent":
         return
     for name, kinds in (
         ("encoder_pattern", (*_CELLS, *_TWO_WAY)), ("decoder_pattern", _CELLS),
@@ -570,11 +588,6 @@ def _check_recurrent(model: ModelConfig) -> None:
             {*getattr(model, name)} <= {*kinds},
             f"{name}={getattr(model, name)}: layers of architecture='recurrent' are {_or(kinds)}",
         )
-    _check(
-        model.positions == "none",
-        f"positions={model.positions!r}: architecture='recurrent' knows the order by reading; set "
-        "it to 'none'",
-    )
     feeds = model.recurrence == "luong" and model.source_attention != "none"
     _check(
         feeds or not model.input_feeding,
@@ -935,9 +948,13 @@ ARCHITECTURES = {
     "answer": ("encoder",),
     "regress": ("encoder",),
     "classify": ("encoder",),
+    "classify_pairs": ("encoder", "decomposable_attention"),
 }
 # The codec of the target side where that is no text, but what is said of one.
-LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer": "spans"}
+LABELS = {
+    "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
+    "answer": "spans",
+}  # fmt: skip
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
@@ -991,15 +1008,18 @@ class ObjectiveConfig:
     # the answer, a TAB and the answer.
     # "regress": the number on the line of the target side, from the source side.
     # "classify": the line of the target side, which is one of few, from the source side.
+    # "classify_pairs": the same of two texts, a line of the source side with a TAB between them, as
+    # in natural language inference.
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
         "span_corruption", "denoising", "tag", "answer", "regress", "classify",
+        "classify_pairs",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
     # masked_lm, each begins with BOS; of span_corruption and denoising, each ends with EOS, and is
     # as long as leaves neither side with more; of tag and answer, they are of whole words. What
-    # classify and regress do not read is left out.
+    # classify, classify_pairs and regress do not read is left out.
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
@@ -1079,6 +1099,7 @@ class ObjectiveConfig:
             "tag": (3, "BOS, a piece and EOS"),
             "regress": (2, "BOS and a piece"),
             "classify": (2, "BOS and a piece"),
+            "classify_pairs": (5, "BOS and two segments of a piece and EOS"),
             "span_corruption": (3, "a piece, a sentinel and EOS"),
             "denoising": (2, "a piece and EOS"),
         }
@@ -1530,9 +1551,7 @@ class Experiment:
             f"more than {_ELEMENTS} numbers; lower one of them",
         )
         _check(
-            self.tokenizer.joint
-            or model.tied_embeddings != "all"
-            or model.architecture == "encoder",
+            self.tokenizer.joint or model.tied_embeddings != "all" or "decoder" not in model.stacks,
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
@@ -1607,7 +1626,7 @@ class Experiment:
         )
         _check(
             self.checkpoint.best_by != "accuracy"
-            or self.objective.kind in ("classify", "tag", "answer"),
+            or self.objective.kind in ("classify", "classify_pairs", "tag", "answer"),
             "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
             f"not {self.objective.name!r}; choose 'loss'",
         )
@@ -1672,7 +1691,8 @@ class Experiment:
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
-            objective.kind not in ("masked_lm_nsp", "answer") or self.model.token_types != 1,
+            objective.kind not in ("masked_lm_nsp", "answer", "classify_pairs")
+            or self.model.token_types != 1,
             f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
         )
         _check(

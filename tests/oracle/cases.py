@@ -373,6 +373,14 @@ CASES = {
         ),
         ranks=masked,
     ),
+    "decomposable attention": Case(
+        "plain",
+        ModelConfig(
+            architecture="decomposable_attention", d_model=24, d_ff=20, positions="none",
+            dropout_rate=0.0,
+        ),
+        [[(5, 3), (4, 6)], [(9, 5)], [(3, 2), (3, 1), (3, 2)]], ranks=asked,
+    ),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip
 

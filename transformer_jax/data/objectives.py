@@ -23,6 +23,7 @@ from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.reading import MaskedLM
 from transformer_jax.data.tagging import Tag
+from transformer_jax.data.text_pairs import ClassifyPairs
 from transformer_jax.data.token_store import (
     Frame,
     Lengths,
@@ -232,6 +233,7 @@ OBJECTIVES: dict[str, Objective] = {
     "answer": Answer(),
     "regress": Regress(),
     "classify": Classify(),
+    "classify_pairs": ClassifyPairs(),
 }
 
 
