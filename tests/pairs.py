@@ -12,7 +12,7 @@ from transformer_jax.errors import UserError
 HINTS = typing.get_type_hints(ModelConfig)
 # Architectures that are no Transformers have few fields: tests/oracle/cases.py.
 NOT_HERE = ("compute_dtype", "recurrence", "source_attention")
-OTHERS = ("recurrent", "decomposable_attention")
+OTHERS = ("recurrent", "elmo", "decomposable_attention")
 # The words of every choice, and of what is no choice of words two values or three.
 VALUES: dict[str, list[Any]] = {
     field: [word for word in typing.get_args(hint) if word not in OTHERS]

@@ -95,6 +95,10 @@ MODEL_OF_TAGS = MODEL_OF_MASKS | {
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
+MODEL_OF_ELMO = MODEL_OF_LINES | {
+    "objective.name": "bidirectional_lm", "model.architecture": "elmo", "model.positions": "none",
+    "model.encoder_pattern": ("lstm",),
+}  # fmt: skip
 MODEL_OF_COMPARED = MODEL_OF_CLASSES | {
     "objective.name": "classify_pairs", "model.architecture": "decomposable_attention",
     "model.positions": "none",
@@ -638,6 +642,12 @@ def test_all_outputs_of_a_sentence_can_be_held():
         (MODEL_OF_CLASSES | {"model.architecture": "decomposable_attention",
                              "model.positions": "none"},
          ["config.model.architecture='decomposable_attention'", "'classify'", "'encoder'"]),
+        (MODEL_OF_ELMO | {"model.encoder_pattern": ("bilstm",)},
+         ["config.model.encoder_pattern=('bilstm',)", "'elmo' are 'elman' or 'lstm' or 'gru'"]),
+        (MODEL_OF_ELMO | {"model.num_decoder_layers": 2},
+         ["config.model.num_decoder_layers=2", "'elmo'", "leave it at 6"]),
+        (MODEL_OF_ELMO | {"objective.window": 1},
+         ["config.objective.window=1", "'bidirectional_lm'", "at least 2"]),
         (MODEL_OF_COMPARED | {"model.num_heads": 4},
          ["config.model.num_heads=4", "'decomposable_attention'", "leave it at 8"]),
         (MODEL_OF_COMPARED | {"model.num_encoder_layers": 2},

@@ -108,11 +108,13 @@ class ModelConfig:
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
+    # "elmo": recurrent layers that read a text from the left, and others from the right; what all
+    # of them find is mixed where something is said of it (Peters et al. 2018, arXiv:1802.05365).
     # "decomposable_attention": no layers; words of two texts are compared with what they attend to
     # in the other, and the sums say how the texts belong together (Parikh et al. 2016,
     # arXiv:1606.01933).
     architecture: Literal[
-        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent",
+        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent", "elmo",
         "decomposable_attention",
     ] = "encoder_decoder"  # fmt: skip
     d_model: int = 512  # width of the residual stream
@@ -258,8 +260,8 @@ class ModelConfig:
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
     # A norm of the sum of embeddings, before the first layer of each stack: BERT, BART, BLOOM.
     input_norm: bool = False
-    # "encoder" alone reads these two. Kinds of tokens, as sentence A and B, each with a vector
-    # that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
+    # "encoder" alone reads this, and it and "elmo" the next. Kinds of tokens, as sentence A and B,
+    # each with a vector that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
     token_types: int = 0
     # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
     pooling: Literal["first", "mean"] = "first"
@@ -365,7 +367,7 @@ class ModelConfig:
         both = "encoder", "decoder"
         found = {
             "encoder_decoder": both, "recurrent": both, "encoder": ("encoder",),
-            "decomposable_attention": (),
+            "elmo": ("encoder",), "decomposable_attention": (),
         }  # fmt: skip
         return found.get(self.architecture, ("decoder",))
 
@@ -519,10 +521,10 @@ def _check_reversible(model: ModelConfig) -> None:
 
 
 def _check_encoder(model: ModelConfig) -> None:
-    for name in ("token_types", "pooling"):
+    for name, among in (("token_types", ("encoder",)), ("pooling", ("encoder", "elmo"))):
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
-            model.architecture == "encoder" or getattr(model, name) == default,
+            model.architecture in among or getattr(model, name) == default,
             f"{name}={getattr(model, name)!r}: means nothing with architecture="
             f"{model.architecture!r}; leave it at {default!r} or choose 'encoder'",
         )
@@ -561,7 +563,14 @@ _DECOMPOSABLE = (
     "embedding_scale", "compute_dtype",
 )  # fmt: skip
 # The fields that mean something to architectures that are no Transformers.
-_OWN_FIELDS = {"recurrent": _RECURRENT, "decomposable_attention": _DECOMPOSABLE}
+_ELMO = (
+    "architecture", "d_model", "num_encoder_layers", "encoder_pattern", "dropout_rate", "pooling",
+    "positions", "tied_embeddings", "embedding_norm", "embedding_scale", "logits_scale",
+    "compute_dtype",
+)  # fmt: skip
+_OWN_FIELDS = {
+    "recurrent": _RECURRENT, "elmo": _ELMO, "decomposable_attention": _DECOMPOSABLE
+}  # fmt: skip
 
 
 def _check_recurrent(model: ModelConfig) -> None:
@@ -578,6 +587,10 @@ def _check_recurrent(model: ModelConfig) -> None:
         fields is None or model.positions == "none",
         f"positions={model.positions!r}: architecture={model.architecture!r} has none; set it to "
         "'none'",
+    )
+    _check(
+        model.architecture != "elmo" or {*model.encoder_pattern} <= {*_CELLS},
+        f"encoder_pattern={model.encoder_pattern}: layers of architecture='elmo' are {_or(_CELLS)}",
     )
     if model.architecture != "recurrent":
         return
@@ -940,14 +953,15 @@ ARCHITECTURES = {
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
+    "bidirectional_lm": ("elmo",),
     "masked_lm": ("encoder",),
     "span_corruption": ("encoder_decoder",),
     "denoising": ("encoder_decoder",),
     "masked_lm_nsp": ("encoder",),
-    "tag": ("encoder",),
+    "tag": ("encoder", "elmo"),
     "answer": ("encoder",),
-    "regress": ("encoder",),
-    "classify": ("encoder",),
+    "regress": ("encoder", "elmo"),
+    "classify": ("encoder", "elmo"),
     "classify_pairs": ("encoder", "decomposable_attention"),
 }
 # The codec of the target side where that is no text, but what is said of one.
@@ -959,7 +973,10 @@ LABELS = {
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
 _MASKED = ("masked_lm", "masked_lm_nsp")
-_ONE_SIDED = ("language_model", "permutation_lm", *_MASKED, "span_corruption", "denoising")
+_ONE_SIDED = (
+    "language_model", "permutation_lm", "bidirectional_lm", *_MASKED, "span_corruption",
+    "denoising",
+)  # fmt: skip
 _WINDOWED = (*_ONE_SIDED, *LABELS)
 # The objectives that read a field.
 _READ_BY = {
@@ -997,6 +1014,8 @@ class ObjectiveConfig:
     # "prefix_lm": the target side from the source side, which stands before it in one sequence.
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
+    # "bidirectional_lm": each piece from those before it, and from those behind it (ELMo); texts
+    # likewise.
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
     # "span_corruption": the spans that a text has lost, from what is left of it (T5).
     # "denoising": a text, from what noise has made of it (BART); texts of both likewise.
@@ -1011,9 +1030,9 @@ class ObjectiveConfig:
     # "classify_pairs": the same of two texts, a line of the source side with a TAB between them, as
     # in natural language inference.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
-        "span_corruption", "denoising", "tag", "answer", "regress", "classify",
-        "classify_pairs",
+        "translate", "language_model", "prefix_lm", "permutation_lm", "bidirectional_lm",
+        "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
+        "classify", "classify_pairs",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
@@ -1093,6 +1112,7 @@ class ObjectiveConfig:
         )
         needs = {
             "permutation_lm": (2, "a piece that is read and one that is predicted"),
+            "bidirectional_lm": (2, "a piece that is read and one that is predicted"),
             "masked_lm": (2, "BOS and a piece"),
             "masked_lm_nsp": (5, "BOS and two segments of a piece and EOS"),
             "answer": (5, "BOS and two segments of a piece and EOS"),

@@ -81,7 +81,7 @@ class Held:
 _write = jax.jit(Ring.write)
 
 
-@pytest.mark.parametrize("prompts", [False, True])
+@pytest.mark.parametrize("prompts", [pytest.param(False, marks=pytest.mark.e2e), True])
 def test_it_holds_what_windows_reach(prompts):
     held = Held(prompts)
     held.check()

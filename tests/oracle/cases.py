@@ -81,6 +81,10 @@ BERT = ModelConfig(
     activation="gelu", token_types=2, input_norm=True, embedding_scale=False,
 )  # fmt: skip
 ENCODER = _of(BERT, positions="sinusoidal", token_types=0, input_norm=False, num_encoder_layers=1)
+ELMO = ModelConfig(
+    architecture="elmo", d_model=12, num_encoder_layers=2, encoder_pattern=("lstm",),
+    positions="none", dropout_rate=0.0, pooling="mean",
+)  # fmt: skip
 PREFIX: dict = {"order": "ranked", "ranks": prefixed}
 
 CASES = {
@@ -373,6 +377,7 @@ CASES = {
         ),
         ranks=masked,
     ),
+    "elmo, classes": Case("plain", ELMO, ranks=asked),
     "decomposable attention": Case(
         "plain",
         ModelConfig(

@@ -15,6 +15,7 @@ from transformer_jax.data.batch import (
     predicted,
     shifted,
 )
+from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.corrupting import Denoising, SpanCorruption
 from transformer_jax.data.labelling import Classify, Regress
@@ -225,6 +226,7 @@ OBJECTIVES: dict[str, Objective] = {
     "language_model": LanguageModel(),
     "prefix_lm": PrefixLM(),
     "permutation_lm": PermutationLM(),
+    "bidirectional_lm": BidirectionalLM(),
     "masked_lm": MaskedLM(),
     "masked_lm_nsp": NextSentence(),
     "span_corruption": SpanCorruption(),

@@ -12,6 +12,7 @@ from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.core import Core
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.decomposable import DecomposableAttention
+from transformer_jax.models.elmo import Elmo
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.initial_values import restarted
@@ -27,6 +28,7 @@ MODELS: dict[str, type[Core]] = {
     "two_stream": TwoStream,
     "encoder": Encoder,
     "recurrent": RecurrentTranslator,
+    "elmo": Elmo,
     "decomposable_attention": DecomposableAttention,
 }
 
