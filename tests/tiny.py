@@ -194,6 +194,10 @@ RECURRENT = {
         LUONG, recurrence="bahdanau", source_attention="none", input_feeding=False
     ),
     "local": dataclasses.replace(LUONG, source_attention="local_monotonic", window=1),
+    "rnmt_plus": dataclasses.replace(
+        MODEL, architecture="recurrent", decoder_pattern=("lstm",), num_decoder_layers=3,
+        recurrence="rnmt_plus", source_attention="multi_head_additive", input_feeding=False,
+    ),
 }  # fmt: skip
 BASE = next(iter(VARIANTS))
 # Rows in which all other pairs of entries meet: minutes, for `make e2e`, of models that write.

@@ -169,19 +169,22 @@ class ModelConfig:
     # `feature_seed`, in every layer.
     redraw_every: int = 1
     feature_seed: int = 0
-    # architecture="recurrent", whose patterns name recurrent layers. "luong": all layers, then a
-    # look at the source (Luong et al. 2015, arXiv:1508.04025; without one, Sutskever et al. 2014,
-    # arXiv:1409.3215); "bahdanau": a look first, which enters the layers (RNNsearch: Bahdanau et
-    # al. 2015, arXiv:1409.0473; without one, Cho et al. 2014, arXiv:1406.1078); "gnmt": a look
-    # behind the first layer, which enters all, and residual connections from the third on (Wu et
-    # al. 2016, arXiv:1609.08144).
-    recurrence: Literal["luong", "bahdanau", "gnmt"] = "luong"
-    # How it looks: "dot" and "general" (with a map) products, "additive" v tanh(W q + U h), or of
-    # places at most `window` from the target's own ("local_monotonic") or from one that is
-    # predicted ("local_predictive").
+    # architecture="recurrent", whose patterns name recurrent layers; an encoder_pattern of others
+    # is the Transformer's encoder, with its fields. "luong": all layers, then a look at the source
+    # (Luong et al. 2015, arXiv:1508.04025; without one, Sutskever et al. 2014, arXiv:1409.3215);
+    # "bahdanau": a look first, which enters the layers (RNNsearch: Bahdanau et al. 2015,
+    # arXiv:1409.0473; without one, Cho et al. 2014, arXiv:1406.1078); "gnmt": a look behind the
+    # first layer, which enters all, and residual connections from the third on (Wu et al. 2016,
+    # arXiv:1609.08144); "rnmt_plus": the same with a norm of each gate, of lstm, and what was
+    # looked at enters the prediction (Chen et al. 2018, arXiv:1804.09849).
+    recurrence: Literal["luong", "bahdanau", "gnmt", "rnmt_plus"] = "luong"
+    # How it looks: "dot" and "general" (with a map) products, "additive" v tanh(W q + U h), which
+    # "multi_head_additive" has for each of `num_heads`, or of places at most `window` from the
+    # target's own ("local_monotonic") or from one that is predicted ("local_predictive").
     source_attention: Literal[
-        "none", "dot", "general", "additive", "local_monotonic", "local_predictive"
-    ] = "general"
+        "none", "dot", "general", "additive", "multi_head_additive", "local_monotonic",
+        "local_predictive",
+    ] = "general"  # fmt: skip
     input_feeding: bool = True  # luong: what a look gave enters the next step beside the token
     reverse_source: bool = False  # the source is read from its end
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
@@ -333,7 +336,7 @@ class ModelConfig:
         _check(
             self.head_dim is not None
             or self.d_model % self.num_heads == 0
-            or self.architecture in _OWN_FIELDS,
+            or _own_fields(self) is not None,
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
             "choose another num_heads or set head_dim",
         )
@@ -370,6 +373,11 @@ class ModelConfig:
             "elmo": ("encoder",), "decomposable_attention": (),
         }  # fmt: skip
         return found.get(self.architecture, ("decoder",))
+
+    @property
+    def reads_by_cells(self) -> bool:
+        """Whether the layers that read are recurrent ones without residual parts."""
+        return {*self.encoder_pattern} <= {*_CELLS, *_TWO_WAY}
 
     @property
     def key_size(self) -> int:
@@ -573,13 +581,26 @@ _OWN_FIELDS = {
 }  # fmt: skip
 
 
+def _own_fields(model: ModelConfig) -> tuple[str, ...] | None:
+    """Return the fields that mean something to a model that has no Transformer's layers."""
+    if model.architecture != "recurrent":
+        return _OWN_FIELDS.get(model.architecture)
+    if not model.reads_by_cells:
+        return None
+    normed, headed = (
+        model.recurrence == "rnmt_plus", model.source_attention == "multi_head_additive"
+    )  # fmt: skip
+    return (*_RECURRENT, *("norm_epsilon",) * normed, *("num_heads",) * headed)
+
+
 def _check_recurrent(model: ModelConfig) -> None:
     own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
-    fields = _OWN_FIELDS.get(model.architecture)
+    fields, recurrent = _own_fields(model), model.architecture == "recurrent"
     for name, item in ModelConfig.__dataclass_fields__.items():
         value, default = getattr(model, name), item.default
+        known = (recurrent or name not in own) if fields is None else name in fields
         _check(
-            value == default or (name not in own if fields is None else name in fields),
+            value == default or known,
             f"{name}={value!r}: means nothing with architecture={model.architecture!r}; leave it "
             f"at {default!r}",
         )
@@ -592,15 +613,29 @@ def _check_recurrent(model: ModelConfig) -> None:
         model.architecture != "elmo" or {*model.encoder_pattern} <= {*_CELLS},
         f"encoder_pattern={model.encoder_pattern}: layers of architecture='elmo' are {_or(_CELLS)}",
     )
-    if model.architecture != "recurrent":
+    if not recurrent:
         return
-    for name, kinds in (
-        ("encoder_pattern", (*_CELLS, *_TWO_WAY)), ("decoder_pattern", _CELLS),
-    ):  # fmt: skip
-        _check(
-            {*getattr(model, name)} <= {*kinds},
-            f"{name}={getattr(model, name)}: layers of architecture='recurrent' are {_or(kinds)}",
-        )
+    cells = ("lstm",) if model.recurrence == "rnmt_plus" else _CELLS
+    _check(
+        {*model.decoder_pattern} <= {*cells},
+        f"decoder_pattern={model.decoder_pattern}: layers of architecture='recurrent' with "
+        f"recurrence={model.recurrence!r} are {_or(cells)}",
+    )
+    _check(
+        model.reads_by_cells or {*model.encoder_pattern}.isdisjoint((*_CELLS, *_TWO_WAY)),
+        f"encoder_pattern={model.encoder_pattern}: layers of architecture='recurrent' are either "
+        f"{_or((*_CELLS, *_TWO_WAY))}, or the Transformer's; choose these or those",
+    )
+    _check(
+        model.source_attention != "multi_head_additive" or model.d_model % model.num_heads == 0,
+        f"d_model={model.d_model} is no multiple of num_heads={model.num_heads}: choose another "
+        "num_heads, or source_attention='additive'",
+    )
+    _check(
+        model.reads_by_cells or not model.reverse_source,
+        f"reverse_source=True: layers of {model.encoder_pattern} read a source from both ends; set "
+        "it to False",
+    )
     feeds = model.recurrence == "luong" and model.source_attention != "none"
     _check(
         feeds or not model.input_feeding,
@@ -608,9 +643,9 @@ def _check_recurrent(model: ModelConfig) -> None:
         f"{model.source_attention!r} has its own way; set it to False",
     )
     _check(
-        model.recurrence != "gnmt" or model.source_attention != "none",
-        "source_attention='none': recurrence='gnmt' feeds what it looks at to all layers; choose "
-        "another",
+        model.recurrence not in ("gnmt", "rnmt_plus") or model.source_attention != "none",
+        f"source_attention='none': recurrence={model.recurrence!r} feeds what it looks at to all "
+        "layers; choose another",
     )
 
 

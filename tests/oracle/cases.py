@@ -267,6 +267,24 @@ CASES = {
         ),
         ONE_PER_ROW,
     ),
+    "transformer encoder, rnmt+ decoder": Case(
+        "plain",
+        _of(
+            TRANSLATION, architecture="recurrent", decoder_pattern=("lstm",), num_decoder_layers=3,
+            recurrence="rnmt_plus", source_attention="multi_head_additive", input_feeding=False,
+            residual="pre_norm", input_norm=True, encoder_pattern=("full", "local"), window=3,
+        ),
+        ONE_PER_ROW,
+    ),
+    "rnmt+ decoder": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("bilstm", "lstm", "lstm"), num_encoder_layers=3,
+            decoder_pattern=("lstm",), recurrence="rnmt_plus", num_heads=3,
+            source_attention="multi_head_additive", input_feeding=False, tied_embeddings="none",
+        ),
+        ONE_PER_ROW,
+    ),
     "reversible": Case(
         "plain",
         _of(

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, Size
-from transformer_jax.choices import pick
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
 from transformer_jax.nn.norm import make_norm
-from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.positions import positions_of
 from transformer_jax.nn.view import View, cross_view, self_view
 
 
@@ -117,9 +116,7 @@ class Network(Core):
     @nn.nowrap
     def new_positions(self) -> nn.Module:
         """Return the scheme that the config adds to inputs, unless each layer adds it anew."""
-        universal = self.config.layer_sharing == "universal"
-        name = "none" if universal else self.config.positions
-        return pick(POSITIONS, name, "config.model.positions")(self.config)
+        return positions_of(self.config)
 
     @nn.nowrap
     def new_input_norm(self) -> nn.Module | None:
