@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Bool, Float
+from transformer_jax.arrays import Array, Bool, Float, Size
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.ring import Ring
@@ -86,7 +86,7 @@ class Blocks:
     With a dilation, a row has every so manyth position, and all of them are in one of the rows.
     """
 
-    def __init__(self, batch: int, length: int, size: int, dilation: int, ahead: bool) -> None:
+    def __init__(self, batch: Size, length: Size, size: int, dilation: int, ahead: bool) -> None:
         self._batch, self._length, self._size = batch, length, size
         self._dilation, self._ahead = dilation, ahead
         self._count = -(-length // (size * dilation))  # of blocks of a row
