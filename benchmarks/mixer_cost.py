@@ -37,12 +37,13 @@ from transformer_jax.plots.picture import save
 
 WIDTH, HEADS = 128, 4
 LENGTHS = [2**n for n in range(8, 15)]
-WHOLE = {"bigbird", "bielman", "bilstm", "bigru"}  # which read texts that are whole
+WHOLE = {"longformer", "bigbird", "bielman", "bilstm", "bigru"}  # which read texts that are whole
 PAIRS = {"full", "aft_full", "aft_local", "aft_conv"}  # which look at all pairs
 LONGEST_RUN = 8192
 FIELDS = {
-    "local": {"window": 64}, "dilated": {"window": 64}, "aft_local": {"window": 64},
-    "aft_conv": {"window": 64}, "bigbird": {"block_size": 64}, "lsh": {"block_size": 64},
+    "local": {"window": 64}, "dilated": {"window": 64}, "longformer": {"window": 64},
+    "aft_local": {"window": 64}, "aft_conv": {"window": 64},
+    "bigbird": {"block_size": 64}, "lsh": {"block_size": 64},
     "random_features": {"num_features": 32}, "gated_random_features": {"num_features": 32},
     "favor": {"num_features": 64},
 }  # fmt: skip

@@ -20,6 +20,7 @@ from transformer_jax.door import door
 MIXERS: dict = {
     "full": {},
     "local": {"window": 16},
+    "longformer": {"window": 16},
     "bigbird": {"block_size": 8, "random_blocks": 2},
     "lsh": {"block_size": 16, "hash_buckets": 16},
     "linear": {},

@@ -14,6 +14,7 @@ luong        LSTM layers, a look behind each step, which the next one gets (arXi
              luong-dot, luong-local (a predicted window) and luong-forward, which reads the source
              from its beginning as the others do
 gnmt         four layers each, the first of the encoder from both ends (arXiv:1609.08144)
+rnmt-plus    the Transformer's encoder, and the decoder of RNMT+ (arXiv:1804.09849)
 encoder-rnn  the Transformer's encoder, and a decoder with GRU in place of self-attention
 ssru         the same with the simpler simple recurrent unit
 """
@@ -48,6 +49,10 @@ MODELS: dict = {
         "encoder_pattern": ("bilstm", "lstm", "lstm", "lstm"), "num_encoder_layers": 4,
         "num_decoder_layers": 4, "recurrence": "gnmt", "source_attention": "additive",
         "input_feeding": False, "reverse_source": False,
+    },
+    "rnmt-plus": {
+        "architecture": "recurrent", "recurrence": "rnmt_plus", "decoder_pattern": ("lstm",),
+        "source_attention": "multi_head_additive", "input_feeding": False, "num_decoder_layers": 4,
     },
     "encoder-rnn": {"decoder_pattern": ("gru",)},
     "ssru": {"decoder_pattern": ("ssru",)},

@@ -71,6 +71,7 @@ def parameters(
     places = attention + 2 * c.max_positions * c.position_rank
     others |= {"aft_full": places, "aft_local": places}
     others |= {"lsh": attention - d * queries - queries * ("query" in c.biases)}
+    others |= {"longformer": 2 * attention - scales - values * d - d * ("output" in c.biases)}
     others |= {"aft_conv": attention + (2 * (c.window or 0) - 1) * c.num_heads}
     others |= {"gated_random_features": attention + sigma + (d + 1) * kv}
 

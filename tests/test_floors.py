@@ -139,7 +139,7 @@ TABLES = {
     (config.ModelConfig, "activation"): "nn.feedforward.ACTIVATIONS",
     (config.ModelConfig, "attention"): "nn.mixers.attention.KERNELS",
     (config.ModelConfig, "architecture"): "models.build.MODELS",
-    (config.ModelConfig, "recurrence"): "nn.recurrent_decoders.RECURRENCES",
+    (config.ModelConfig, "recurrence"): "nn.recurrences.RECURRENCES",
     (config.ModelConfig, "source_attention"): "nn.source_attention.SOURCE_ATTENTIONS",
     (config.ModelConfig, "pooling"): "models.encoder.POOLINGS",
     (config.ModelConfig, "positions"): "nn.positions.POSITIONS",

@@ -29,7 +29,7 @@ MUST_STAY = (
     "model.stem", "model.stem_layers", "model.grid", "model.grid_positions", "model.pooler",
     "src.patch_size", "data.augment", "data.image_size", "data.crop_padding", "data.cutout_size",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
-    "model.window", "model.dilation",
+    "model.window", "model.dilation", "model.global_tokens",
     "model.recurrence", "model.source_attention", "model.input_feeding", "model.reverse_source",
     "model.block_size", "model.random_blocks", "model.hash_rounds", "model.hash_buckets",
     "model.position_rank",

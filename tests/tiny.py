@@ -163,11 +163,17 @@ def _variants() -> dict[str, ModelConfig]:
 
 
 VARIANTS = _variants()
-# Whose rows hold one text each; a search does what training does while a text is one block.
+# Whose rows hold one text each, where a search does what training does while a text is one block;
+# and whose search keeps windows alone.
 UNPACKED = {
     "lsh": dataclasses.replace(
         MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, window=2,
         decoder_pattern=("lsh", "local"), biases=(), residual="pre_norm", norm="rms_norm",
+    ),
+    "windows": dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, num_decoder_layers=2, window=2,
+        decoder_pattern=("local", "dilated"), relative_positions="t5", num_kv_heads=1,
+        **SMALL_TABLES["t5"],
     ),
 }  # fmt: skip
 LUONG = ModelConfig(
@@ -188,6 +194,10 @@ RECURRENT = {
         LUONG, recurrence="bahdanau", source_attention="none", input_feeding=False
     ),
     "local": dataclasses.replace(LUONG, source_attention="local_monotonic", window=1),
+    "rnmt_plus": dataclasses.replace(
+        MODEL, architecture="recurrent", decoder_pattern=("lstm",), num_decoder_layers=3,
+        recurrence="rnmt_plus", source_attention="multi_head_additive", input_feeding=False,
+    ),
 }  # fmt: skip
 BASE = next(iter(VARIANTS))
 # Rows in which all other pairs of entries meet: minutes, for `make e2e`, of models that write.

@@ -66,25 +66,26 @@ def _above(low: float, high: float, otherwise: str = "", **values: float | None)
 
 # What mixes values along a sequence in a layer.
 MixerKind = Literal[
-    "full", "local", "dilated", "bigbird", "lsh", "linear", "delta_rule",
+    "full", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
     "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
 ]  # fmt: skip
 # Those whose weights are a softmax over positions.
-_ATTENTION = ("full", "local", "dilated", "bigbird")
-_WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
+_ATTENTION = ("full", "local", "dilated", "longformer", "bigbird")
+_WITHIN = ("local", "dilated", "longformer", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 _FREE = (*_PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
 _CELLS = ("elman", "lstm", "gru")
-_WHOLE = ("bigbird", *_TWO_WAY)  # which need a text that is whole
-_ALONE = ("bigbird", "lsh")  # which need a row for each text
+_WHOLE = ("longformer", "bigbird", *_TWO_WAY)  # which need a text that is whole
+_ALONE = ("longformer", "bigbird", "lsh")  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
 # Which mixers read each field that is for some of them alone.
 _MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "dilation": ("dilated",),
+    "global_tokens": ("longformer",),
     "block_size": ("bigbird", "lsh"),
     "random_blocks": ("bigbird",),
     "hash_rounds": ("lsh",),
@@ -107,11 +108,17 @@ class ModelConfig:
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
+    # "elmo": recurrent layers that read a text from the left, and others from the right; what all
+    # of them find is mixed where something is said of it (Peters et al. 2018, arXiv:1802.05365).
+    # "decomposable_attention": no layers; words of two texts are compared with what they attend to
+    # in the other, and the sums say how the texts belong together (Parikh et al. 2016,
+    # arXiv:1606.01933).
     # "prefix_decoder": an encoder of vectors, a linear map, and a decoder that has what those give
     # before its text (LLaVA: Liu et al. 2023, arXiv:2304.08485).
     architecture: Literal[
-        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent", "prefix_decoder"
-    ] = "encoder_decoder"
+        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent", "elmo",
+        "decomposable_attention", "prefix_decoder",
+    ] = "encoder_decoder"  # fmt: skip
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
@@ -140,6 +147,8 @@ class ModelConfig:
     #   full       attention to all positions
     #   local      to those less than `window` away
     #   dilated    to as many, each `dilation` positions from the next (arXiv:2004.05150)
+    #   longformer  local, and the first `global_tokens` of a text see all and are seen by all:
+    #              encoders (arXiv:2004.05150)
     #   bigbird    of blocks to those beside them, the first, the last and random ones: encoders
     #              (arXiv:2007.14062)
     #   lsh        the Reformer's, of positions near one another by a hash (arXiv:2001.04451); keys
@@ -158,7 +167,9 @@ class ModelConfig:
     #              bielman, bilstm, bigru from both ends, with half of that each: encoders
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
-    window: int | None = None  # of local layers, dilated or not, in positions, its own included
+    # Of local layers, dilated or not, and longformer's: positions to either side, its own included.
+    window: int | None = None
+    global_tokens: int = 1  # longformer: positions of a text, from the first one on
     block_size: int = 64  # bigbird, lsh: positions of a block
     random_blocks: int = 3  # bigbird: those that each looks at, drawn by `feature_seed`
     # lsh: with so many rotations, each of which puts positions in one of so many buckets; they are
@@ -172,19 +183,22 @@ class ModelConfig:
     # `feature_seed`, in every layer.
     redraw_every: int = 1
     feature_seed: int = 0
-    # architecture="recurrent", whose patterns name recurrent layers. "luong": all layers, then a
-    # look at the source (Luong et al. 2015, arXiv:1508.04025; without one, Sutskever et al. 2014,
-    # arXiv:1409.3215); "bahdanau": a look first, which enters the layers (RNNsearch: Bahdanau et
-    # al. 2015, arXiv:1409.0473; without one, Cho et al. 2014, arXiv:1406.1078); "gnmt": a look
-    # behind the first layer, which enters all, and residual connections from the third on (Wu et
-    # al. 2016, arXiv:1609.08144).
-    recurrence: Literal["luong", "bahdanau", "gnmt"] = "luong"
-    # How it looks: "dot" and "general" (with a map) products, "additive" v tanh(W q + U h), or of
-    # places at most `window` from the target's own ("local_monotonic") or from one that is
-    # predicted ("local_predictive").
+    # architecture="recurrent", whose patterns name recurrent layers; an encoder_pattern of others
+    # is the Transformer's encoder, with its fields. "luong": all layers, then a look at the source
+    # (Luong et al. 2015, arXiv:1508.04025; without one, Sutskever et al. 2014, arXiv:1409.3215);
+    # "bahdanau": a look first, which enters the layers (RNNsearch: Bahdanau et al. 2015,
+    # arXiv:1409.0473; without one, Cho et al. 2014, arXiv:1406.1078); "gnmt": a look behind the
+    # first layer, which enters all, and residual connections from the third on (Wu et al. 2016,
+    # arXiv:1609.08144); "rnmt_plus": the same with a norm of each gate, of lstm, and what was
+    # looked at enters the prediction (Chen et al. 2018, arXiv:1804.09849).
+    recurrence: Literal["luong", "bahdanau", "gnmt", "rnmt_plus"] = "luong"
+    # How it looks: "dot" and "general" (with a map) products, "additive" v tanh(W q + U h), which
+    # "multi_head_additive" has for each of `num_heads`, or of places at most `window` from the
+    # target's own ("local_monotonic") or from one that is predicted ("local_predictive").
     source_attention: Literal[
-        "none", "dot", "general", "additive", "local_monotonic", "local_predictive"
-    ] = "general"
+        "none", "dot", "general", "additive", "multi_head_additive", "local_monotonic",
+        "local_predictive",
+    ] = "general"  # fmt: skip
     input_feeding: bool = True  # luong: what a look gave enters the next step beside the token
     reverse_source: bool = False  # the source is read from its end
     dropout_rate: float = 0.1  # on each sub-layer's output and on embeddings (paper 5.4)
@@ -263,8 +277,9 @@ class ModelConfig:
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
     # A norm of the sum of embeddings, before the first layer of each stack: BERT, BART, BLOOM.
     input_norm: bool = False
-    # "encoder" alone reads these three. Kinds of tokens, as sentence A and B, each with a vector
-    # that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
+    # "encoder" alone reads this and `pooler`, it and "elmo" the one between. Kinds of tokens, as
+    # sentence A and B, each with a vector that is added to embeddings (BERT's type_vocab_size, 2
+    # there); 0: none.
     token_types: int = 0
     # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
     pooling: Literal["first", "mean"] = "first"
@@ -340,7 +355,7 @@ class ModelConfig:
         _check(
             self.head_dim is not None
             or self.d_model % self.num_heads == 0
-            or self.architecture == "recurrent",
+            or _own_fields(self) is not None,
             f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}: "
             "choose another num_heads or set head_dim",
         )
@@ -372,8 +387,16 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        alone = {"decoder": "decoder", "two_stream": "decoder", "encoder": "encoder"}
-        return (alone[self.architecture],) if self.architecture in alone else both
+        alone: dict[str, tuple[str, ...]] = {
+            "decoder": ("decoder",), "two_stream": ("decoder",), "encoder": ("encoder",),
+            "elmo": ("encoder",), "decomposable_attention": (),
+        }  # fmt: skip
+        return alone.get(self.architecture, both)
+
+    @property
+    def reads_by_cells(self) -> bool:
+        """Whether the layers that read are recurrent ones without residual parts."""
+        return {*self.encoder_pattern} <= {*_CELLS, *_TWO_WAY}
 
     @property
     def key_size(self) -> int:
@@ -416,6 +439,7 @@ def _check_heads(model: ModelConfig) -> None:
 
 def _check_mixer_sizes(model: ModelConfig) -> None:
     _within(1, 2**16, dilation=model.dilation, num_features=model.num_features)
+    _within(1, 2**16, global_tokens=model.global_tokens)
     _within(1, _SIZE, position_rank=model.position_rank, block_size=model.block_size)
     _within(0, 1000, random_blocks=model.random_blocks)
     _within(1, 64, hash_rounds=model.hash_rounds)
@@ -524,10 +548,13 @@ def _check_reversible(model: ModelConfig) -> None:
 
 
 def _check_encoder(model: ModelConfig) -> None:
-    for name in ("token_types", "pooling", "pooler"):
+    encoder = ("encoder",)
+    for name, among in (
+        ("token_types", encoder), ("pooling", (*encoder, "elmo")), ("pooler", encoder),
+    ):  # fmt: skip
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
-            model.architecture == "encoder" or getattr(model, name) == default,
+            model.architecture in among or getattr(model, name) == default,
             f"{name}={getattr(model, name)!r}: means nothing with architecture="
             f"{model.architecture!r}; leave it at {default!r} or choose 'encoder'",
         )
@@ -617,31 +644,75 @@ _RECURRENT = (
     "reverse_source", "dropout_rate", "positions", "tied_embeddings", "embedding_norm",
     "embedding_scale", "logits_scale", "compute_dtype",
 )  # fmt: skip
+_DECOMPOSABLE = (
+    "architecture", "d_model", "d_ff", "dropout_rate", "positions", "embedding_norm",
+    "embedding_scale", "compute_dtype",
+)  # fmt: skip
+# The fields that mean something to architectures that are no Transformers.
+_ELMO = (
+    "architecture", "d_model", "num_encoder_layers", "encoder_pattern", "dropout_rate", "pooling",
+    "positions", "tied_embeddings", "embedding_norm", "embedding_scale", "logits_scale",
+    "compute_dtype",
+)  # fmt: skip
+_OWN_FIELDS = {
+    "recurrent": _RECURRENT, "elmo": _ELMO, "decomposable_attention": _DECOMPOSABLE
+}  # fmt: skip
+
+
+def _own_fields(model: ModelConfig) -> tuple[str, ...] | None:
+    """Return the fields that mean something to a model that has no Transformer's layers."""
+    if model.architecture != "recurrent":
+        return _OWN_FIELDS.get(model.architecture)
+    if not model.reads_by_cells:
+        return None
+    normed, headed = (
+        model.recurrence == "rnmt_plus", model.source_attention == "multi_head_additive"
+    )  # fmt: skip
+    return (*_RECURRENT, *("norm_epsilon",) * normed, *("num_heads",) * headed)
 
 
 def _check_recurrent(model: ModelConfig) -> None:
     own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
-    recurrent = model.architecture == "recurrent"
+    fields, recurrent = _own_fields(model), model.architecture == "recurrent"
     for name, item in ModelConfig.__dataclass_fields__.items():
         value, default = getattr(model, name), item.default
+        known = (recurrent or name not in own) if fields is None else name in fields
         _check(
-            value == default or (name in _RECURRENT if recurrent else name not in own),
+            value == default or known,
             f"{name}={value!r}: means nothing with architecture={model.architecture!r}; leave it "
             f"at {default!r}",
         )
+    _check(
+        fields is None or model.positions == "none",
+        f"positions={model.positions!r}: architecture={model.architecture!r} has none; set it to "
+        "'none'",
+    )
+    _check(
+        model.architecture != "elmo" or {*model.encoder_pattern} <= {*_CELLS},
+        f"encoder_pattern={model.encoder_pattern}: layers of architecture='elmo' are {_or(_CELLS)}",
+    )
     if not recurrent:
         return
-    for name, kinds in (
-        ("encoder_pattern", (*_CELLS, *_TWO_WAY)), ("decoder_pattern", _CELLS),
-    ):  # fmt: skip
-        _check(
-            {*getattr(model, name)} <= {*kinds},
-            f"{name}={getattr(model, name)}: layers of architecture='recurrent' are {_or(kinds)}",
-        )
+    cells = ("lstm",) if model.recurrence == "rnmt_plus" else _CELLS
     _check(
-        model.positions == "none",
-        f"positions={model.positions!r}: architecture='recurrent' knows the order by reading; set "
-        "it to 'none'",
+        {*model.decoder_pattern} <= {*cells},
+        f"decoder_pattern={model.decoder_pattern}: layers of architecture='recurrent' with "
+        f"recurrence={model.recurrence!r} are {_or(cells)}",
+    )
+    _check(
+        model.reads_by_cells or {*model.encoder_pattern}.isdisjoint((*_CELLS, *_TWO_WAY)),
+        f"encoder_pattern={model.encoder_pattern}: layers of architecture='recurrent' are either "
+        f"{_or((*_CELLS, *_TWO_WAY))}, or the Transformer's; choose these or those",
+    )
+    _check(
+        model.source_attention != "multi_head_additive" or model.d_model % model.num_heads == 0,
+        f"d_model={model.d_model} is no multiple of num_heads={model.num_heads}: choose another "
+        "num_heads, or source_attention='additive'",
+    )
+    _check(
+        model.reads_by_cells or not model.reverse_source,
+        f"reverse_source=True: layers of {model.encoder_pattern} read a source from both ends; set "
+        "it to False",
     )
     feeds = model.recurrence == "luong" and model.source_attention != "none"
     _check(
@@ -650,9 +721,9 @@ def _check_recurrent(model: ModelConfig) -> None:
         f"{model.source_attention!r} has its own way; set it to False",
     )
     _check(
-        model.recurrence != "gnmt" or model.source_attention != "none",
-        "source_attention='none': recurrence='gnmt' feeds what it looks at to all layers; choose "
-        "another",
+        model.recurrence not in ("gnmt", "rnmt_plus") or model.source_attention != "none",
+        f"source_attention='none': recurrence={model.recurrence!r} feeds what it looks at to all "
+        "layers; choose another",
     )
 
 
@@ -1038,22 +1109,30 @@ ARCHITECTURES = {
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
+    "bidirectional_lm": ("elmo",),
     "masked_lm": ("encoder",),
     "span_corruption": ("encoder_decoder",),
     "denoising": ("encoder_decoder",),
     "masked_lm_nsp": ("encoder",),
-    "tag": ("encoder",),
+    "tag": ("encoder", "elmo"),
     "answer": ("encoder",),
-    "regress": ("encoder",),
-    "classify": ("encoder",),
+    "regress": ("encoder", "elmo"),
+    "classify": ("encoder", "elmo"),
+    "classify_pairs": ("encoder", "decomposable_attention"),
 }
 # The codec of the target side where that is no text, but what is said of one.
-LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer": "spans"}
+LABELS = {
+    "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
+    "answer": "spans",
+}  # fmt: skip
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
 _MASKED = ("masked_lm", "masked_lm_nsp")
-_ONE_SIDED = ("language_model", "permutation_lm", *_MASKED, "span_corruption", "denoising")
+_ONE_SIDED = (
+    "language_model", "permutation_lm", "bidirectional_lm", *_MASKED, "span_corruption",
+    "denoising",
+)  # fmt: skip
 _WINDOWED = (*_ONE_SIDED, *LABELS)
 # The objectives that read a field.
 _READ_BY = {
@@ -1091,6 +1170,8 @@ class ObjectiveConfig:
     # "prefix_lm": the target side from the source side, which stands before it in one sequence.
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
+    # "bidirectional_lm": each piece from those before it, and from those behind it (ELMo); texts
+    # likewise.
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
     # "span_corruption": the spans that a text has lost, from what is left of it (T5).
     # "denoising": a text, from what noise has made of it (BART); texts of both likewise.
@@ -1102,15 +1183,18 @@ class ObjectiveConfig:
     # the answer, a TAB and the answer.
     # "regress": the number on the line of the target side, from the source side.
     # "classify": the line of the target side, which is one of few, from the source side.
+    # "classify_pairs": the same of two texts, a line of the source side with a TAB between them, as
+    # in natural language inference.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
-        "span_corruption", "denoising", "tag", "answer", "regress", "classify",
+        "translate", "language_model", "prefix_lm", "permutation_lm", "bidirectional_lm",
+        "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
+        "classify", "classify_pairs",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
     # masked_lm, each begins with BOS; of span_corruption and denoising, each ends with EOS, and is
     # as long as leaves neither side with more; of tag and answer, they are of whole words. What
-    # classify and regress do not read is left out.
+    # classify, classify_pairs and regress do not read is left out.
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
@@ -1184,12 +1268,14 @@ class ObjectiveConfig:
         )
         needs = {
             "permutation_lm": (2, "a piece that is read and one that is predicted"),
+            "bidirectional_lm": (2, "a piece that is read and one that is predicted"),
             "masked_lm": (2, "BOS and a piece"),
             "masked_lm_nsp": (5, "BOS and two segments of a piece and EOS"),
             "answer": (5, "BOS and two segments of a piece and EOS"),
             "tag": (3, "BOS, a piece and EOS"),
             "regress": (2, "BOS and a piece"),
             "classify": (2, "BOS and a piece"),
+            "classify_pairs": (5, "BOS and two segments of a piece and EOS"),
             "span_corruption": (3, "a piece, a sentinel and EOS"),
             "denoising": (2, "a piece and EOS"),
         }
@@ -1647,7 +1733,8 @@ class Experiment:
         _check(
             self.tokenizer.joint
             or model.tied_embeddings != "all"
-            or model.architecture in ("encoder", "prefix_decoder"),
+            or "decoder" not in model.stacks
+            or model.architecture == "prefix_decoder",
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
@@ -1669,8 +1756,8 @@ class Experiment:
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
                 self.data.batching != "pack" or {*_ALONE}.isdisjoint(pattern),
-                f"data.batching='pack': layers of {pattern} count the blocks of a row, which must "
-                "hold one text; choose 'bucket'",
+                f"data.batching='pack': layers of {pattern} count the positions of a row, which "
+                "must hold one text; choose 'bucket'",
             )
         longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:
@@ -1727,7 +1814,7 @@ class Experiment:
         )
         _check(
             self.checkpoint.best_by != "accuracy"
-            or self.objective.kind in ("classify", "tag", "answer"),
+            or self.objective.kind in ("classify", "classify_pairs", "tag", "answer"),
             "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
             f"not {self.objective.name!r}; choose 'loss'",
         )
@@ -1842,7 +1929,8 @@ class Experiment:
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
-            objective.kind not in ("masked_lm_nsp", "answer") or self.model.token_types != 1,
+            objective.kind not in ("masked_lm_nsp", "answer", "classify_pairs")
+            or self.model.token_types != 1,
             f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
         )
         _check(

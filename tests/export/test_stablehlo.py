@@ -8,7 +8,7 @@ import jax.export
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tiny import MODEL, random_params
+from tiny import MODEL, RECURRENT, random_params
 
 from transformer_jax.config import (
     CheckpointConfig,
@@ -77,14 +77,27 @@ def close(one, other):
 
 def test_a_translation_model(tmp_path):
     """Its sinusoids are a table of fixed size: lengths are fixed, the number of texts is open."""
-    model, params, call, programs = written(TRANSLATION, tmp_path / "out")
-    assert programs["forward"]["inputs"]["source"] == "int32[batch, 8]"
+    assert translates(TRANSLATION, tmp_path / "out")["source"] == "int32[batch, 8]"
+
+
+@pytest.mark.e2e
+def test_a_recurrent_translation_model(tmp_path):
+    gnmt = dataclasses.replace(
+        TRANSLATION, model=dataclasses.replace(RECURRENT["gnmt"], dropout_rate=0.0)
+    )
+    assert translates(gnmt, tmp_path / "out")["source"] == "int32[batch, source]"
+
+
+def translates(experiment, directory):
+    """Check the programs of a translation model, and return what goes into the first."""
+    model, params, call, programs = written(experiment, directory)
     source = np.array([[4, 5, 6, 2, 0, 0, 0, 0], [7, 8, 2, 0, 0, 0, 0, 0]], np.int32)
     target = np.array([[1, 4, 9, 5, 7, 0, 0, 0], [1, 6, 6, 0, 0, 0, 0, 0]], np.int32)
     expected = log_probs(model, params, Batch(side(source), side(target), {}))
     found = call("forward", source, target)
     close(found[target > 0], expected[target > 0])
     steps(call, call("prefill", source), target[:, :3], expected)
+    return programs["forward"]["inputs"]
 
 
 def steps(call, state, pieces, expected):

@@ -51,6 +51,11 @@ ENCODERS = {
         d_model=20, num_heads=4, architecture="encoder", num_encoder_layers=2, token_types=3,
         input_norm=True, positions="learned",
     ),
+    "longformer": ModelConfig(
+        d_model=20, num_heads=4, architecture="encoder", encoder_pattern=("longformer", "full"),
+        window=5, num_kv_heads=2, v_head_dim=3, query_key_norm="per_head", num_encoder_layers=3,
+        biases=("query", "output"),
+    ),
     "encoder": ModelConfig(
         d_model=20, num_heads=4, architecture="encoder", residual="pre_norm", norm="rms_norm",
         tied_embeddings="none", relative_positions="t5", activation="swiglu",

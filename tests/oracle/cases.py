@@ -81,6 +81,10 @@ BERT = ModelConfig(
     activation="gelu", token_types=2, input_norm=True, embedding_scale=False,
 )  # fmt: skip
 ENCODER = _of(BERT, positions="sinusoidal", token_types=0, input_norm=False, num_encoder_layers=1)
+ELMO = ModelConfig(
+    architecture="elmo", d_model=12, num_encoder_layers=2, encoder_pattern=("lstm",),
+    positions="none", dropout_rate=0.0, pooling="mean",
+)  # fmt: skip
 PREFIX: dict = {"order": "ranked", "ranks": prefixed}
 
 CASES = {
@@ -156,6 +160,23 @@ CASES = {
             feature_seed=3, encoder_pattern=("random_features", "favor"), num_decoder_layers=3,
             decoder_pattern=("gated_random_features", "random_features", "favor"),
         ),
+    ),
+    "longformer": Case(
+        "longformer", _of(BERT, encoder_pattern=("longformer",), window=3, global_tokens=2),
+        [[(15, 1)], [(9, 1)], [(1, 1)], [(12, 1)]], ranks=masked,
+    ),
+    "longformer, one block": Case(
+        "longformer", _of(BERT, encoder_pattern=("longformer",), window=5),
+        [[(9, 1)], [(2, 1)], [(6, 1)]], ranks=masked,
+    ),
+    "longformer translation": Case(
+        "plain",
+        _of(
+            TRANSLATION, encoder_pattern=("longformer", "full"), window=2, global_tokens=3,
+            relative_positions="rope_interleaved", num_kv_heads=2, v_head_dim=5,
+            query_key_norm="per_head",
+        ),
+        [[(14, 3)], [(9, 5)], [(1, 2)], [(6, 1)]],
     ),
     "bigbird": Case(
         "plain",
@@ -243,6 +264,24 @@ CASES = {
             RECURRENT, encoder_pattern=("bilstm", "lstm", "lstm"), num_encoder_layers=3,
             decoder_pattern=("lstm",), num_decoder_layers=3, recurrence="gnmt",
             source_attention="additive", input_feeding=False,
+        ),
+        ONE_PER_ROW,
+    ),
+    "transformer encoder, rnmt+ decoder": Case(
+        "plain",
+        _of(
+            TRANSLATION, architecture="recurrent", decoder_pattern=("lstm",), num_decoder_layers=3,
+            recurrence="rnmt_plus", source_attention="multi_head_additive", input_feeding=False,
+            residual="pre_norm", input_norm=True, encoder_pattern=("full", "local"), window=3,
+        ),
+        ONE_PER_ROW,
+    ),
+    "rnmt+ decoder": Case(
+        "plain",
+        _of(
+            RECURRENT, encoder_pattern=("bilstm", "lstm", "lstm"), num_encoder_layers=3,
+            decoder_pattern=("lstm",), recurrence="rnmt_plus", num_heads=3,
+            source_attention="multi_head_additive", input_feeding=False, tied_embeddings="none",
         ),
         ONE_PER_ROW,
     ),
@@ -355,6 +394,15 @@ CASES = {
             activation="mish", input_norm=True,
         ),
         ranks=masked,
+    ),
+    "elmo, classes": Case("plain", ELMO, ranks=asked),
+    "decomposable attention": Case(
+        "plain",
+        ModelConfig(
+            architecture="decomposable_attention", d_model=24, d_ff=20, positions="none",
+            dropout_rate=0.0,
+        ),
+        [[(5, 3), (4, 6)], [(9, 5)], [(3, 2), (3, 1), (3, 2)]], ranks=asked,
     ),
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
+from transformers.models.longformer import modeling_longformer
 from transformers.models.nemotron import modeling_nemotron
 from transformers.models.olmo2 import modeling_olmo2
 from transformers.models.qwen2 import modeling_qwen2
@@ -28,7 +29,8 @@ ACTIVATIONS = {
 }  # fmt: skip
 MODULES = (
     modeling_bloom, modeling_gemma2, modeling_gpt2, modeling_gpt_neox, modeling_llama,
-    modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3, modeling_t5,
+    modeling_longformer, modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3,
+    modeling_t5,
 )  # fmt: skip
 
 

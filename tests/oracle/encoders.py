@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import transformers
 from oracle.plain import ACTIVATIONS, Plain, alike
-from oracle.weights import BERT
+from oracle.weights import BERT, LONGFORMER
 
 from transformer_jax.config import ModelConfig
 
@@ -56,6 +56,34 @@ class BertOfClasses(Bert):
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return super().forward(batch)[:, None]
+
+
+class Longformer(Bert):
+    """Longformer with its head of masked pieces, which reads a text a row."""
+
+    words = LONGFORMER
+
+    def __init__(self, c: ModelConfig, vocab_size: int) -> None:
+        torch.nn.Module.__init__(self)
+        assert c.window is not None
+        self.first = c.global_tokens
+        self.model = transformers.LongformerForMaskedLM(transformers.LongformerConfig(
+            vocab_size=vocab_size, hidden_size=c.d_model, num_hidden_layers=c.num_encoder_layers,
+            num_attention_heads=c.num_heads, intermediate_size=c.d_ff, hidden_act=c.activation,
+            max_position_embeddings=c.max_positions, type_vocab_size=c.token_types,
+            layer_norm_eps=c.norm_epsilon, attention_window=2 * (c.window - 1), pad_token_id=0,
+        )).eval()  # fmt: skip
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.padding_idx = None  # whose row would have no gradient
+
+    def read(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """See Bert."""
+        everywhere = (batch["src_pos"] < self.first) & (batch["src_seg"] > 0)
+        return super().read(batch) | {
+            "attention_mask": (batch["src_seg"] > 0).long(),
+            "global_attention_mask": everywhere.long(),
+        }
 
 
 class BertOfPairs(Bert):
@@ -117,4 +145,4 @@ class PlainEncoder(Plain):
         return found @ self.p["class_head/table"].T + self.p["class_head/bias"]
 
 
-PEERS = {"bert": Bert, "bert, classes": BertOfClasses}
+PEERS = {"bert": Bert, "bert, classes": BertOfClasses, "longformer": Longformer}

@@ -129,7 +129,8 @@ class Plain(torch.nn.Module):
                 own = {k.removeprefix(f"{part}/"): v for k, v in self.p.items() if part in k}
                 mix = functools.partial(MIXERS[kind], c, own, seen=visible, pos=pos)
             else:
-                mix = functools.partial(self._mix, part, seen=visible, pos=pos)
+                attend = self._longformer if kind == "longformer" else self._mix
+                mix = functools.partial(attend, part, seen=visible, pos=pos)
             x = self._residual(part, x, mix)
             if memory is not None:
                 part = f"{layer}/cross_attention"
@@ -181,12 +182,20 @@ class Plain(torch.nn.Module):
     def _mix(self, path: str, x, seen, pos) -> torch.Tensor:
         return self._attend(path, x, x, seen, pos)
 
-    def _attend(self, path: str, x, source, seen, pos=None) -> torch.Tensor:
+    def _longformer(self, path: str, x, seen, pos) -> torch.Tensor:
+        c = self.config
+        first, away = pos < c.global_tokens, pos[:, :, None] - pos[:, None, :]
+        near = (away.abs() < c.window) | first[:, None, :]
+        everywhere = self._attend(path, x, x, seen, pos, "global_")
+        return torch.where(first[..., None], everywhere, self._mix(path, x, seen & near, pos))
+
+    def _attend(self, path: str, x, source, seen, pos=None, maps_of="") -> torch.Tensor:
         """Return attention on the source; with positions, it is x itself."""
         scheme = self.config.relative_positions
         maps = ("query", x), ("key", source), ("value", source)
         q, k, v = (
-            self._head_norm(f"{path}/{name}", self._map(f"{path}/{name}", y)) for name, y in maps
+            self._head_norm(f"{path}/{name}", self._map(f"{path}/{maps_of}{name}", y))
+            for name, y in maps
         )
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))
         # Padding may see nothing, which is NaN: let it see everything.

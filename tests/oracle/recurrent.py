@@ -31,11 +31,10 @@ class PlainRecurrent(Plain):
         c = self.config
         if c.reverse_source:
             source = source.flip(0)
-        x = self._looked_up("src", source)
-        for number in range(c.num_encoder_layers):
-            kind = c.encoder_pattern[number % len(c.encoder_pattern)]
-            y = self._read(f"encoder/layer_{number}", kind, x)
-            x = x + y if c.recurrence == "gnmt" and number > 1 else y
+        if "encoder/layer_0/self_attention/query/kernel" in self.p:
+            x, kind = self._by_layers(source), ""
+        else:
+            x, kind = self._by_cells(source)
         half = c.d_model // 2
         summary = torch.cat([x[-1, :half], x[0, half:]]) if kind.startswith("bi") else x[-1]
         if c.reverse_source:
@@ -57,6 +56,21 @@ class PlainRecurrent(Plain):
             hidden, carried = turn(states, kinds, carried, y, x, position)
             out.append(hidden)
         return torch.stack(out)
+
+    def _by_layers(self, source: torch.Tensor) -> torch.Tensor:
+        """Return what the Transformer's encoder makes of a source."""
+        self.ranked, length = False, len(source)
+        pos, seen = torch.arange(length)[None], torch.ones(1, length, length, dtype=torch.bool)
+        x = self._embedded("src", source[None], pos)
+        return self._stack("encoder", x, pos, seen)[0]
+
+    def _by_cells(self, source: torch.Tensor) -> tuple[torch.Tensor, str]:
+        c, x = self.config, self._looked_up("src", source)
+        for number in range(c.num_encoder_layers):
+            kind = c.encoder_pattern[number % len(c.encoder_pattern)]
+            y = self._read(f"encoder/layer_{number}", kind, x)
+            x = x + y if c.recurrence in ("gnmt", "rnmt_plus") and number > 1 else y
+        return x, kind
 
     def _looked_up(self, side: str, ids: torch.Tensor) -> torch.Tensor:
         own, shared = f"{side}_embedding/table", "embedding/table"
@@ -132,6 +146,36 @@ class PlainRecurrent(Plain):
         kernel, bias = (self.p[f"decoder/readout/{name}"] for name in ("kernel", "bias"))
         units = torch.tensordot(torch.stack([h, y, context]), kernel, dims=2) + bias
         return units.max(-1).values, summary
+
+    def _heads(self, query: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """Return what heads gather by scores v tanh(W q + U h), each of its own part."""
+        p, path, found = self.p, "decoder/attention", []
+        count = self.config.num_heads
+        keys, values = (self._map(f"{path}/{name}", memory) for name in ("key", "value"))
+        asked = query @ p[f"{path}/query"]
+        parts = (y.chunk(count, -1) for y in (asked, p[f"{path}/score"], keys, values))
+        for one, score, key, value in zip(*parts, strict=True):
+            found.append(torch.softmax(torch.tanh(one + key) @ score, -1) @ value)
+        return torch.cat(found) @ p[f"{path}/outward"]
+
+    def _rnmt_plus(self, states, kinds, context, y, memory, position):
+        x = y
+        for number, (h, c) in enumerate(states):
+            cell, norm = f"decoder/cells_{number}", f"decoder/norms_{number}"
+            gates = self._map(cell, torch.cat([x, context]))
+            kernel, bias = (self.p[f"{cell}/recurrent_{leaf}"] for leaf in ("kernel", "bias"))
+            gates = gates + torch.tensordot(h, kernel, dims=1) + bias
+            gates = F.layer_norm(gates, gates.shape[-1:], eps=self.config.norm_epsilon)
+            gates = gates * self.p[f"{norm}/scale"] + self.p[f"{norm}/bias"]
+            i, f, g, o = gates
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            states[number] = h, c
+            if number == 0:
+                context = self._heads(h, memory)
+            x = h + x if number > 1 else h
+        joined = torch.cat([x, context]) @ self.p["decoder/join/kernel"].flatten(0, 1)
+        return joined + self.p["decoder/join/bias"], context
 
     def _gnmt(self, states, kinds, context, y, memory, position):
         x = y

@@ -18,7 +18,7 @@ from transformer_jax.nn.mixers.heads import QUERY_KEY_NORMS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.norm import NORMS
 from transformer_jax.nn.positions import POSITIONS
-from transformer_jax.nn.recurrent_decoders import RECURRENCES
+from transformer_jax.nn.recurrences import RECURRENCES
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS

@@ -12,13 +12,17 @@ SIZES = VOCAB, VOCAB
 def peer_of(case, monkeypatch):
     """Return the peer with random weights, and what makes its tensors ours."""
     # Here, for there may be no torch.
-    from oracle import decoders, encoders, peers, plain, recurrent, t5, xlnet
+    from oracle import decoders, elmo, encoders, peers, plain, recurrent, t5, two_texts, xlnet
 
     decoders.widen(monkeypatch)
     (predicts,) = case.batch().targets
     tree = shapes(case.config, *SIZES, predicts)
     if case.peer == "plain":
-        others = {"encoder": encoders.PlainEncoder, "recurrent": recurrent.PlainRecurrent}
+        others = {
+            "elmo": elmo.PlainElmo, "encoder": encoders.PlainEncoder,
+            "recurrent": recurrent.PlainRecurrent,
+            "decomposable_attention": two_texts.PlainDecomposable,
+        }  # fmt: skip
         peer = others.get(case.config.architecture, plain.Plain)(case.config, tree)
         translate = dict
     else:

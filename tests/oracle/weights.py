@@ -144,6 +144,20 @@ BERT = COMMON | {
     "next_sentence_head": "cls.seq_relationship",
 }
 
+LONGFORMER = BERT | {
+    "embedding": "longformer.embeddings.word_embeddings",
+    "positions": "longformer.embeddings.position_embeddings",
+    "kinds": "longformer.embeddings.token_type_embeddings",
+    "input_norm": "longformer.embeddings.LayerNorm",
+    "encoder": "longformer.encoder",
+    "global_query": "self.query_global",
+    "global_key": "self.key_global",
+    "global_value": "self.value_global",
+    "piece_head": "lm_head",
+    "piece_head/dense": "dense",
+    "piece_head/norm": "layer_norm",
+}
+
 
 def torch_name(path: str, words: Mapping[str, str]) -> str:
     """Translate the path of one of our leaves."""

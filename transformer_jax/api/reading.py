@@ -14,10 +14,14 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
 # The methods that ask a model of each objective.
-ASKED = {"classify": "classify", "tag": "tag", "regress": "value", "answer": "answer"}
+ASKED = {
+    "classify": "classify", "classify_pairs": "classify", "tag": "tag", "regress": "value",
+    "answer": "answer",
+}  # fmt: skip
 
 KINDS = {
-    "classify": "classifier", "tag": "tagger", "regress": "regression", "answer": "reader",
+    "classify": "classifier", "classify_pairs": "classifier of pairs", "tag": "tagger",
+    "regress": "regression", "answer": "reader",
 }  # fmt: skip
 
 
@@ -31,10 +35,10 @@ class Reading:
 
     def classify(self, texts: str | Sequence[str]) -> Any:
         """Return the classes of a text with their probabilities, the likeliest first, or a list of
-        those of several.
+        those of several. Of a pair of texts, a TAB stands between them.
 
         Raises:
-          UserError: if the model does not predict classes.
+          UserError: if the model does not predict classes, or a pair is none.
         """
         several = [texts] if isinstance(texts, str) else list(texts)
         given = self.model, self.params, self.tokenizers, self.experiment.objective

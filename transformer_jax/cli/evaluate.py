@@ -100,7 +100,10 @@ def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: 
 def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
     from transformer_jax.evaluation import answers, classes, tags, values
 
-    of = {"classify": classes, "tag": tags, "regress": values, "answer": answers}
+    of = {
+        "classify": classes, "classify_pairs": classes, "tag": tags, "regress": values,
+        "answer": answers,
+    }  # fmt: skip
     evaluation = of[trained.experiment.objective.kind].evaluate(trained, corpus, split, name)
     print(*evaluation.result["details"], sep="\n")
     evaluation.write(stem)

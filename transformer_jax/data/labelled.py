@@ -1,4 +1,4 @@
-"""Files of what is said of texts: a label for each word, a number."""
+"""Files of what is said of texts: a label for each word, a number, a class of two."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,6 +26,24 @@ def check_words(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], s
                 f"{place(number)}: {words} words and {labels} labels; give each word one label, "
                 "with spaces between them"
             )
+
+
+def two_texts(line: str) -> list[str]:
+    """Return the texts of a line, between which a TAB stands."""
+    first, _, second = line.partition("\t")
+    return [first, second]
+
+
+def check_pairs(src: Sequence[str], place: Callable[[int], str]) -> None:
+    """Check that each line is two texts with a TAB between; `place` says where one is.
+
+    Raises:
+      UserError: if not.
+    """
+    for line_number, line in enumerate(src, 1):
+        texts = line.split("\t")
+        if len(texts) != 2 or not all(map(str.strip, texts)):
+            raise UserError(f"{place(line_number)}: must be two texts, with a TAB between them")
 
 
 def number(line: str) -> float | None:

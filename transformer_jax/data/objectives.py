@@ -15,6 +15,7 @@ from transformer_jax.data.batch import (
     predicted,
     shifted,
 )
+from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.corrupting import Denoising, SpanCorruption
 from transformer_jax.data.labelling import Classify, Regress
@@ -23,6 +24,7 @@ from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.reading import MaskedLM
 from transformer_jax.data.tagging import Tag
+from transformer_jax.data.text_pairs import ClassifyPairs
 from transformer_jax.data.token_store import (
     Frame,
     Lengths,
@@ -225,6 +227,7 @@ OBJECTIVES: dict[str, Objective] = {
     "language_model": LanguageModel(),
     "prefix_lm": PrefixLM(),
     "permutation_lm": PermutationLM(),
+    "bidirectional_lm": BidirectionalLM(),
     "masked_lm": MaskedLM(),
     "masked_lm_nsp": NextSentence(),
     "span_corruption": SpanCorruption(),
@@ -233,6 +236,7 @@ OBJECTIVES: dict[str, Objective] = {
     "answer": Answer(),
     "regress": Regress(),
     "classify": Classify(),
+    "classify_pairs": ClassifyPairs(),
 }
 
 

@@ -113,6 +113,8 @@ def checked(
     """
     if objective.kind == "tag":
         labelled.check_words(src, tgt, lambda number: place(number, True))
+    if objective.kind == "classify_pairs":
+        labelled.check_pairs(src, lambda number: place(number, True))
     if objective.kind == "regress":
         labelled.check_numbers(tgt, lambda number: place(number, False))
     if objective.kind == "answer":

@@ -72,9 +72,9 @@ class Frame(NamedTuple):
 
     bos: bool = False
     eos: bool = True
-    # Into which sequences a line of the source side is cut: itself, its words, or a question and
-    # the words and signs of what it is asked about.
-    cut: Literal["line", "words", "questions"] = "line"
+    # Into which sequences a line of the source side is cut: itself, its words, its two texts, or a
+    # question and the words and signs of what it is asked about.
+    cut: Literal["line", "words", "texts", "questions"] = "line"
 
 
 def open_store(
@@ -149,12 +149,13 @@ def _write(
 
 CUTS: dict[str, Callable[[str], list[str]]] = {
     "words": labelled.words_of,
+    "texts": labelled.two_texts,
     "questions": lambda line: Asked.read(line).parts(),
 }
 
 
 def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each word, one at least: UNK, where normalisation leaves nothing."""
+    """Return the ids of each word or text, at least one: UNK where normalisation leaves nothing."""
     return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
 
 

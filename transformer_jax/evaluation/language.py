@@ -12,6 +12,7 @@ from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.data.sources import Corpus
 from transformer_jax.decoding.text.next_sentence import validated
 from transformer_jax.decoding.text.score import (
+    backward_log_probs,
     corrupted_log_probs,
     pseudo_log_probs,
     score_texts,
@@ -22,6 +23,7 @@ from transformer_jax.evaluation.validation import text_units
 
 # Which pieces count, of models that read corrupted texts.
 _COUNTED = {
+    "bidirectional_lm": "each once, from those before it",
     "masked_lm": "hidden by the masks of validation",
     "masked_lm_nsp": "hidden by the masks of validation",
     "permutation_lm": "predicted in the orders of validation",
@@ -59,6 +61,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    if name == "bidirectional_lm":
+        backward = -float(np.concatenate(backward_log_probs(*given)).mean())
+        values |= {"backward_loss": backward, "backward_perplexity": math.exp(min(backward, 700.0))}
     if name == "masked_lm":
         alone = np.concatenate(pseudo_log_probs(*given, _POSITIONS))
         values["pseudo_perplexity"] = math.exp(min(-float(alone.mean()), 700.0))

@@ -135,12 +135,12 @@ def programs(
     options = {"order": objective.order, "single": True, "predicts": objective.predicts}
     model = build(config, *tokenizers.sizes, **options)  # type: ignore[arg-type]
     pad = special_of(tokenizers.src).pad
-    two = config.architecture == "encoder_decoder"
+    two, reads = len(config.stacks) == 2, "decoder" not in config.stacks
 
     def whole(params: Any, *ids: Array) -> Array:
         source, target = _side(ids[0], pad), _side(ids[-1], pad)
         batch = Batch(None if config.architecture == "decoder" else source, target, {})
-        if config.architecture == "encoder":
+        if reads:
             asked = jnp.ones_like(ids[0][:, :1])
             batch = Batch(source, Side(asked, asked - 1, asked), {})
         (output,) = model.outputs(unflatten_dict(params, sep="/"), batch, None).values()
@@ -160,7 +160,7 @@ def programs(
             Program(whole, dict.fromkeys(names, ids), ["log_probs"]),
         ]
     }
-    if config.architecture == "encoder":
+    if reads:
         return found
     trees = []  # what the state is a list of the leaves of
 

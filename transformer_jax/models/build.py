@@ -11,6 +11,8 @@ from transformer_jax.config import Experiment, ModelConfig
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.core import Core
 from transformer_jax.models.decoder import Decoder
+from transformer_jax.models.decomposable import DecomposableAttention
+from transformer_jax.models.elmo import Elmo
 from transformer_jax.models.encoder import Encoder
 from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.initial_values import restarted
@@ -27,6 +29,8 @@ MODELS: dict[str, type[Core]] = {
     "two_stream": TwoStream,
     "encoder": Encoder,
     "recurrent": RecurrentTranslator,
+    "elmo": Elmo,
+    "decomposable_attention": DecomposableAttention,
     "prefix_decoder": PrefixDecoder,
 }
 

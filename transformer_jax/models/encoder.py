@@ -183,11 +183,13 @@ class ClassHead(nn.Module):
     config: ModelConfig
     count: int
     rows: str = "classes"  # the logical axis
+    width: int | None = None  # D; None: d_model
 
     @nn.compact
     def __call__(self) -> Head:
-        width = self.config.d_model
-        init = named(nn.initializers.normal(width**-0.5), self.rows, "embed")
+        width = self.width or self.config.d_model
+        columns = "embed" if self.width is None else "features"
+        init = named(nn.initializers.normal(width**-0.5), self.rows, columns)
         zeros = named(nn.initializers.zeros, self.rows)
         table = parameter(self, "table", init, (self.count, width))
         return Head(table, parameter(self, "bias", zeros, (self.count,)))

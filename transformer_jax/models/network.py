@@ -9,14 +9,13 @@ import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, Size
-from transformer_jax.choices import pick
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
 from transformer_jax.nn.norm import make_norm
-from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.positions import positions_of
 from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import View, cross_view, self_view
 
@@ -60,7 +59,7 @@ class Network(Core):
             memories = self.decoder.remember(memory.hidden)
         side = batch.src if batch.tgt is None else batch.tgt
         assert side is not None, "neither source nor prompt"
-        lanes = Lanes.empty(side.seg.shape[0], width, length)
+        lanes = Lanes.empty(side.seg.shape[0], width, length, self.decoder.in_slots())
         src_seg = None if memory is None else jnp.asarray(memory.seg)
         if batch.tgt is None:
             return DecodeState(memories, src_seg, self.decoder.empty(lanes), lanes)
@@ -131,9 +130,7 @@ class Network(Core):
     @nn.nowrap
     def new_positions(self) -> nn.Module:
         """Return the scheme that the config adds to inputs, unless each layer adds it anew."""
-        universal = self.config.layer_sharing == "universal"
-        name = "none" if universal else self.config.positions
-        return pick(POSITIONS, name, "config.model.positions")(self.config)
+        return positions_of(self.config)
 
     @nn.nowrap
     def new_input_norm(self) -> nn.Module | None:

@@ -79,7 +79,7 @@ class PrefixDecoder(Network):
         """Return the state behind the vectors; see `Stepper.start`."""
         memory = self.encode(batch.src, False)
         rows, count = memory.seg.shape
-        lanes = Lanes.empty(rows, width, length)
+        lanes = Lanes.empty(rows, width, length, self.decoder.in_slots())
         lanes, slots = lanes.prompt(memory.seg, "causal")
         x = self._placed(memory.hidden, slots.view.q_pos, count, False)
         nothing: list[Any] = [None] * self.config.num_decoder_layers

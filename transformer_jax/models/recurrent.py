@@ -1,7 +1,8 @@
 """The translation models before the Transformer: recurrent layers that read, and others that write.
 
 Which of them it is, a config says: without `source_attention` Sutskever et al.'s (2014) or, with
-`recurrence=bahdanau`, Cho et al.'s; with it RNNsearch, Luong et al.'s or GNMT.
+`recurrence=bahdanau`, Cho et al.'s; with it RNNsearch, Luong et al.'s, GNMT or RNMT+. The layers
+that read may be the Transformer's (Chen et al. 2018, arXiv:1804.09849).
 """
 
 from dataclasses import replace
@@ -19,18 +20,22 @@ from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.encoder_decoder import set_embeddings
 from transformer_jax.models.model import Output
+from transformer_jax.models.stack import Stack
+from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrence import trailed
 from transformer_jax.nn.mixers.recurrent import TwoWay
-from transformer_jax.nn.recurrent_decoders import RECURRENCES
+from transformer_jax.nn.norm import make_norm
+from transformer_jax.nn.positions import positions_of
+from transformer_jax.nn.recurrences import RECURRENCES
 from transformer_jax.nn.source_attention import Source
 from transformer_jax.nn.states import States
-from transformer_jax.nn.view import self_view
+from transformer_jax.nn.view import View, self_view
 
 
 class Read(nn.Module):
-    """Recurrent layers that read a source, each with dropout behind it; of GNMT's, those from the
-    third on add what enters them.
+    """Recurrent layers that read a source, each with dropout behind it; of GNMT's and RNMT+'s,
+    those from the third on add what enters them.
     """
 
     config: Any
@@ -42,13 +47,21 @@ class Read(nn.Module):
         self.layer = [MIXERS[kind](c, self.dtype) for kind in kinds]
         self.two_way = issubclass(MIXERS[kinds[-1]], TwoWay)
 
-    def __call__(self, x: Float[Array, "B S D"], seg: Int[Array, "B S"], drop: Any) -> Array:
-        pos = jnp.broadcast_to(jnp.arange(seg.shape[1])[None], seg.shape)
-        view = self_view(pos, seg, "all")
+    def __call__(
+        self, x: Float[Array, "B S D"], seg: Int[Array, "B S"], drop: Dropout, train: bool
+    ) -> Array:
+        view, x = _all(seg), drop(x, train)
+        adds = self.config.recurrence in ("gnmt", "rnmt_plus")
         for number, layer in enumerate(self.layer):
-            y = drop(layer.mix(x, view, False)[0])
-            x = x + y if self.config.recurrence == "gnmt" and number > 1 else y
+            y = drop(layer.mix(x, view, False)[0], train)
+            x = x + y if adds and number > 1 else y
         return x
+
+
+def _all(seg: Int[Array, "B S"]) -> View:
+    """Return the view of one text a row on all of it."""
+    pos = jnp.broadcast_to(jnp.arange(seg.shape[1])[None], seg.shape)
+    return self_view(pos, seg, "all", single=True)
 
 
 class RecurrentTranslator(Core):
@@ -57,7 +70,15 @@ class RecurrentTranslator(Core):
     def setup(self) -> None:
         set_embeddings(self)
         self.dropout = self.new_dropout()
-        self.encoder = Read(self.config, self.dtype)
+        c = self.config
+        self.encoder: Any
+        if c.reads_by_cells:
+            self.encoder = Read(c, self.dtype)
+        else:  # by the names of the Transformer's own
+            layers = c.num_encoder_layers, c.encoder_pattern
+            self.encoder = Stack(c, self.dtype, *layers, cross=False)
+            self.src_positions = positions_of(c)
+            self.src_input_norm = make_norm(c) if c.input_norm else None
         recurrence = pick(RECURRENCES, self.config.recurrence, "config.model.recurrence")
         self.decoder = recurrence(self.config, self.dtype)
 
@@ -86,15 +107,24 @@ class RecurrentTranslator(Core):
         if self.config.reverse_source:
             turned = jnp.where(turned <= last[:, None], last[:, None] - turned, turned)
             ids = jnp.take_along_axis(ids, turned, axis=1)
-        x = self.dropout(self.src_embedding(ids), train)
-        x = self.encoder(x, seg, lambda y: self.dropout(y, train))
+        x = self.encoded(self.src_embedding(ids), seg, train)
         summary = jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
-        if self.encoder.two_way:
+        if self.config.reads_by_cells and self.encoder.two_way:
             half = x.shape[2] // 2
             summary = jnp.concatenate([summary[:, :half], x[:, 0, half:]], axis=-1)
         if self.config.reverse_source:
             x = jnp.take_along_axis(x, turned[..., None], axis=1)
         return x, summary
+
+    def encoded(self, x: Float[Array, "B S D"], seg: Int[Array, "B S"], train: bool) -> Array:
+        """Return what the layers that read make of embeddings."""
+        if self.config.reads_by_cells:
+            return self.encoder(x, seg, self.dropout, train)
+        view = _all(seg)
+        vectors = self.src_positions.embed(view.q_pos, seg.shape[1])
+        x = x if vectors is None else x + vectors.astype(x.dtype)
+        x = x if self.src_input_norm is None else self.src_input_norm(x)
+        return self.encoder(self.dropout(x, train), view, train)
 
     @nn.nowrap
     def stepper(self, params: Any) -> "RecurrentStepper":

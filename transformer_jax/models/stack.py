@@ -185,6 +185,10 @@ class Stack(nn.Module):
         """Return what each layer's cross-attention looks at, of shared ones once."""
         return [layer.remember(memory) for layer in self.layer]
 
+    def in_slots(self) -> bool:
+        """Whether any layer keeps something in the slots of lanes."""
+        return any(getattr(layer.self_attention, "in_slots", True) for layer in self.layer)
+
     def empty(self, lanes: Lanes) -> list[Any]:
         """Return the cache of nothing of each application of a layer."""
         return [layer.self_attention.empty(lanes) for layer in self._applied()]

@@ -4,7 +4,7 @@ All W hypotheses of a sentence write into one row of slots. The first P hold the
 of them share; hypothesis w writes its p-th token to slot P + p W + w. Which slots a hypothesis
 descends from is a bit mask, so reordering a beam moves W x C bits and leaves keys and values where
 they are; a step reads each of them once and multiplies it with W queries at once. Rewinding is
-clearing bits.
+clearing bits. Where no layer keeps anything in slots, there are none.
 """
 
 from dataclasses import replace
@@ -81,31 +81,29 @@ class Lanes:
 
     seen: Bool[Array, "B W C"]
     start: Int[Array, "B"]  # how long the prompt is
-    shared: int = struct.field(pytree_node=False, default=0)  # slots of the prompt
+    length: int = struct.field(pytree_node=False)  # positions there is room for, without a prompt
+    shared: int = struct.field(pytree_node=False, default=0)  # and for a prompt
+    slotted: bool = struct.field(pytree_node=False, default=True)  # whether there are slots
 
     @classmethod
-    def empty(cls, batch: Size, width: int, length: int) -> "Lanes":
+    def empty(cls, batch: Size, width: int, length: int, slotted: bool = True) -> "Lanes":
         """Return lanes with room for `length` positions, and no prompt."""
-        return cls(jnp.zeros((batch, width, length * width), bool), jnp.zeros(batch, jnp.int32))
-
-    @property
-    def length(self) -> int:
-        """Positions there is room for, the prompt apart."""
-        return (self.seen.shape[2] - self.shared) // self.seen.shape[1]
+        seen = jnp.zeros((batch, width, length * width * slotted), bool)
+        return cls(seen, jnp.zeros(batch, jnp.int32), length, slotted=slotted)
 
     def prompt(
         self, seg: Int[Array, "B P"], order: Order, rank: Int[Array, "B P"] | None = None
     ) -> tuple["Lanes", Slots]:
         """Put a prompt before empty lanes: return them with its slots, and its own view."""
         batch, shared = seg.shape
-        new = ((0, 0), (0, 0), (shared, 0))
         here = jnp.broadcast_to((seg > 0)[:, None], (*self.seen.shape[:2], shared))
-        seen = jnp.pad(self.seen, new).at[:, :, :shared].set(here)
-        lanes = Lanes(seen, (seg > 0).sum(1, dtype=jnp.int32), shared)
+        seen = jnp.concatenate([here, self.seen], axis=2) if self.slotted else self.seen
+        start = (seg > 0).sum(1, dtype=jnp.int32)
+        lanes = replace(self, seen=seen, start=start, shared=shared)
         pos = jnp.broadcast_to(jnp.arange(shared)[None], (batch, shared))
 
         def on_slots(x: Int[Array, "B P"]) -> Int[Array, "B C"]:
-            return jnp.pad(x, ((0, 0), (0, seen.shape[2] - shared)))
+            return jnp.pad(x, ((0, 0), (0, seen.shape[2] - shared))) if self.slotted else x
 
         q_rank, k_rank = (None, None) if rank is None else (rank, on_slots(rank))
         rows = pos, on_slots(pos), seg, on_slots(seg), q_rank, k_rank
@@ -125,7 +123,7 @@ class Lanes:
         slots = self.shared + own + nowhere
         rows = jnp.arange(batch).reshape(batch, 1, 1)
         lanes = jnp.arange(width).reshape(1, width, 1)
-        seen = self.seen.at[rows, lanes, slots].set(True)
+        seen = self.seen.at[rows, lanes, slots].set(True) if self.slotted else self.seen
         new = positions.shape[1]
         queries = (batch, width * new)
         visible = jnp.repeat(seen, new, axis=1)
@@ -137,19 +135,22 @@ class Lanes:
     def _positions(self) -> Int[Array, "B C"]:
         """Return the position in the sentence that each slot holds."""
         batch, width, count = self.seen.shape
+        if not self.slotted:
+            return jnp.zeros((batch, 0), jnp.int32)
         own = self.start[:, None] + (jnp.arange(count - self.shared) // width)[None]
         prompt = jnp.broadcast_to(jnp.arange(self.shared)[None], (batch, self.shared))
         return jnp.concatenate([prompt, own], axis=1)
 
     def grow(self, length: int, shared: int) -> "Lanes":
         """Return lanes with room for `length` positions, behind a prompt of at most `shared`."""
-        seen = self._moved(self.seen, 2, shared, length * self.seen.shape[1])
-        return replace(self, seen=seen, shared=shared)
+        seen = self.seen
+        if self.slotted:
+            seen = self._moved(seen, 2, shared, length * seen.shape[1])
+        return replace(self, seen=seen, length=length, shared=shared)
 
     def moved(self, x: Array, axis: int, after: "Lanes") -> Array:
         """Return what belongs to slots along an axis, where lanes that have grown have them."""
-        own = after.seen.shape[2] - after.shared
-        return self._moved(x, axis, after.shared, own)
+        return self._moved(x, axis, after.shared, after.length * after.seen.shape[1])
 
     def _moved(self, x: Array, axis: int, shared: int, own: int) -> Array:
         def padded(part: Array, count: int) -> Array:
@@ -167,5 +168,7 @@ class Lanes:
 
     def rewind(self, position: Int[Array, "B"]) -> "Lanes":
         """Forget all tokens written from a position on; the prompt stays."""
+        if not self.slotted:
+            return self
         written = (jnp.arange(self.seen.shape[2]) - self.shared) // self.seen.shape[1]
         return replace(self, seen=self.seen & (written[None] < position[:, None])[:, None])

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.arrays import Array, Float, Int, Size
+from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.initializers import named, parameter
 
@@ -64,3 +65,9 @@ POSITIONS = {
     "learned": Learned,
     "none": NoPositions,
 }
+
+
+def positions_of(config: ModelConfig) -> NoPositions:
+    """Return the scheme that the config adds to inputs, unless each layer adds it anew."""
+    name = "none" if config.layer_sharing == "universal" else config.positions
+    return pick(POSITIONS, name, "config.model.positions")(config)

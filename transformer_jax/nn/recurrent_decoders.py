@@ -220,6 +220,3 @@ class Gnmt(RecurrentDecoder):
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """See RecurrentDecoder."""
         return found.astype(self.dtype)
-
-
-RECURRENCES = {"luong": Luong, "bahdanau": Bahdanau, "gnmt": Gnmt}

@@ -92,6 +92,44 @@ class Additive(General):
         return scores
 
 
+class MultiHeadAdditive(General):
+    """Scores of each of `config.num_heads` heads as Additive's, with maps of its own also of what
+    it gathers and of all that heads gather (Chen et al. 2018, arXiv:1804.09849). The weights that
+    it returns are the mean of all heads.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        d, heads = self.config.d_model, self.config.num_heads
+        start = xavier_uniform(1)
+        self.query = parameter(self, "query", named(start, "embed", "state"), (d, d))
+        normal = nn.initializers.normal((d // heads) ** -0.5)
+        self.score = parameter(self, "score", named(normal, "state"), (d,))
+        self.value = Project((d,), (d,), ("embed", "state"), self.dtype, use_bias=False)
+        self.outward = parameter(self, "outward", named(start, "state", "embed"), (d, d))
+
+    def prepare(self, values: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
+        """See Dot."""
+        return Source(self.value(values), self.key(values), seg)
+
+    def look(self) -> Look:
+        """See Dot."""
+        query, score, outward, dtype = self.query, self.score, self.outward, self.dtype
+        heads = self.config.num_heads
+
+        def look(asked: Array, position: Array, source: Source) -> tuple[Array, Array]:
+            mapped = asked.astype(dtype) @ query.astype(dtype)
+            hidden = jnp.tanh(at_least_float32(mapped[:, None] + source.keys)) * score[None, None]
+            scores = hidden.reshape(*hidden.shape[:2], heads, -1).sum(-1)
+            seen = (source.seg > 0)[:, None]
+            weights = _softmax(scores.swapaxes(1, 2), seen)  # [B N S]
+            values = source.values.reshape(*scores.shape, -1)
+            mixed = jnp.einsum("BNS,BSNH->BNH", weights.astype(dtype), values)
+            return mixed.reshape(mapped.shape) @ outward.astype(dtype), weights.mean(1)
+
+        return look
+
+
 class LocalMonotonic(General):
     """Of a window around the target's own position, `config.window` to either side (local-m)."""
 
@@ -146,6 +184,7 @@ SOURCE_ATTENTIONS = {
     "dot": Dot,
     "general": General,
     "additive": Additive,
+    "multi_head_additive": MultiHeadAdditive,
     "local_monotonic": LocalMonotonic,
     "local_predictive": LocalPredictive,
 }

@@ -19,7 +19,7 @@ class View:
     Of these it sees, by `order`, all; those at its own position or before ("causal"); or those of
     its own rank or below ("ranked"): all-to-all, causal, prefix and permuted masks are four rows of
     ranks. A `window` leaves those less than so many positions away, `dilation` of these every so
-    manyth, counted from the query's own.
+    manyth, counted from the query's own; those at positions below `everywhere` are seen from any.
 
     In decoding, keys are cache slots shared by all hypotheses of a sentence; `visible` then says
     which query may see which slot, and stands in for the segments.
@@ -35,6 +35,7 @@ class View:
     order: Order = struct.field(pytree_node=False, default="all")
     window: int | None = struct.field(pytree_node=False, default=None)
     dilation: int = struct.field(pytree_node=False, default=1)
+    everywhere: int = struct.field(pytree_node=False, default=0)
     # Rows hold one segment each, from their start on, so that lengths say what masks would.
     single: bool = struct.field(pytree_node=False, default=False)
     # Whether keys ahead of a query are seen anywhere in its stack; of the buckets of distances,
@@ -63,7 +64,8 @@ class View:
             assert self.k_rank is not None
             seen = seen & (self.k_rank[:, None, :] <= self.q_rank[:, :, None])
         if self.window is not None:
-            seen = seen & (jnp.abs(self.distance()) < self.window)
+            near = jnp.abs(self.distance()) < self.window
+            seen = seen & (near | (self.k_pos < self.everywhere)[:, None, :])
         if self.dilation > 1:
             seen = seen & (self.distance() % self.dilation == 0)
         return seen[:, None]
@@ -75,6 +77,14 @@ class View:
     def within(self, window: int | None, dilation: int = 1) -> "View":
         """Return the same view of what is less than `window` positions away, or of some of it."""
         return replace(self, window=window, dilation=dilation)
+
+    def on_itself(self) -> "View":
+        """Return the view of the same queries on keys where they stand."""
+        return replace(self, k_pos=self.q_pos, k_seg=self.q_seg, k_rank=self.q_rank)
+
+    def on_slots(self, visible: Bool[Array, "B T C"], k_pos: Int[Array, "B C"]) -> "View":
+        """Return the view of the same queries on other slots."""
+        return replace(self, visible=visible, k_pos=k_pos, k_seg=jnp.ones_like(k_pos))
 
 
 def self_view(

@@ -78,7 +78,7 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
       UserError: if they are not there or do not belong together.
     """
     experiment = workdir.experiment()
-    classifies = experiment.objective.kind == "classify"
+    classifies = experiment.objective.kind in ("classify", "classify_pairs")
     if not experiment.objective.translates and not classifies:
         raise UserError(
             f"{workdir.path}: is of objective.name={experiment.objective.name!r}, which has no "

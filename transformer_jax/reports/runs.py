@@ -175,12 +175,13 @@ def _last_start(run: Run) -> dict[str, Any]:
 
 def _model(experiment: Experiment) -> str:
     c = experiment.model
-    layers = (f"{getattr(c, f'num_{name}_layers')} {name}" for name in c.stacks)
-    own = f"d_ff {c.d_ff}, {c.num_heads} heads, {c.residual}"
-    if c.architecture == "recurrent":
-        own = f"{c.recurrence}, attention {c.source_attention}"
+    layers = [f"{getattr(c, f'num_{name}_layers')} {name}" for name in c.stacks]
+    own = {
+        "recurrent": f"{c.recurrence}, attention {c.source_attention}",
+        "elmo": ", ".join(c.encoder_pattern), "decomposable_attention": f"d_ff {c.d_ff}",
+    }.get(c.architecture, f"d_ff {c.d_ff}, {c.num_heads} heads, {c.residual}")  # fmt: skip
     sizes = f"d_model {c.d_model}, {own}, dropout {c.dropout_rate:g}, {c.compute_dtype}"
-    return f"{' and '.join(layers)} layers, {sizes}"
+    return f"{' and '.join(layers)} layers, {sizes}" if layers else sizes
 
 
 def _tokenizer(experiment: Experiment) -> str:

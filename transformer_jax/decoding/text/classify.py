@@ -12,8 +12,9 @@ from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.labelled import check_pairs, two_texts
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.data.token_store import TokenStore
+from transformer_jax.data.token_store import TokenStore, encode_words
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -27,10 +28,11 @@ def classify(
     texts: Sequence,
     tokens_per_batch: int = 4096,
 ) -> list[dict[str, float]]:
-    """Return the probability of each class, the likeliest first, of each text.
+    """Return the probability of each class, the likeliest first, of each text, or of two with a TAB
+    between them where the model reads pairs.
 
     Raises:
-      UserError: if the model does not predict classes.
+      UserError: if the model does not predict classes, or a pair is none.
     """
     objective, names = (
         objective_named(config.name),
@@ -41,7 +43,13 @@ def classify(
             f"config.objective.name={config.name!r}: such a model predicts no class of a text"
         )
     nothing = Ragged.from_lists([[0]] * len(texts))  # whatever class: it is not read
-    store = TokenStore(encoded(tokenizers.src, texts), nothing)
+    if objective.frame(config).cut == "texts":
+        check_pairs(texts, lambda number: f"text {number}")
+        words = [part for text in texts for part in two_texts(text)]
+        src = Ragged.from_lists(encode_words(tokenizers.src, words))
+    else:
+        src = encoded(tokenizers.src, texts)
+    store = TokenStore(src, nothing)
     items = objective.items(store, config, tokenizers.src)
     found: list[dict[str, float]] = [{}] * len(texts)
     given = model, params, objective, items, tokens_per_batch

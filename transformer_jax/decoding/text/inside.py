@@ -50,6 +50,8 @@ def inside(
       UserError: if there is no target where the model reads one, or the other way round, or the
         model is none that reads its text as it is.
     """
+    if objective.kind == "classify_pairs":
+        raise UserError("inside: such a model reads two texts at a time; see classify")
     if objective.kind == "permutation_lm" or not isinstance(model, Network):
         raise UserError("inside: such a model reads a text in several orders; see score")
     if (target is None) == objective.translates:

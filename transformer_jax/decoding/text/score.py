@@ -106,6 +106,7 @@ def score_texts(
     if objective.kind != "language_model":
         how = {
             "permutation_lm": "predicts a part of the pieces in a random order",
+            "bidirectional_lm": "predicts pieces from either side",
             "masked_lm": "predicts pieces from those on both sides",
             "span_corruption": "predicts the spans that a text has lost",
             "denoising": "predicts a text from what noise has made of it",
@@ -147,6 +148,21 @@ def corrupted_log_probs(
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
+def backward_log_probs(
+    model: Model,
+    params: Any,
+    codec: Codec,
+    objective: ObjectiveConfig,
+    texts: Sequence[str],
+    tokens_per_batch: int = 4096,
+) -> list[np.ndarray]:
+    """Return the log-probability of each piece given those behind it, of a model that reads from
+    both ends; by window.
+    """
+    items = corrupted_items(codec, objective, texts)
+    return _of_items(model, params, objective, items, tokens_per_batch, _backward)
+
+
 def pseudo_log_probs(
     model: Model,
     params: Any,
@@ -181,18 +197,33 @@ def _of_each(
 
 
 def _of_items(
-    model: Model, params: Any, config: ObjectiveConfig, items: TokenStore, tokens_per_batch: int
+    model: Model,
+    params: Any,
+    config: ObjectiveConfig,
+    items: TokenStore,
+    tokens_per_batch: int,
+    log_probs: Any = None,
 ) -> list[np.ndarray]:
     objective = objective_named(config.name)
     found = [np.zeros(0)] * len(items)
     given = model, params, objective, items, tokens_per_batch
-    for item, row, predicted in each_item(_log_probs, *given):
+    for item, row, predicted in each_item(log_probs or _log_probs, *given):
         found[item] = row[predicted]
     return found
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _log_probs(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
-    logits = model.outputs(params, batch, None)["tokens"].logits()
-    labels = jnp.asarray(batch.targets["tokens"].labels)
+    return _of(model, params, batch, "tokens")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _backward(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
+    """Return each where the piece stands that is predicted: one that another is predicted from."""
+    return jnp.roll(_of(model, params, batch, "backward"), -1, axis=1)
+
+
+def _of(model: Model, params: Any, batch: Batch, name: str) -> Float[Array, "B T"]:
+    logits = model.outputs(params, batch, None)[name].logits()
+    labels = jnp.asarray(batch.targets[name].labels)
     return jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], axis=2)[..., 0]

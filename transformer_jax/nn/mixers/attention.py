@@ -1,6 +1,7 @@
 """Multi-head attention (paper 3.2.2): project to heads, mix, join."""
 
 from collections.abc import Callable
+from typing import Any
 
 from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
@@ -40,14 +41,14 @@ class Attention(Heads):
         q, past = self._queries_keys_values(x, view)
         return self._gather(q, past, view, train)
 
-    def empty(self, lanes: Lanes) -> KeysValues:
+    def empty(self, lanes: Lanes) -> Any:
         """See Mixer."""
         c = self.config
         return KeysValues.empty(lanes, c.kv_heads, c.key_size, c.value_size, self.dtype)
 
     def extend(
-        self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]
-    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, KeysValues]:
+        self, x: Float[Array, "B Q D"], cache: Any, slots: Slots, active: Bool[Array, "B"]
+    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, Any]:
         """See Mixer."""
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
@@ -58,7 +59,7 @@ class Attention(Heads):
     def remember(self, x: Float[Array, "B S D"]) -> KeysValues:
         """Return the keys and values of another sequence, for cross-attention."""
         k, v = project_together(x, [self.key, self.value])
-        return _keys_values(normal(self.key_norm, k), v)
+        return keys_values(normal(self.key_norm, k), v)
 
     def recall(
         self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
@@ -74,7 +75,7 @@ class Attention(Heads):
         q, k, v = self.queries_keys_values(x)
         if view.rotate is not None:
             q, k = view.rotate(q), view.rotate(k)
-        return heads_first(q), _keys_values(k, v)
+        return heads_first(q), keys_values(k, v)
 
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
@@ -95,5 +96,6 @@ class Attention(Heads):
         return self.output(mixed.swapaxes(1, 2))
 
 
-def _keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
+def keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
+    """Return keys and values as attention reads them."""
     return KeysValues(heads_first(k).swapaxes(2, 3), heads_first(v))

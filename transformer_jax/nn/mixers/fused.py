@@ -50,7 +50,7 @@ def mix(
 
 def _lengths_say_it(view: View) -> bool:
     """Whether lengths, order and window describe the view, so that no mask [T S] is needed."""
-    plain = view.bias is None and view.dilation == 1
+    plain = view.bias is None and view.dilation == 1 and not view.everywhere
     return view.single and view.order != "ranked" and plain
 
 

@@ -7,6 +7,7 @@ from transformer_jax.nn.mixers.attention_free import AftConv, AftFull, AftLocal,
 from transformer_jax.nn.mixers.block_sparse import BlockSparse
 from transformer_jax.nn.mixers.linear_attention import DeltaRule, LinearAttention
 from transformer_jax.nn.mixers.local import DilatedAttention, LocalAttention
+from transformer_jax.nn.mixers.longformer import Longformer
 from transformer_jax.nn.mixers.lsh import Lsh
 from transformer_jax.nn.mixers.random_features import Favor, GatedRandomFeatures, RandomFeatures
 from transformer_jax.nn.mixers.recurrent import BiElman, BiGru, BiLstm, Gru, Lstm, Recurrent
@@ -16,6 +17,7 @@ MIXERS: dict[str, type[nn.Module]] = {
     "full": Attention,
     "local": LocalAttention,
     "dilated": DilatedAttention,
+    "longformer": Longformer,
     "bigbird": BlockSparse,
     "lsh": Lsh,
     "linear": LinearAttention,

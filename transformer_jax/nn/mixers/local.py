@@ -5,9 +5,10 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
-from transformer_jax.nn.cache import KeysValues
+from transformer_jax.arrays import Array, Bool, Float, Size
+from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.mixers.attention import Attention
+from transformer_jax.nn.ring import Ring
 from transformer_jax.nn.view import View
 
 
@@ -16,8 +17,10 @@ class LocalAttention(Attention):
     arXiv:2004.05150).
 
     Long texts are cut into blocks as long as the window, whose queries look at their own block, the
-    one before it and, where they may look ahead, the one behind it.
+    one before it and, where they may look ahead, the one behind it. A search keeps the window.
     """
+
+    in_slots = False
 
     @property
     def _dilation(self) -> int:
@@ -28,6 +31,29 @@ class LocalAttention(Attention):
         assert window is not None
         return super()._view(view).within(window * self._dilation, self._dilation)
 
+    def empty(self, lanes: Lanes) -> Ring:
+        """See Mixer."""
+        c = self.config
+        assert c.window is not None
+        reach = (c.window - 1) * self._dilation + 1
+        return Ring.empty(lanes, reach, c.kv_heads, c.key_size, c.value_size, self.dtype)
+
+    def extend(
+        self, x: Float[Array, "B Q D"], cache: Ring, slots: Slots, active: Bool[Array, "B"]
+    ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, Ring]:
+        """See Mixer: a prompt, which all hypotheses share, or new tokens of each."""
+        view = self._view(slots.view)
+        q, new = self._queries_keys_values(x, view)
+        if view.visible is None:
+            mixed, weights = self._gather(q, new, view.on_itself(), False)
+            return mixed, weights, cache.prompted(new, view.q_seg)
+        batch, width, _ = cache.seen.shape
+        pos = view.q_pos.reshape(batch, width, -1)
+        cache = cache.write(pos[:, 0], new, active)
+        visible = jnp.repeat(cache.seen, pos.shape[2], axis=1)
+        view = view.on_slots(visible, cache.k_pos())
+        return *self._gather(q, cache.memory, view, False), cache
+
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
@@ -35,7 +61,7 @@ class LocalAttention(Attention):
         assert size is not None
         by_lengths = self.config.attention == "fused" and view.single and self._dilation == 1
         short = length <= 2 * size * self._dilation
-        slots = view.visible is not None or memory.values.shape[2] != length  # of a search
+        slots = view.visible is not None  # of a search
         if slots or view.order == "ranked" or by_lengths or short:
             return super()._gather(q, memory, view, train)
         blocks = Blocks(q.shape[0], length, size, self._dilation, view.order == "all")
@@ -60,7 +86,7 @@ class Blocks:
     With a dilation, a row has every so manyth position, and all of them are in one of the rows.
     """
 
-    def __init__(self, batch: int, length: int, size: int, dilation: int, ahead: bool) -> None:
+    def __init__(self, batch: Size, length: Size, size: int, dilation: int, ahead: bool) -> None:
         self._batch, self._length, self._size = batch, length, size
         self._dilation, self._ahead = dilation, ahead
         self._count = -(-length // (size * dilation))  # of blocks of a row
@@ -77,13 +103,17 @@ class Blocks:
         parts = [x[:, :, i : i + self._count] for i in range(2 + self._ahead)]
         return self._rows(jnp.concatenate(parts, axis=3), axis)
 
+    def each(self, x: Array) -> Array:
+        """Return for every block what belongs to its sequence."""
+        return jnp.repeat(x, self._dilation * self._count, axis=0)
+
     def view(self, view: View) -> View:
         """Return the view of blocks on those around them."""
         return replace(
             view,
             q_pos=self.own(view.q_pos, 1), q_seg=self.own(view.q_seg, 1),
             k_pos=self.around(view.k_pos, 1), k_seg=self.around(view.k_seg, 1),
-            single=False,
+            q_rank=None, k_rank=None, single=False,
         )  # fmt: skip
 
     def whole(self, mixed: Float[Array, "R N C Hv"]) -> Float[Array, "B N T Hv"]:

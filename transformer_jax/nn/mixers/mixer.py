@@ -25,7 +25,8 @@ class Cache(Protocol):
 class Mixer(Protocol):
     """Mixes values along a sequence: attention of any kind, or a recurrence.
 
-    Weights are attention [B N T S], or None where a mixer has none.
+    Weights are attention [B N T S], or None where a mixer has none. One whose memory has nothing in
+    the slots of lanes may say so by an attribute, `in_slots = False`.
     """
 
     def mix(

@@ -26,6 +26,7 @@ class Recurrence(nn.Module):
 
     config: ModelConfig
     dtype: jnp.dtype
+    in_slots = False
 
     def enter(self, x: Float[Array, "B T D"]) -> Any:
         """Return what of each token does not depend on the state [B T ...]."""

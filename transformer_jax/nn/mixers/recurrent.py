@@ -71,14 +71,16 @@ def elman(around: Any) -> Turn:
     return turn
 
 
-def lstm(around: Any) -> Turn:
+def lstm(around: Any, normal: Any = None) -> Turn:
     """Return c = s(f) c + s(i) tanh(g), h = s(o) tanh(c), with a forget gate (Gers et al. 2000,
-    https://doi.org/10.1162/089976600300015015); gates in the order i, f, g, o.
+    https://doi.org/10.1162/089976600300015015); gates in the order i, f, g, o, and first
+    normalised where it is said how.
     """
 
     def turn(state: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
         h, c = state
-        i, f, g, o = jnp.moveaxis(x + around(h), 1, 0)
+        gates = x + around(h)
+        i, f, g, o = jnp.moveaxis(gates if normal is None else normal(gates), 1, 0)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h

@@ -1,0 +1,128 @@
+"""The ring of a window: what it holds, whatever is written, exchanged and taken back."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.nn.cache import KeysValues, Lanes
+from transformer_jax.nn.ring import Ring
+
+BATCH, WIDTH, REACH, ROOM = 2, 3, 3, 12
+PROMPTS = np.array([5, 1])
+SHARED = 6
+
+
+def memory(numbers) -> KeysValues:
+    """Return keys and values that are numbers [B S]."""
+    x = jnp.asarray(numbers, jnp.float32)
+    return KeysValues(x[:, None, None, :], x[:, None, :, None])
+
+
+class Held:
+    """A ring, beside the texts that its hypotheses have: lists of numbers, none of them twice."""
+
+    def __init__(self, prompts: bool) -> None:
+        lanes = Lanes.empty(BATCH, WIDTH, ROOM, slotted=False)
+        self.texts = [[[] for _ in range(WIDTH)] for _ in range(BATCH)]
+        self.begin = PROMPTS if prompts else 0 * PROMPTS
+        self.next = 1
+        seg = jnp.asarray(np.arange(SHARED) < PROMPTS[:, None], jnp.int32)
+        if prompts:
+            lanes, _ = lanes.prompt(seg, "causal")
+        self.lanes = lanes
+        self.ring = Ring.empty(lanes, REACH, 1, 1, 1, jnp.dtype("float32"))
+        if prompts:
+            numbers = self.numbers(BATCH, SHARED)
+            self.ring = self.ring.prompted(memory(numbers), seg)
+            self.texts = [[numbers[b, :n].tolist()] * WIDTH for b, n in enumerate(PROMPTS)]
+
+    def numbers(self, *shape):
+        count = int(np.prod(shape))
+        self.next += count
+        return np.arange(self.next - count, self.next).reshape(shape)
+
+    def write(self, count: int, active=(True, True)) -> None:
+        new = self.numbers(BATCH, WIDTH, count)
+        length = np.array([len(row[0]) for row in self.texts])
+        pos = length[:, None] + np.arange(count)
+        flat = memory(new.reshape(BATCH, -1))
+        self.ring = _write(self.ring, jnp.asarray(pos, jnp.int32), flat, jnp.asarray(active))
+        for b, w in np.ndindex(BATCH, WIDTH):
+            self.texts[b][w] = self.texts[b][w] + new[b, w].tolist() * active[b]
+
+    def reorder(self, parents) -> None:
+        self.ring = self.ring.reorder(jnp.asarray(parents))
+        self.texts = [[row[p] for p in ps] for row, ps in zip(self.texts, parents, strict=True)]
+
+    def rewind(self, back) -> None:
+        kept = [len(row[0]) - n for row, n in zip(self.texts, back, strict=True)]
+        self.ring = self.ring.rewind(jnp.asarray(np.array(kept) - self.begin, jnp.int32))
+        self.texts = [[t[:n] for t in row] for row, n in zip(self.texts, kept, strict=True)]
+
+    def grow(self, room: int) -> None:
+        grown = self.lanes.grow(room, self.lanes.shared)
+        self.ring = self.ring.grow(self.lanes, grown)
+        self.lanes = grown
+
+    def check(self) -> None:
+        """Each hypothesis finds what the next token's window reaches, and nothing of others."""
+        values = np.asarray(self.ring.memory.values)[:, 0, :, 0]
+        np.testing.assert_array_equal(values, np.asarray(self.ring.memory.keys)[:, 0, 0])
+        seen, pos = np.asarray(self.ring.seen), np.asarray(self.ring.k_pos())
+        for b, w in np.ndindex(BATCH, WIDTH):
+            text, here = self.texts[b][w], seen[b, w]
+            held = dict(zip(pos[b, here].tolist(), values[b, here].tolist(), strict=True))
+            assert len(held) == here.sum()
+            assert all(text[at] == value for at, value in held.items())
+            assert {*range(len(text))[1 - REACH :]} <= {*held}
+
+
+_write = jax.jit(Ring.write)
+
+
+@pytest.mark.parametrize("prompts", [pytest.param(False, marks=pytest.mark.e2e), True])
+def test_it_holds_what_windows_reach(prompts):
+    held = Held(prompts)
+    held.check()
+    for what in (
+        1, [[0, 0, 2], [1, 2, 1]], 1, 1, [[1, 0, 0], [2, 1, 0]], 1,
+        3, (1, 3), 1, 3, (3, 0), 1, [[2, 2, 2], [0, 1, 2]], "grow", 1, 1, (1, 1), 1,
+    ):  # fmt: skip
+        if isinstance(what, int):
+            held.write(what)
+        elif isinstance(what, tuple):
+            held.rewind(what)
+        elif what == "grow":
+            held.grow(20)
+        else:
+            held.reorder(what)
+        held.check()
+    held.write(1, (True, False))
+    held.check()
+    assert held.ring.pos.shape == (BATCH, REACH + 2)  # a step was of three tokens
+
+
+def test_what_is_written_beyond_the_room_is_lost():
+    """And does not go round to where something else stands."""
+    held = Held(prompts=False)
+    held.grow(2)
+    held.write(1)
+    before = [list(row) for row in held.texts]
+    held.write(3)
+    held.texts = [[text[:2] for text in row] for row in held.texts]
+    held.check()
+    held.rewind((1, 1))
+    assert held.texts == before
+    held.check()
+
+
+def test_no_more_slots_than_there_is_room_for():
+    """A window that is wider than texts costs nothing more."""
+    for reach, size in ((3, 3), (100, ROOM)):
+        lanes = Lanes.empty(BATCH, WIDTH, ROOM, slotted=False)
+        ring = Ring.empty(lanes, reach, 1, 1, 1, jnp.dtype("float32"))
+        assert ring.seen.shape == (BATCH, WIDTH, size * WIDTH)
+        assert lanes.seen.size == 0
+        grown = ring.grow(lanes, lanes.grow(2 * ROOM, 0))
+        assert grown.pos.shape[1] == min(reach, 2 * ROOM)

@@ -1,0 +1,70 @@
+"""What is said of two texts: whether one follows from the other, or means the same."""
+
+import numpy as np
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out
+from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.labelling import Classify
+from transformer_jax.data.random import Draw
+from transformer_jax.data.reading import two_segments
+from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
+
+
+class Pairs(TokenStore):
+    """Two texts an item: the first ones on the source side."""
+
+    seconds: Ragged
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore: with BOS and two EOS."""
+        return Lengths(self.src.lengths + self.seconds.lengths + 3, self.tgt.lengths)
+
+
+class ClassifyPairs(Classify):
+    """Read two texts, BOS first EOS second EOS, say their class (Devlin et al. 2019,
+    arXiv:1810.04805, section 4.1; natural language inference: Bowman et al. 2015,
+    arXiv:1508.05326). Of those that are longer than the window together, the longer one loses its
+    end until both are as long, and then either does.
+    """
+
+    noun = "pair"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective."""
+        return Frame(eos=False, cut="texts")
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective. The source side of the store has a sequence for each text."""
+        ids, starts, lengths, _ = store.src
+        first, second = lengths[::2], lengths[1::2]
+        room = config.window - 3
+        half = room // 2
+        one = np.minimum(first, np.maximum(room - second, room - half))
+        two = np.minimum(second, np.maximum(room - first, half))
+        items = Pairs(Ragged(ids, starts[::2], one), store.tgt, special_of(codec))
+        items.seconds = Ragged(ids, starts[1::2], two)
+        return items
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all pairs."""
+        return without({"empty": np.zeros(len(items), bool)})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        pairs = placement.pairs
+        texts = (items.src, items.seconds) if isinstance(items, Pairs) else (_NONE, _NONE)
+        one, two = (Ragged(x.ids, x.starts[pairs], x.lengths[pairs]) for x in texts)
+        src, _ = two_segments(one, two, placement, (rows, src_length), items.special)
+        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
+        target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
+        return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
+
+
+_NONE = Ragged.from_lists([])

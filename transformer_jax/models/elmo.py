@@ -1,0 +1,144 @@
+"""Embeddings from language models: two recurrent ones, from either end of a text, and the features
+that they are for whoever says something of it (Peters et al. 2018, arXiv:1802.05365).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.config import ModelConfig
+from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.core import Core
+from transformer_jax.models.encoder import HEADS, ClassHead, pool
+from transformer_jax.models.model import Output
+from transformer_jax.models.network import Memory
+from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.linear import Project
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.view import self_view
+
+
+class OneWay(nn.Module):
+    """Recurrent layers that read a text from one end; from the second on, what enters is added."""
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        kinds = [c.encoder_pattern[i % len(c.encoder_pattern)] for i in range(c.num_encoder_layers)]
+        self.layer = [MIXERS[kind](c, self.dtype) for kind in kinds]
+
+    def __call__(self, x: Float[Array, "B S D"], side: Side, drop: Any) -> list[Array]:
+        """Return what enters the first layer, and what leaves each."""
+        view, found = self_view(side.pos, side.seg, "causal"), [x]
+        for number, layer in enumerate(self.layer):
+            y = layer.mix(x, view, False)[0]
+            x = x + drop(y) if number else drop(y)
+            found.append(x)
+        return found
+
+
+class Mixture(nn.Module):
+    """gamma sum_j softmax(s)_j h_j of L + 1 layers; s begins at 0, gamma at 1."""
+
+    layers: int
+
+    @nn.compact
+    def __call__(self, layers: Sequence[Float[Array, "B S P D"]]) -> Float[Array, "B S P D"]:
+        zeros, ones = (
+            named(init, "layers") for init in (nn.initializers.zeros, nn.initializers.ones)
+        )
+        share = jax.nn.softmax(parameter(self, "weights", zeros, (self.layers + 1,)))
+        gamma = parameter(self, "gamma", ones, (1,))
+        mixed = sum(
+            weight * layer.astype(share.dtype) for weight, layer in zip(share, layers, strict=True)
+        )
+        return (gamma[0] * mixed).astype(layers[0].dtype)
+
+
+class Elmo(Core):
+    """Embeddings, layers that read forwards and others that read backwards, each as wide as the
+    model, and one pre-softmax product of both directions.
+
+    Where something is said of texts or of their places (see `encoder.HEADS`), it is said of a
+    mixture of all layers, both directions beside each other.
+    """
+
+    def setup(self) -> None:
+        c = self.config
+        self.embedding = self.new_embedding(self.src_vocab_size)
+        self.dropout = self.new_dropout()
+        self.forward, self.backward = OneWay(c, self.dtype), OneWay(c, self.dtype)
+        if "tokens" in self.predicts:
+            own = c.tied_embeddings == "none"
+            self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
+        if self.chosen():
+            self.mixture = Mixture(c.num_encoder_layers)
+        if self.asks_of_texts():
+            both = ("gates", "embed", "features")
+            self.pooler = Project((2, c.d_model), (c.d_model,), both, self.dtype)
+        for name in self.chosen():
+            kind = HEADS[name]
+            width = None if kind.of == "text" else 2 * c.d_model
+            rows = "classes" if kind.choices is None else "choices"
+            head = ClassHead(c, kind.choices or self.tgt_vocab_size, rows, width)
+            setattr(self, f"{name}_head", head)
+
+    @nn.nowrap
+    def chosen(self) -> list[str]:
+        """Return what is predicted by a choice among a few."""
+        return [name for name in self.predicts if name in HEADS]
+
+    @nn.nowrap
+    def asks_of_texts(self) -> bool:
+        """Whether anything is said of whole texts."""
+        return any(HEADS[name].of == "text" for name in self.chosen())
+
+    def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
+        src = batch.src
+        assert src is not None
+        forward, backward = self.read(src, train)
+        found = {}
+        if "tokens" in self.predicts:
+            found["tokens"] = self.predicted(forward[-1])
+            found["backward"] = self.predicted(backward[-1])
+        if not self.chosen():
+            return found
+        pairs = zip(forward, backward, strict=True)
+        features = self.dropout(self.mixture([jnp.stack(pair, axis=2) for pair in pairs]), train)
+        places = features.reshape(*features.shape[:2], -1)
+        if self.asks_of_texts():
+            assert batch.tgt is not None
+            memory = Memory(places, jnp.asarray(src.pos), jnp.asarray(src.seg))
+            pooled = pool(memory, batch.tgt, self.config.pooling)
+            pooled = pooled.reshape(*pooled.shape[:2], 2, -1)
+            pooled = self.dropout(jnp.tanh(self.pooler(pooled)), train)
+        for name in self.chosen():
+            hidden = pooled if HEADS[name].of == "text" else places
+            found[name] = Output(hidden, getattr(self, f"{name}_head")())
+        return found
+
+    def read(self, side: Side, train: bool) -> tuple[list[Array], list[Array]]:
+        """Return for each place what enters and what leaves the layers, of either direction."""
+        drop = lambda x: self.dropout(x, train)  # noqa: E731
+        x = drop(self.embedding(side.inputs))
+        turned = Side(None, *(jnp.asarray(y)[:, ::-1] for y in (side.pos, side.seg)))
+        backward = self.backward(x[:, ::-1], turned, drop)
+        return self.forward(x, side, drop), [y[:, ::-1] for y in backward]
+
+    @nn.nowrap
+    def stepper(self, params: Any) -> None:
+        """See Model: it writes nothing."""
+
+    @nn.nowrap
+    def example(self) -> Batch:
+        """See Model."""
+        ones = np.ones((1, 2), np.int32)
+        side = Side(ones, ones, ones)
+        return Batch(side, side if self.asks_of_texts() else None, {})
