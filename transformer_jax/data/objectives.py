@@ -17,6 +17,7 @@ from transformer_jax.data.batch import (
 )
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.corrupting import Denoising, SpanCorruption
+from transformer_jax.data.forecasting import Forecast
 from transformer_jax.data.labelling import Classify, Regress
 from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
@@ -233,6 +234,7 @@ OBJECTIVES: dict[str, Objective] = {
     "answer": Answer(),
     "regress": Regress(),
     "classify": Classify(),
+    "forecast": Forecast(),
 }
 
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,15 @@ import numpy as np
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import array_files, copying, labelled, listops, spelled_numbers, tfds
+from transformer_jax.data import (
+    array_files,
+    copying,
+    labelled,
+    listops,
+    series_files,
+    spelled_numbers,
+    tfds,
+)
 from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
@@ -61,9 +70,11 @@ def load(
         config = replace(config, source_language=config.target_language)
     if objective.document == "file":
         source = _documents
+    if config.source == "series":
+        source = partial(series_files.load, context=objective.window)
     src, tgt, sizes = _joined(config, split, source)
     if objective.one_sided:
-        if not any(tgt):
+        if not any(map(len, tgt)):
             raise UserError(f"{place}: holds no text")
         return Corpus((), tgt, _fingerprint(tgt), sizes)
     if not len(src):
@@ -244,4 +255,5 @@ SOURCES: dict[str, Source] = {
     "listops": listops.load,
     "copying": copying.load,
     "arrays": array_files.load,
+    "series": partial(series_files.load, context=0),
 }

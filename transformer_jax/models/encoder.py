@@ -11,6 +11,7 @@ from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.forecast import ForecastHead
 from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.embedding import Embed, Head
@@ -67,6 +68,9 @@ class Encoder(Network):
             count = HEADS[name].choices
             rows = "classes" if count is None else "choices"
             setattr(self, f"{name}_head", ClassHead(c, count or self.tgt_vocab_size, rows))
+        if "forecast" in self.predicts:
+            assert self.lengths is not None
+            self.forecast_head = ForecastHead(c, self.lengths, self.dtype)
 
     @nn.nowrap
     def chosen(self) -> list[str]:
@@ -97,6 +101,8 @@ class Encoder(Network):
             if kind == "ends":
                 assert batch.tgt is not None
                 found[name] = Pointed(pointed(head.logits(hidden), memory, batch.tgt), head)
+        if "forecast" in self.predicts:
+            found["forecast"] = self.forecast_head(x, src.inputs)
         return found
 
     def encode(self, side: Side | None, train: bool) -> Memory:

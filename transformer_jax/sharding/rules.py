@@ -23,6 +23,7 @@ RULES = (
     ("features", None),
     ("rows", None),
     ("columns", None),
+    ("horizon", None),
     ("gates", None),
     ("state", None),
     ("classes", None),
