@@ -105,11 +105,16 @@ class ModelConfig:
     # places and not what stands there (XLNet: Yang et al. 2019, arXiv:1906.08237).
     # "encoder": one stack that reads a text in both directions and writes nothing; it predicts
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
+    # "perceiver": `num_latents` trained vectors, the latents, look at what is read, then the encoder
+    # layers are theirs, and queries for what is predicted look at them, so that operations grow in
+    # proportion to the length of a text (Jaegle et al. 2021, arXiv:2103.03206; Perceiver IO,
+    # arXiv:2107.14795).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
-    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder", "recurrent"] = (
-        "encoder_decoder"
-    )
+    architecture: Literal[
+        "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent"
+    ] = "encoder_decoder"  # fmt: skip
+    num_latents: int = 256  # perceiver
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
@@ -333,6 +338,7 @@ class ModelConfig:
         _check_recurrent(self)
         _check_reversible(self)
         _check_encoder(self)
+        _check_perceiver(self)
         _check_stem(self)
         _check_scales(self)
         _check_lora(self)
@@ -371,7 +377,8 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        found = {"encoder_decoder": both, "recurrent": both, "encoder": ("encoder",)}
+        found = {"encoder_decoder": both, "recurrent": both}
+        found |= dict.fromkeys(("encoder", "perceiver"), ("encoder",))
         return found.get(self.architecture, ("decoder",))
 
     @property
@@ -546,6 +553,21 @@ _STEM_FIELDS = {
 }
 
 
+def _check_perceiver(model: ModelConfig) -> None:
+    _within(1, _SIZE, num_latents=model.num_latents)
+    perceives = model.architecture == "perceiver"
+    _check(
+        perceives or model.num_latents == 256,
+        f"num_latents={model.num_latents}: means nothing with architecture={model.architecture!r}; "
+        "leave it at 256 or choose 'perceiver'",
+    )
+    _check(
+        not perceives or model.layer_sharing != "universal",
+        "layer_sharing='universal': adds positions before each layer, and latents have none; "
+        "choose 'all'",
+    )
+
+
 def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
     _within(1, _SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
@@ -559,9 +581,9 @@ def _check_stem(model: ModelConfig) -> None:
     if model.stem == "embedding":
         return
     _check(
-        model.architecture in ("encoder", "encoder_decoder"),
+        model.architecture in ("encoder", "encoder_decoder", "perceiver"),
         f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
-        "'embedding', or architecture='encoder' or 'encoder_decoder'",
+        "'embedding', or architecture='encoder', 'perceiver' or 'encoder_decoder'",
     )
     _check(
         model.stem != "series" or model.architecture == "encoder",
@@ -572,7 +594,7 @@ def _check_stem(model: ModelConfig) -> None:
         f"token_types={model.token_types}: means nothing with stem={model.stem!r}; set it to 0",
     )
     _check(
-        model.tied_embeddings != "all" or model.architecture == "encoder",
+        model.tied_embeddings != "all" or model.stacks == ("encoder",),
         f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
         "choose 'decoder' or 'none'",
     )
@@ -1033,14 +1055,14 @@ ARCHITECTURES = {
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
-    "masked_lm": ("encoder",),
+    "masked_lm": ("encoder", "perceiver"),
     "span_corruption": ("encoder_decoder",),
     "denoising": ("encoder_decoder",),
     "masked_lm_nsp": ("encoder",),
     "tag": ("encoder",),
     "answer": ("encoder",),
-    "regress": ("encoder",),
-    "classify": ("encoder",),
+    "regress": ("encoder", "perceiver"),
+    "classify": ("encoder", "perceiver"),
     "forecast": ("encoder",),
 }
 # The codec of the target side where that is no text, but what is said of one.
@@ -1653,7 +1675,7 @@ class Experiment:
         _check(
             self.tokenizer.joint
             or model.tied_embeddings != "all"
-            or model.architecture == "encoder",
+            or model.stacks == ("encoder",),
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
@@ -1662,10 +1684,18 @@ class Experiment:
             f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
             "none; set init.source to its work directory",
         )
+        alone = model.architecture in ("recurrent", "perceiver")
         _check(
-            self.data.batching != "pack" or model.architecture != "recurrent",
-            "data.batching='pack': a row of architecture='recurrent' must hold one text; choose "
-            "'bucket'",
+            self.data.batching != "pack" or not alone,
+            f"data.batching='pack': a row of architecture={model.architecture!r} must hold one "
+            "text; choose 'bucket'",
+        )
+        _check(
+            model.architecture != "perceiver"
+            or model.positions != "none"
+            or not self.objective.masked,
+            "model.positions='none': queries of pieces are their positions in architecture="
+            "'perceiver', and would be all alike; choose another",
         )
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(

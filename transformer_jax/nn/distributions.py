@@ -1,7 +1,7 @@
 """What a model says of a number: the number itself, or a distribution's parameters."""
 
 import math
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +13,7 @@ from transformer_jax.nn.window_scale import Scale
 LEVELS = tuple(level / 10 for level in range(1, 10))  # of deciles
 
 
+@runtime_checkable
 class Distribution(Protocol):
     """One kind: everything is about parameters [B T K] of it, K = `count` for each number."""
 

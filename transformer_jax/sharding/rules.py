@@ -24,6 +24,7 @@ RULES = (
     ("rows", None),
     ("columns", None),
     ("horizon", None),
+    ("latents", None),
     ("gates", None),
     ("state", None),
     ("classes", None),

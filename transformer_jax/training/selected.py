@@ -14,7 +14,7 @@ from transformer_jax.models import lora
 _LAYER = re.compile(r"(?:encoder|decoder)/layer_(\d+)/")
 _BEFORE = re.compile(r"(?:(?:src_|tgt_)?(?:embedding|positions|input_norm)|kinds|mask_emb)(?:/|$)")
 _SHARED = re.compile(r"(?:encoder|decoder)/relative_positions/")
-_BEHIND = re.compile(r"(?:(?:encoder|decoder)/final_norm|output|pooler|[a-z_]+_head)/")
+_BEHIND = re.compile(r"(?:(?:encoder|decoder)/final_norm|output|output_layer|pooler|[a-z_]+_head)/")
 
 Frozen = Callable[[Any], Any]  # parameters -> a tree of bools, True where one stays as it is
 
