@@ -105,7 +105,7 @@ class ModelConfig:
     # places and not what stands there (XLNet: Yang et al. 2019, arXiv:1906.08237).
     # "encoder": one stack that reads a text in both directions and writes nothing; it predicts
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
-    # "perceiver": `num_latents` trained vectors, the latents, look at what is read, then the encoder
+    # "perceiver": `num_latents` trained vectors, the latents, look at what is read, then encoder
     # layers are theirs, and queries for what is predicted look at them, so that operations grow in
     # proportion to the length of a text (Jaegle et al. 2021, arXiv:2103.03206; Perceiver IO,
     # arXiv:2107.14795).
@@ -377,7 +377,7 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        found = {"encoder_decoder": both, "recurrent": both}
+        found: dict[str, tuple[str, ...]] = {"encoder_decoder": both, "recurrent": both}
         found |= dict.fromkeys(("encoder", "perceiver"), ("encoder",))
         return found.get(self.architecture, ("decoder",))
 
@@ -870,7 +870,7 @@ class DataConfig:
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry. "series": time
-    # series, of comma-separated values: a header, a date in the first column, numbers in the others.
+    # series, of comma-separated values: a header, a date in the first column, then numbers.
     source: Literal[
         "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "series"
     ] = "text"  # fmt: skip
@@ -1673,9 +1673,7 @@ class Experiment:
             f"more than {_ELEMENTS} numbers; lower one of them",
         )
         _check(
-            self.tokenizer.joint
-            or model.tied_embeddings != "all"
-            or model.stacks == ("encoder",),
+            self.tokenizer.joint or model.tied_embeddings != "all" or model.stacks == ("encoder",),
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )

@@ -1,6 +1,5 @@
 """Where pairs come from: parallel text files, TFDS, or a generator. Each source is a `Corpus`."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +22,14 @@ from transformer_jax.data import (
     tfds,
 )
 from transformer_jax.data.files import read_lines, read_parallel, read_text
+from transformer_jax.data.fingerprint import fingerprint
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 
 Split = Literal["train", "validation", "test"]
-Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence[str]]]
+Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence]]
 _LISTED = 20  # file names in a message
 
 
@@ -76,13 +76,13 @@ def load(
     if objective.one_sided:
         if not any(map(len, tgt)):
             raise UserError(f"{place}: holds no text")
-        return Corpus((), tgt, _fingerprint(tgt), sizes)
+        return Corpus((), tgt, fingerprint(tgt), sizes)
     if not len(src):
         raise UserError(f"{place}: holds no pairs")
     tgt = checked(objective, src, tgt, lambda *line: _place(config, split, *line))
     if split != "train" and not isinstance(src[0], np.ndarray):
         _mention_empty(place, src, tgt)
-    return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
+    return Corpus(src, tgt, fingerprint(src, tgt), sizes)
 
 
 def tasks(config: DataConfig, objective: ObjectiveConfig) -> dict[str, Corpus]:
@@ -102,7 +102,7 @@ def whole(corpora: Sequence[Corpus]) -> Corpus:
     if len(corpora) == 1:
         return corpora[0]
     src, tgt = ([line for one in corpora for line in getattr(one, x)] for x in ("src", "tgt"))
-    return Corpus(src, tgt, _fingerprint([one.fingerprint for one in corpora]))
+    return Corpus(src, tgt, fingerprint([one.fingerprint for one in corpora]))
 
 
 def checked(
@@ -164,18 +164,6 @@ def _place(config: DataConfig, split: Split, number: int, source: bool) -> str:
             return f"{path}:{number}"
         number -= count
     return f"config.data.{split}={getattr(config, split)}: pair {number}"
-
-
-def _fingerprint(*sides: Sequence) -> str:
-    hasher = hashlib.blake2b(digest_size=16)
-    for side in sides:
-        hasher.update(len(side).to_bytes(8, "little"))
-        if len(side) and isinstance(side[0], np.ndarray):
-            for array in side:
-                hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        else:
-            hasher.update("\n".join(side).encode())
-    return hasher.hexdigest()
 
 
 def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:

@@ -21,7 +21,7 @@ def windows(items: TokenStore) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for first in range(0, len(items), _WINDOWS):
         some = slice(first, first + _WINDOWS)
         pair = read[items.src.starts[some]], said[items.tgt.starts[some]]
-        yield tuple(x.astype(np.float64) for x in pair)  # type: ignore[misc]
+        yield pair[0].astype(np.float64), pair[1].astype(np.float64)
 
 
 def seasonal(x: Float[np.ndarray, "n L"], horizon: int, season: int) -> np.ndarray:

@@ -24,8 +24,8 @@ class Forecasted(Output):
 
 class ForecastHead(nn.Module):
     """One map from all patches of a window to all numbers behind it, in the unit of the series
-    (PatchTST's flatten head: Nie et al. 2023, arXiv:2211.14730, section 3.1). `lengths` are those of
-    the window and of what is predicted.
+    (PatchTST's flatten head: Nie et al. 2023, arXiv:2211.14730, section 3.1). `lengths` are those
+    of the window and of what is predicted.
     """
 
     config: ModelConfig

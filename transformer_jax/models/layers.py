@@ -139,8 +139,8 @@ class CrossLayer(nn.Module):
     ) -> Float[Array, "B T D"]:
         residual = self.cross_attention_residual
         x = residual.begin(x)
-        memory = self.cross_attention.remember(memory)
-        y, _ = self.cross_attention.recall(residual.read(x), memory, view, train)
+        seen = self.cross_attention.remember(memory)
+        y, _ = self.cross_attention.recall(residual.read(x), seen, view, train)
         x = residual.write(x, y, train)
         residual = self.feed_forward_residual
         return residual.end(residual.write(x, self.feed_forward(residual.read(x), train), train))

@@ -52,7 +52,9 @@ class Perceiver(Encoder):
             found["tokens"] = self.predicted(self._answered(queries, src, memory, train))
         for name in self.chosen():
             assert batch.tgt is not None
-            queries = jnp.broadcast_to(self.class_query, (*batch.tgt.pos.shape, len(self.class_query)))
+            queries = jnp.broadcast_to(
+                self.class_query, (*batch.tgt.pos.shape, len(self.class_query))
+            )
             hidden = self.dropout(self._answered(queries, batch.tgt, memory, train), train)
             found[name] = Output(hidden, getattr(self, f"{name}_head")())
         return found

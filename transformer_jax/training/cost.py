@@ -107,13 +107,15 @@ def _forward(config: ModelConfig, objective: ObjectiveConfig, sizes: Sizes, shap
 
 def _batch(model: Model, objective: ObjectiveConfig, shape: Shape) -> Any:
     here = make_mesh(MeshConfig(), jax.devices()[:1])
-    return abstract_batch(objective_named(objective.name), shape, here, channels_of(model.example()))
+    return abstract_batch(
+        objective_named(objective.name), shape, here, channels_of(model.example())
+    )
 
 
 @functools.cache
 def _cost(
-    model: ModelConfig, objective: ObjectiveConfig, optimizer: OptimizerConfig, training: TrainingConfig,
-    sizes: Sizes, shape: Shape,
+    model: ModelConfig, objective: ObjectiveConfig, optimizer: OptimizerConfig,
+    training: TrainingConfig, sizes: Sizes, shape: Shape,
 ) -> Cost:  # fmt: skip
     step, state = step_of(model, objective, optimizer, training, 0, sizes)
     # On the mesh of a GPU: a CPU has the loss in smaller chunks.

@@ -102,9 +102,7 @@ def forecast_sums(
     smoothing: str,
     r_drop: float = 0.0,
 ) -> Sums:
-    """Return the sums of what a distribution of these parameters says of numbers; as of
-    `squared_error_sums`, `correct` is NaN.
-    """
+    """Return the sums of what a distribution with these parameters loses on numbers."""
     return _of_numbers(head.loss(x, targets.astype(x.dtype)), weight)
 
 

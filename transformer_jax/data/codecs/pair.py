@@ -149,7 +149,12 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     """Return the sizes of both codecs that follow from the config alone; None where they follow
     from the training text, as the number of its characters does."""
     symbols = experiment.objective.symbols
-    known: dict[str, int] = {"bytes": utf8.SIZE + len(symbols), "values": 1, "spans": 2, "series": 1}
+    known: dict[str, int] = {
+        "bytes": utf8.SIZE + len(symbols),
+        "values": 1,
+        "spans": 2,
+        "series": 1,
+    }
     if experiment.tokenizer.model is None:
         known |= dict.fromkeys(SIZED, experiment.tokenizer.vocab_size)
     src, tgt = (known.get(name) for name in experiment.codecs)
