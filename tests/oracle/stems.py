@@ -12,7 +12,24 @@ LINEAR = ModelConfig(
     embedding_scale=False, residual="pre_norm", activation="gelu", pooler=False,
 )  # fmt: skip
 CONVOLUTION = dataclasses.replace(LINEAR, stem="convolution", grid=(2, 2))
-STEMS = [LINEAR, CONVOLUTION]
+# PatchTST, for every distribution; positions are those of patches.
+SERIES = {
+    name: ModelConfig(
+        architecture="encoder", stem="series", patch_length=8, patch_stride=4, distribution=name,
+        d_model=24, d_ff=40, num_heads=4, num_encoder_layers=2, dropout_rate=0.0, max_positions=5,
+        positions="learned", embedding_scale=False, activation="gelu",
+    )
+    for name in ("point", "normal", "student_t", "quantiles")
+}  # fmt: skip
+# The Perceiver, with blocks that share parameters; of pieces and of vectors.
+PERCEIVER = ModelConfig(
+    architecture="perceiver", num_latents=3, d_model=24, d_ff=48, num_heads=4, num_encoder_layers=4,
+    encoder_pattern=("full", "full"), layer_sharing="all", dropout_rate=0.0, norm_epsilon=1e-5,
+    max_positions=5, positions="learned", embedding_scale=False, input_norm=True,
+    residual="pre_norm", activation="gelu",
+)  # fmt: skip
+PERCEIVER_LINEAR = dataclasses.replace(PERCEIVER, stem="linear")
+STEMS = [LINEAR, CONVOLUTION, *SERIES.values(), PERCEIVER]
 
 
 def Convolutions(config: ModelConfig, channels: int) -> Any:

@@ -32,7 +32,7 @@ class Distribution(Protocol):
         """Return the numbers [... T 9] below which a tenth, two tenths, and so on are expected."""
 
 
-def squareplus(x: Float[Array, "B T"]) -> Float[Array, "B T"]:
+def squareplus(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return (x + sqrt(x^2 + 4)) / 2, above 0 (Barron 2021, arXiv:2112.11687)."""
     return (x + jnp.sqrt(jnp.square(x) + 4)) / 2
 
@@ -68,7 +68,7 @@ class Normal(Point):
         """See Distribution."""
         raw = at_least_float32(raw)
         mean = super().placed(raw[..., :1], scale)
-        return jnp.concatenate([mean, squareplus(raw[..., 1:2]) * scale.deviation], -1)
+        return jnp.concatenate([mean, squareplus(raw[..., 1:]) * scale.deviation], -1)
 
     def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
         """See Distribution."""
@@ -90,7 +90,7 @@ class StudentT(Normal):
     def placed(self, raw: Float[Array, "B T K"], scale: Scale) -> Float[Array, "B T K"]:
         """See Distribution."""
         freedom = 2 + squareplus(at_least_float32(raw[..., 2:]))
-        return jnp.concatenate([super().placed(raw, scale), freedom], -1)
+        return jnp.concatenate([super().placed(raw[..., :2], scale), freedom], -1)
 
     def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
         """See Distribution."""
