@@ -11,8 +11,13 @@ from tiny import RUN, random_params
 
 import transformer_jax
 from transformer_jax.cli import evaluate
-from transformer_jax.config import DataConfig, ModelConfig, ObjectiveConfig, SideConfig
-from transformer_jax.config import SourceConfig
+from transformer_jax.config import (
+    DataConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+    SourceConfig,
+)
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Ragged, one_per_row
 from transformer_jax.data.codecs import series
@@ -29,7 +34,7 @@ from transformer_jax.workdir import WorkDir
 
 ROWS, CHANNELS = 120, 3
 RNG = np.random.default_rng(0)
-VALUES = np.round(RNG.normal(size=(ROWS, CHANNELS)).cumsum(0) + [3, -5, 40], 3)
+VALUES = np.round(RNG.normal(size=(ROWS, CHANNELS)).cumsum(0) + np.array([3, -5, 40]), 3)
 CONFIG = DataConfig(
     source="series", train=("hours[0:70]",), validation=("hours[70:95]",), test=("hours[95:]",)
 )
@@ -127,7 +132,7 @@ def test_series_that_are_refused(config, tmp_path):
         series.train(SourceConfig(), [VALUES]).encode([VALUES[:, :2]])
     with pytest.raises(ValueError, match="not the scale of series"):
         series.Series(b'{"mean": [1], "deviation": [0]}')
-    with pytest.raises(UserError, match="window=12, horizon=4: .* the longest has 15 rows"):
+    with pytest.raises(UserError, match=r"window=12, horizon=4: .* the longest has 15 rows"):
         items_of(VALUES[:15])
 
 

@@ -26,7 +26,8 @@ WORDS = {
 LAYER = {
     "self_attention/query": "self_attn.q_proj", "self_attention/key": "self_attn.k_proj",
     "self_attention/value": "self_attn.v_proj", "self_attention/output": "self_attn.out_proj",
-    "self_attention_residual/norm": "norm_sublayer1", "feed_forward_residual/norm": "norm_sublayer3",
+    "self_attention_residual/norm": "norm_sublayer1",
+    "feed_forward_residual/norm": "norm_sublayer3",
     "feed_forward/up": "ff.0", "feed_forward/down": "ff.3",
 }  # fmt: skip
 # How the peer orders parameters of a distribution, where it has it.

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import Experiment
-from transformer_jax.data.codecs.series import Series
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.series import Series
 from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
 from transformer_jax.decoding.text.classify import classify
@@ -96,7 +96,9 @@ class Reading:
         """
         config, codec = self.experiment.objective, self.tokenizers.tgt
         if not isinstance(codec, Series):
-            raise UserError(f"config.objective.name={config.name!r}: such a model forecasts nothing")
+            raise UserError(
+                f"config.objective.name={config.name!r}: such a model forecasts nothing"
+            )
         kind = self.experiment.model.distribution
         given = self.model, self.params, codec, config, kind
         point, found = ahead(*given, np.asarray(series, np.float64))
