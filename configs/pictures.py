@@ -12,8 +12,8 @@ mnist       28 x 28 pixels, patches of 4: 49 of them and the class token.
 cifar10     32 x 32 pixels in colour, patches of 4.
 cifar10_conv  the same behind two convolutions in place of one linear map of each patch (Xiao et al.
             2021, arXiv:2106.14881).
-mnist_perceiver  patches of 2 x 2 pixels, 196 of them, at which 32 latents look (Perceiver IO: Jaegle
-            et al. 2021, arXiv:2107.14795).
+mnist_perceiver  patches of 2 x 2 pixels, 196 of them, at which 32 latents look (Perceiver IO:
+            Jaegle et al. 2021, arXiv:2107.14795).
 """
 
 from transformer_jax.config import Experiment
