@@ -56,7 +56,7 @@ MUST_STAY = (
     "model.biases", "model.score_scale", "model.attention_temperature", "model.query_key_norm",
     "model.max_positions", "model.tied_embeddings", "model.compute_dtype",
     "model.lora_rank", "model.lora_alpha", "model.lora_maps",
-    "init.source", "init.take", "init.rename", "init.tokenizer",
+    "init.source", "init.also", "init.take", "init.rename", "init.tokenizer",
     "tokenizer.algorithm", "tokenizer.vocab_size", "tokenizer.joint", "tokenizer.byte_fallback",
     "tokenizer.character_coverage", "tokenizer.normalization", "tokenizer.max_lines",
     "tokenizer.symbols", "tokenizer.model", "tokenizer.lowercase", "tokenizer.unk_surface",

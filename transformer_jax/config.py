@@ -111,8 +111,11 @@ class ModelConfig:
     # arXiv:2107.14795).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
+    # "prefix_decoder": an encoder of vectors, a linear map, and a decoder that has what those give
+    # before its text (LLaVA: Liu et al. 2023, arXiv:2304.08485).
     architecture: Literal[
-        "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent"
+        "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent",
+        "prefix_decoder",
     ] = "encoder_decoder"  # fmt: skip
     num_latents: int = 256  # perceiver
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
@@ -127,7 +130,9 @@ class ModelConfig:
     # parameters of a distribution: "normal", "student_t", or its nine deciles, "quantiles".
     distribution: Literal["point", "normal", "student_t", "quantiles"] = "point"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
-    grid: tuple[int, ...] = ()  # convolution: rows and columns of patches in a picture
+    # convolution, and prefix_decoder: rows and columns of patches in a picture. Of more patches the
+    # encoder of prefix_decoder reads those of each picture alone.
+    grid: tuple[int, ...] = ()
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -377,9 +382,9 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        found: dict[str, tuple[str, ...]] = {"encoder_decoder": both, "recurrent": both}
-        found |= dict.fromkeys(("encoder", "perceiver"), ("encoder",))
-        return found.get(self.architecture, ("decoder",))
+        alone = {"decoder": "decoder", "two_stream": "decoder", "encoder": "encoder"}
+        alone |= {"perceiver": "encoder"}
+        return (alone[self.architecture],) if self.architecture in alone else both
 
     @property
     def key_size(self) -> int:
@@ -573,36 +578,48 @@ def _check_stem(model: ModelConfig) -> None:
     _within(1, _SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
     for name, stem in _STEM_FIELDS.items():
         default = ModelConfig.__dataclass_fields__[name].default
+        read = name == "grid" and model.architecture == "prefix_decoder"
         _check(
-            model.stem == stem or getattr(model, name) == default,
+            read or model.stem == stem or getattr(model, name) == default,
             f"{name}={getattr(model, name)!r}: means nothing with stem={model.stem!r}; leave it at "
             f"{default!r} or choose {stem!r}",
         )
-    if model.stem == "embedding":
-        return
     _check(
-        model.architecture in ("encoder", "encoder_decoder", "perceiver"),
-        f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
-        "'embedding', or architecture='encoder', 'perceiver' or 'encoder_decoder'",
+        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
     )
+    if model.stem == "embedding":
+        _check(
+            model.architecture != "prefix_decoder",
+            "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
+            "or architecture='decoder' and objective.name='prefix_lm'",
+        )
+        return
     _check(
         model.stem != "series" or model.architecture == "encoder",
         f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
+    )
+    readers = "encoder", "perceiver", "encoder_decoder", "prefix_decoder"
+    _check(
+        model.architecture in readers,
+        f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
+        f"'embedding', or architecture={_or(readers)}",
     )
     _check(
         model.token_types == 0,
         f"token_types={model.token_types}: means nothing with stem={model.stem!r}; set it to 0",
     )
     _check(
-        model.tied_embeddings != "all" or model.stacks == ("encoder",),
+        model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
         f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
         "choose 'decoder' or 'none'",
     )
     if model.stem != "convolution":
         return
     _check(
-        len(model.grid) == 2 and all(1 <= n <= 2**10 for n in model.grid),
-        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+        bool(model.grid),
+        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
+        "(8, 8)",
     )
     _check(
         model.d_model % 2 ** (model.stem_layers - 1) == 0,
@@ -1051,7 +1068,7 @@ class DataConfig:
 
 # The architectures that each objective trains.
 ARCHITECTURES = {
-    "translate": ("encoder_decoder", "recurrent"),
+    "translate": ("encoder_decoder", "recurrent", "prefix_decoder"),
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
@@ -1392,17 +1409,21 @@ class InitConfig:
     # Hugging Face: parameters of the same names are taken from it at the first start, and are not
     # needed later.
     source: str | None = None
+    # More of these, in the order in which they are asked: what those before do not have is taken
+    # from the next, as a decoder beside an encoder.
+    also: tuple[str, ...] = ()
     take: tuple[str, ...] = (
         ".*",
     )  # patterns of the parameters that are taken, by their names here
-    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/".
+    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/". Of several that fit, the
+    # first whose name here is not taken: both models of `also` may have "positions/".
     rename: tuple[str, ...] = ()
     # With its tokenizer. False: with one trained on the data here; embeddings then follow their
     # pieces, and those of new pieces begin near the mean of all.
     tokenizer: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("take", "rename", "tokenizer"):
+        for name in ("also", "take", "rename", "tokenizer"):
             default = InitConfig.__dataclass_fields__[name].default
             _check(
                 self.source is not None or getattr(self, name) == default,
@@ -1673,7 +1694,9 @@ class Experiment:
             f"more than {_ELEMENTS} numbers; lower one of them",
         )
         _check(
-            self.tokenizer.joint or model.tied_embeddings != "all" or model.stacks == ("encoder",),
+            self.tokenizer.joint
+            or model.tied_embeddings != "all"
+            or model.architecture in ("encoder", "perceiver", "prefix_decoder"),
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
@@ -1694,6 +1717,11 @@ class Experiment:
             or not self.objective.masked,
             "model.positions='none': queries of pieces are their positions in architecture="
             "'perceiver', and would be all alike; choose another",
+        )
+        _check(
+            self.data.batching != "pack" or model.architecture != "prefix_decoder",
+            "data.batching='pack': a row of architecture='prefix_decoder' must hold one example; "
+            "choose 'bucket'",
         )
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(

@@ -60,6 +60,23 @@ def test_patches_are_squares_row_by_row():
     assert np.array_equal(codec.form.joined(found), PICTURES)
 
 
+def test_several_pictures_follow_one_another():
+    """Each is what it is alone, and is changed its own way."""
+    side = SourceConfig("patches", patch_size=4)
+    pairs = PICTURES[:6].reshape(3, 2, 8, 12, 3)
+    one, two = patches.train(side, PICTURES[:6]), patches.train(side, pairs)
+    assert (one.mean == two.mean).all()
+    found, alone = np.stack(two.encode(pairs)), np.stack(one.encode(PICTURES[:6]))
+    assert np.array_equal(found, alone.reshape(3, 12, 48))
+    config = dataclasses.replace(CONFIG, augment=("flip",))
+    lengths, numbers = np.full(3, 12), np.arange(3)
+    read = two.reader(config)(found.reshape(-1, 48), lengths, numbers, Draw(1, 2))
+    each = one.reader(config)(alone.reshape(-1, 48), np.full(6, 6), np.arange(6), Draw(1, 2))
+    assert np.array_equal(read, each)
+    with pytest.raises(UserError, match="those of training have 2 pictures each, with 8 rows"):
+        two.encode(PICTURES[:1])
+
+
 def test_what_a_model_reads_has_mean_0_and_variance_1(config, tmp_path):
     """Of each channel; from the store, which holds bytes, and comes back as it was."""
     corpus = sources.load(config, "train")
