@@ -15,7 +15,7 @@ HINTS = typing.get_type_hints(ModelConfig)
 NOT_HERE = ("compute_dtype", "recurrence", "source_attention", "stem", "distribution")
 # The words of every choice, and of what is no choice of words two values or three.
 VALUES: dict[str, list[Any]] = {
-    field: [word for word in typing.get_args(hint) if word not in ("recurrent", "perceiver")]
+    field: [word for word in typing.get_args(hint) if word not in ("recurrent", "perceiver", "prefix_decoder")]
     for field, hint in HINTS.items()
     if typing.get_origin(hint) is typing.Literal and field not in NOT_HERE
 } | {
