@@ -10,7 +10,8 @@ from scipy import stats
 from tiny import RUN, random_params
 
 import transformer_jax
-from transformer_jax.cli import evaluate
+from transformer_jax.cli import evaluate, plot_forecast
+from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
     DataConfig,
     ModelConfig,
@@ -219,5 +220,9 @@ def test_trained_scored_and_asked(config, tmp_path, capsys):
     naive = [np.square((x - VALUES[i + 12 : i + 16]) / scale)
              for x, i in zip(tiled, range(83, 105), strict=True)]  # fmt: skip
     assert scores["seasonal_mse"]["value"] == pytest.approx(np.mean(naive), rel=1e-4)
+    assert dispatch(["plot", "forecast", f"--workdir={run}", f"--output={run}/x.svg"]) == 0
+    assert ">channel 3</text>" in (run / "x.svg").read_text()
+    with pytest.raises(UserError, match="--window=22: the split has 22, from 0 on"):
+        plot_forecast.main([f"--workdir={run}", "--window=22", f"--output={run}/x.svg"])
     with pytest.raises(UserError, match="a series of 5 rows: such a model reads 12"):
         trained.forecast(VALUES[:5])
