@@ -106,7 +106,7 @@ def _forecast(trained: Any, corpus: sources.Corpus, split: str, name: str, stem:
     result = evaluate(trained, corpus, split, name)
     print(*result["details"], sep="\n")
     write(result, stem)
-    print(f"{result['windows']:,} windows x {result['channels']} channels x {result['horizon']} "
+    print(f"{result['sentences']:,} windows x {result['channels']} channels x {result['horizon']} "
           f"rows; written to {stem}.json")  # fmt: skip
 
 

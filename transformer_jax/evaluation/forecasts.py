@@ -1,6 +1,7 @@
 """How near forecasts are to what came, beside those of the simplest methods."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,12 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         scores["coverage"] = float(((deciles[..., 0] <= true) & (true <= deciles[..., -1])).mean())
     return {
         "split": split, "checkpoint": checkpoint, "steps": trained.steps,
-        "windows": len(items) // channels, "channels": channels, "horizon": objective.horizon,
+        "sentences": len(items) // channels,  # windows: reports ask for that name
+        "channels": channels, "horizon": objective.horizon,
         "scores": {name: {"value": value, "signature": ""} for name, value in scores.items()},
         "by_channel": by_channel,
-        "details": _details(scores, season),
+        "details": _details(scores, season), "decoding": None,
+        "evaluation": asdict(experiment.evaluation), "references": corpus.fingerprint,
     }  # fmt: skip
 
 

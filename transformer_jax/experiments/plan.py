@@ -121,7 +121,7 @@ def report(
 
 
 def _parameters(experiment: Experiment, sizes: Sizes) -> int:
-    return parameters(experiment.model, sizes, experiment.objective.name)
+    return parameters(experiment.model, sizes, experiment.objective)
 
 
 def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iterator[str]:
