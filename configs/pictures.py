@@ -2,6 +2,7 @@
 
     python train.py --config=configs/pictures.py:mnist --config.data.directory=DIR
     python train.py --config=configs/pictures.py:cifar10 --config.data.directory=DIR
+    python train.py --config=configs/pictures.py:mnist_perceiver --config.data.directory=DIR
     python eval.py --workdir=runs/pictures-mnist --split=validation
 
 The directory holds train.npz and validation.npz, each with `images`, bytes [n rows columns] or
@@ -11,20 +12,23 @@ mnist       28 x 28 pixels, patches of 4: 49 of them and the class token.
 cifar10     32 x 32 pixels in colour, patches of 4.
 cifar10_conv  the same behind two convolutions in place of one linear map of each patch (Xiao et al.
             2021, arXiv:2106.14881).
+mnist_perceiver  patches of 2 x 2 pixels, 196 of them, at which 32 latents look (Perceiver IO:
+            Jaegle et al. 2021, arXiv:2107.14795).
 """
 
 from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
-_SIDES = {"mnist": 28, "cifar10": 32, "cifar10_conv": 32}
+_SIDES = {"mnist": 28, "cifar10": 32, "cifar10_conv": 32, "mnist_perceiver": 28}
 
 
 def get_config(variant: str = "mnist"):
-    """Return the experiment for "mnist", "cifar10" or "cifar10_conv"."""
+    """Return the experiment for a variant: see above."""
     if variant not in _SIDES:
         raise ValueError(f"no variant {variant!r}; there are {', '.join(_SIDES)}")
     c = door(Experiment())
-    patches = (_SIDES[variant] // 4) ** 2
+    size = 2 if variant == "mnist_perceiver" else 4
+    patches = (_SIDES[variant] // size) ** 2
     c.model.architecture = "encoder"
     c.model.stem = "linear"
     c.model.d_model, c.model.d_ff = 96, 192
@@ -33,22 +37,26 @@ def get_config(variant: str = "mnist"):
     c.model.residual, c.model.activation = "pre_norm", "gelu"
     c.model.embedding_scale = False
     c.model.pooling, c.model.pooler = "mean", False
+    if variant == "mnist_perceiver":
+        c.model.architecture, c.model.num_latents = "perceiver", 32
+        c.model.input_norm = True
+        c.model.pooling, c.model.pooler = "first", True  # which a Perceiver has no use for
     if variant == "cifar10_conv":
         c.model.stem, c.model.grid = "convolution", (8, 8)
 
     c.objective.name, c.objective.window = "classify", patches + 1
-    c.src.codec, c.src.patch_size = "patches", 4
+    c.src.codec, c.src.patch_size = "patches", size
     c.tgt.codec = "classes"
     c.tokenizer.joint = False
     c.data.source = "arrays"
     c.data.source_language, c.data.target_language = "images", "labels"
-    c.data.directory = "data/mnist" if variant == "mnist" else "data/cifar10"
+    c.data.directory = "data/mnist" if _SIDES[variant] == 28 else "data/cifar10"
     c.data.how_to_get = "write train.npz and validation.npz with `images` and `labels`"
     c.data.max_length = patches + 1
     c.data.tokens_per_batch = 256 * (patches + 1)
     c.data.num_buckets = 1
-    c.data.augment = ("crop",) if variant == "mnist" else ("crop", "flip")
-    if variant == "mnist":
+    c.data.augment = ("crop",) if _SIDES[variant] == 28 else ("crop", "flip")
+    if _SIDES[variant] == 28:
         c.data.crop_padding = 2
 
     c.optimizer.schedule = "cosine"

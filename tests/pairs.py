@@ -10,12 +10,13 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 
 HINTS = typing.get_type_hints(ModelConfig)
-# Architectures that are no Transformers have few fields: tests/oracle/cases.py.
-NOT_HERE = ("compute_dtype", "recurrence", "source_attention")
-OTHERS = ("recurrent", "elmo", "decomposable_attention")
+# Architectures that are no Transformers have few fields: tests/oracle/cases.py; stems read no
+# pieces, and latents are no places of a text: tests/oracle/stems.py.
+NOT_HERE = ("compute_dtype", "recurrence", "source_attention", "stem", "distribution")
+ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder")
 # The words of every choice, and of what is no choice of words two values or three.
 VALUES: dict[str, list[Any]] = {
-    field: [word for word in typing.get_args(hint) if word not in OTHERS]
+    field: [word for word in typing.get_args(hint) if word not in ELSEWHERE]
     for field, hint in HINTS.items()
     if typing.get_origin(hint) is typing.Literal and field not in NOT_HERE
 } | {

@@ -27,6 +27,8 @@ from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 MUST_STAY = (
     "seed",
     "model.stem", "model.stem_layers", "model.grid", "model.grid_positions", "model.pooler",
+    "model.patch_length", "model.patch_stride", "model.distribution", "objective.horizon",
+    "model.num_latents",
     "src.patch_size", "data.augment", "data.image_size", "data.crop_padding", "data.cutout_size",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.dilation", "model.global_tokens",

@@ -106,6 +106,10 @@ class ModelConfig:
     # places and not what stands there (XLNet: Yang et al. 2019, arXiv:1906.08237).
     # "encoder": one stack that reads a text in both directions and writes nothing; it predicts
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
+    # "perceiver": `num_latents` trained vectors, the latents, look at what is read, then encoder
+    # layers are theirs, and queries for what is predicted look at them, so that operations grow in
+    # proportion to the length of a text (Jaegle et al. 2021, arXiv:2103.03206; Perceiver IO,
+    # arXiv:2107.14795).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
     # "elmo": recurrent layers that read a text from the left, and others from the right; what all
@@ -116,14 +120,21 @@ class ModelConfig:
     # "prefix_decoder": an encoder of vectors, a linear map, and a decoder that has what those give
     # before its text (LLaVA: Liu et al. 2023, arXiv:2304.08485).
     architecture: Literal[
-        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent", "elmo",
+        "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent", "elmo",
         "decomposable_attention", "prefix_decoder",
     ] = "encoder_decoder"  # fmt: skip
+    num_latents: int = 256  # perceiver
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
-    # arXiv:2106.14881).
-    stem: Literal["embedding", "linear", "convolution"] = "embedding"
+    # arXiv:2106.14881). "series": a window of a time series, in standard deviations from its own
+    # mean, in patches that overlap (PatchTST: Nie et al. 2023, arXiv:2211.14730).
+    stem: Literal["embedding", "linear", "convolution", "series"] = "embedding"
+    patch_length: int = 16  # series: rows of a patch
+    patch_stride: int = 8  # series: rows from the beginning of a patch to that of the next
+    # What is predicted of each value of a series. "point": a number, by its squared error; or the
+    # parameters of a distribution: "normal", "student_t", or its nine deciles, "quantiles".
+    distribution: Literal["point", "normal", "student_t", "quantiles"] = "point"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
     # Rows and columns of patches in a picture: for convolution, grid_positions, and prefix_decoder,
     # whose encoder reads pictures of so many patches alone.
@@ -349,6 +360,7 @@ class ModelConfig:
         _check_recurrent(self)
         _check_reversible(self)
         _check_encoder(self)
+        _check_perceiver(self)
         _check_stem(self)
         _check_scales(self)
         _check_lora(self)
@@ -389,7 +401,7 @@ class ModelConfig:
         both = "encoder", "decoder"
         alone: dict[str, tuple[str, ...]] = {
             "decoder": ("decoder",), "two_stream": ("decoder",), "encoder": ("encoder",),
-            "elmo": ("encoder",), "decomposable_attention": (),
+            "perceiver": ("encoder",), "elmo": ("encoder",), "decomposable_attention": (),
         }  # fmt: skip
         return alone.get(self.architecture, both)
 
@@ -422,6 +434,10 @@ class ModelConfig:
     def rotated_channels(self) -> int:
         """Channels of each head that rotary positions turn."""
         return int(self.key_size * self.rope_fraction)
+
+    def patches(self, window: int) -> int:
+        """Return how many patches stem="series" makes of a window."""
+        return (window - self.patch_length) // self.patch_stride + 1
 
     @property
     def position_limit(self) -> int | None:
@@ -560,21 +576,47 @@ def _check_encoder(model: ModelConfig) -> None:
         )
 
 
+# Which stems read each field that is for some of them alone.
+_STEM_FIELDS = {
+    "stem_layers": "convolution",
+    "grid": "convolution",
+    "patch_length": "series",
+    "patch_stride": "series",
+    "distribution": "series",
+}
+
+
+def _check_perceiver(model: ModelConfig) -> None:
+    _within(1, _SIZE, num_latents=model.num_latents)
+    perceives = model.architecture == "perceiver"
+    _check(
+        perceives or model.num_latents == 256,
+        f"num_latents={model.num_latents}: means nothing with architecture={model.architecture!r}; "
+        "leave it at 256 or choose 'perceiver'",
+    )
+    _check(
+        not perceives or model.layer_sharing != "universal",
+        "layer_sharing='universal': adds positions before each layer, and latents have none; "
+        "choose 'all'",
+    )
+
+
 def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
+    _within(1, _SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
     placed = model.grid_positions != "none"
     _check(
         not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
         f"grid_positions={model.grid_positions!r}: is for a stem of vectors, with the rows and "
         "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
     )
-    for name in ("stem_layers", "grid"):
+    for name, stem in _STEM_FIELDS.items():
         default = ModelConfig.__dataclass_fields__[name].default
         read = name == "grid" and (placed or model.architecture == "prefix_decoder")
         _check(
-            read or model.stem == "convolution" or getattr(model, name) == default,
-            f"{name}={getattr(model, name)}: means nothing with stem={model.stem!r}; leave it at "
-            f"{default} or choose 'convolution'",
+            read or model.stem == stem or getattr(model, name) == default,
+            f"{name}={getattr(model, name)!r}: means nothing with stem={model.stem!r}; leave it at "
+            f"{default!r} or choose {stem!r}",
         )
     _check(
         len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
@@ -587,7 +629,11 @@ def _check_stem(model: ModelConfig) -> None:
             "or architecture='decoder' and objective.name='prefix_lm'",
         )
         return
-    readers = "encoder", "encoder_decoder", "prefix_decoder"
+    _check(
+        model.stem != "series" or model.architecture == "encoder",
+        f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
+    )
+    readers = "encoder", "perceiver", "encoder_decoder", "prefix_decoder"
     _check(
         model.architecture in readers,
         f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
@@ -820,10 +866,10 @@ class SideConfig:
     # "labels": a line is labels with spaces between them, which the training text has;
     # "values": a line is a number; "spans": a line is a place in the source side's;
     # "huggingface": the tokenizer.json of a model that was imported.
-    # What is no text becomes vectors. "patches": squares of pictures.
+    # What is no text becomes vectors. "patches": squares of pictures; "series": rows of numbers.
     codec: Literal[
         "subwords", "wordpiece", "words", "bytes", "characters", "classes", "labels", "values",
-        "spans", "huggingface", "patches",
+        "spans", "huggingface", "patches", "series",
     ] = "subwords"  # fmt: skip
 
 
@@ -841,8 +887,8 @@ class SourceConfig(SideConfig):
         )
 
 
-# The codecs of what is no text: a source side of vectors.
-VECTORS = ("patches",)
+# The codecs of what is no text, but vectors, and the sources of it.
+VECTORS = {"patches": ("arrays", "folders", "tfds"), "series": ("series",)}
 # The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
 SIZED = {
     "subwords": (
@@ -919,12 +965,13 @@ class DataConfig:
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
-    # files of pictures, in a folder for each label.
+    # files of pictures, in a folder for each label. "series": time series, of comma-separated
+    # values: a header, a date in the first column, then numbers.
     source: Literal[
-        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "folders"
+        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "folders", "series"
     ] = "text"
-    # text, arrays, folders: the folder of the files; tfds: its data_dir (None: TFDS's own default
-    # place).
+    # text, arrays, folders, series: the folder of the files; tfds: its data_dir (None: TFDS's own
+    # default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -932,8 +979,10 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; tfds:
-    # split names; of what is made here the only part is the split's own name.
+    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; series:
+    # "NAME[FIRST:LAST]", those rows of NAME.csv, from 0 on and without LAST, of which all are
+    # predicted in validation and test, as the rows that are read may stand before them; tfds: split
+    # names; of what is made here the only part is the split's own name.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -1110,15 +1159,16 @@ ARCHITECTURES = {
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
     "bidirectional_lm": ("elmo",),
-    "masked_lm": ("encoder",),
+    "masked_lm": ("encoder", "perceiver"),
     "span_corruption": ("encoder_decoder",),
     "denoising": ("encoder_decoder",),
     "masked_lm_nsp": ("encoder",),
     "tag": ("encoder", "elmo"),
     "answer": ("encoder",),
-    "regress": ("encoder", "elmo"),
-    "classify": ("encoder", "elmo"),
+    "regress": ("encoder", "perceiver", "elmo"),
+    "classify": ("encoder", "perceiver", "elmo"),
     "classify_pairs": ("encoder", "decomposable_attention"),
+    "forecast": ("encoder",),
 }
 # The codec of the target side where that is no text, but what is said of one.
 LABELS = {
@@ -1129,15 +1179,17 @@ LABELS = {
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
 _MASKED = ("masked_lm", "masked_lm_nsp")
-_ONE_SIDED = (
+_OF_TEXT = (
     "language_model", "permutation_lm", "bidirectional_lm", *_MASKED, "span_corruption",
     "denoising",
 )  # fmt: skip
+_ONE_SIDED = (*_OF_TEXT, "forecast")
 _WINDOWED = (*_ONE_SIDED, *LABELS)
 # The objectives that read a field.
 _READ_BY = {
     "window": _WINDOWED,
-    "document": tuple(kind for kind in _ONE_SIDED if kind != "masked_lm_nsp"),
+    "horizon": ("forecast",),
+    "document": tuple(kind for kind in _OF_TEXT if kind != "masked_lm_nsp"),
     "partial_prediction": ("permutation_lm",),
     "mask_rate": _MASKED,
     "whole_words": _MASKED,
@@ -1185,17 +1237,21 @@ class ObjectiveConfig:
     # "classify": the line of the target side, which is one of few, from the source side.
     # "classify_pairs": the same of two texts, a line of the source side with a TAB between them, as
     # in natural language inference.
+    # "forecast": what comes next in a time series, of each channel by itself; the series is the
+    # target side, as the text of language_model is.
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "bidirectional_lm",
         "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
-        "classify", "classify_pairs",
+        "classify", "classify_pairs", "forecast",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
     # masked_lm, each begins with BOS; of span_corruption and denoising, each ends with EOS, and is
     # as long as leaves neither side with more; of tag and answer, they are of whole words. What
-    # classify, classify_pairs and regress do not read is left out.
+    # classify, classify_pairs and regress do not read is left out. Of forecast, windows begin at
+    # every row.
     window: int = 256
+    horizon: int = 96  # forecast: rows that are predicted behind each window
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
     # "joined" (masked_lm, span_corruption, denoising): all lines behind one another, EOS between
@@ -1231,7 +1287,7 @@ class ObjectiveConfig:
     like: str | None = None
 
     def __post_init__(self) -> None:
-        _within(1, _SIZE, window=self.window)
+        _within(1, _SIZE, window=self.window, horizon=self.horizon)
         _above(0, 0.9, mask_rate=self.mask_rate, noise_density=self.noise_density)
         _within(1, 1000, partial_prediction=self.partial_prediction)
         _check(
@@ -1342,6 +1398,11 @@ class ObjectiveConfig:
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
         return self.kind in _WINDOWED
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """How long both sides of every example are, where all are alike."""
+        return (self.window, self.horizon) if self.kind == "forecast" else None
 
     @property
     def masked(self) -> bool:
@@ -1555,10 +1616,14 @@ class EvaluationConfig:
     lowercase: bool = False  # score case-insensitively
     # What eval.py computes of translations, in this order; validation takes BLEU.
     metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
+    # forecast: rows of a season, a day of hours; the last ones, repeated, are what forecasts are
+    # compared with.
+    season: int = 24
 
     def __post_init__(self) -> None:
         _within(1, _STEPS, every_steps=self.every_steps)
         _within(0, 10**9, bleu_sentences=self.bleu_sentences)
+        _within(1, _SIZE, season=self.season)
         average_count(self.checkpoint)
         _check(
             0 < len({*self.metrics}) == len(self.metrics),
@@ -1743,10 +1808,18 @@ class Experiment:
             f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
             "none; set init.source to its work directory",
         )
+        alone = model.architecture in ("recurrent", "perceiver")
         _check(
-            self.data.batching != "pack" or model.architecture != "recurrent",
-            "data.batching='pack': a row of architecture='recurrent' must hold one text; choose "
-            "'bucket'",
+            self.data.batching != "pack" or not alone,
+            f"data.batching='pack': a row of architecture={model.architecture!r} must hold one "
+            "text; choose 'bucket'",
+        )
+        _check(
+            model.architecture != "perceiver"
+            or model.positions != "none"
+            or not self.objective.masked,
+            "model.positions='none': queries of pieces are their positions in architecture="
+            "'perceiver', and would be all alike; choose another",
         )
         _check(
             self.data.batching != "pack" or model.architecture != "prefix_decoder",
@@ -1762,6 +1835,8 @@ class Experiment:
         longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:
             longest = ("objective.window", self.objective.window)
+        if model.stem == "series":
+            longest = ("the number of patches", model.patches(self.objective.window))
         _check(
             model.position_limit is None or model.position_limit >= longest[1],
             f"model.max_positions={model.max_positions} is below {longest[0]}={longest[1]}"
@@ -1863,30 +1938,41 @@ class Experiment:
     def _check_vectors(self) -> None:
         """Refuse what does not go with a source side of vectors, or with one of text."""
         codec, model, data = self.src.codec, self.model, self.data
+        forecasts = self.objective.kind == "forecast"
         _check(
-            self.tgt.codec not in VECTORS,
+            self.tgt.codec not in VECTORS or forecasts,
             f"tgt.codec={self.tgt.codec!r}: vectors are read, and not written; choose another",
         )
-        vectors = codec in VECTORS
+        vectors = self.codecs[0] in VECTORS
+        read = f"{'tgt' if self.objective.one_sided else 'src'}.codec={self.codecs[0]!r}"
+        stems = ("series",) if forecasts else ("linear", "convolution")
         _check(
-            vectors == (model.stem != "embedding"),
-            f"model.stem={model.stem!r}: src.codec={codec!r} makes "
-            + ("vectors; choose 'linear' or 'convolution'" if vectors else "pieces; choose "
+            model.stem in (stems if vectors else ("embedding",)),
+            f"model.stem={model.stem!r}: {read} makes "
+            + (f"vectors; choose {_or(stems)}" if vectors else "pieces; choose "
                "'embedding', or a codec of vectors"),
         )  # fmt: skip
-        arrays = ("arrays", "folders")
+        among = VECTORS.get(self.codecs[0], ())
+        others = {name for names in VECTORS.values() for name in names} - {"tfds"}
         _check(
-            data.source == "tfds" or vectors == (data.source in arrays),
-            f"data.source={data.source!r}: src.codec={codec!r} reads "
-            + (f"arrays; choose {_or((*arrays, 'tfds'))}" if vectors else "text; choose another "
-               f"source, or one of the codecs {_or(VECTORS)}"),
+            data.source in among if vectors else data.source not in others,
+            f"data.source={data.source!r}: {read} reads "
+            + (f"other data; choose {_or(among)}" if vectors else "text; choose another source, or "
+               f"one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
         _check(
-            vectors or not data.augment,
-            f"data.augment={data.augment}: is for pictures, and src.codec={codec!r} reads none; "
-            "set it to ()",
+            self.codecs[0] == "patches" or not data.augment,
+            f"data.augment={data.augment}: is for pictures, and {read} reads none; set it to ()",
         )
-        if not vectors:
+        _check(
+            forecasts == (self.codecs[0] == "series"),
+            f"{read}: " + ("objective.name='forecast' reads time series; choose tgt.codec='series'"
+            if forecasts else "time series are for objective.name='forecast'; choose that, or "
+            "another codec"),
+        )  # fmt: skip
+        if forecasts:
+            self._check_forecast()
+        if not vectors or forecasts:
             return
         _check(
             self.objective.kind in ("classify", "regress", "translate"),
@@ -1907,6 +1993,27 @@ class Experiment:
         _check(
             model.stem != "convolution" or data.batching != "pack",
             "data.batching='pack': a row of model.stem='convolution' is a picture; choose 'bucket'",
+        )
+
+    def _check_forecast(self) -> None:
+        """Refuse windows of a series that are not of whole patches, and rows of several."""
+        model, window = self.model, self.objective.window
+        _check(
+            window >= model.patch_length
+            and (window - model.patch_length) % model.patch_stride == 0,
+            f"objective.window={window}: model.patch_length={model.patch_length} and a multiple of "
+            f"model.patch_stride={model.patch_stride} do not make it up, and would leave out rows; "
+            "change one of them",
+        )
+        _check(
+            self.data.batching == "bucket",
+            f"data.batching={self.data.batching!r}: a row of objective.name='forecast' is a "
+            "window; choose 'bucket'",
+        )
+        _check(
+            self.training.r_drop is None,
+            f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes; set "
+            "it to None",
         )
 
     def _check_objective(self) -> None:

@@ -21,6 +21,7 @@ MAY_CHANGE: Allowed = {
     "evaluation.every_steps": ANY,
     "evaluation.checkpoint": ANY,
     "evaluation.metrics": ("BLEU", "chrF", "TER"),
+    "evaluation.season": ANY,
     "decoding.search": ("beam", "sample"),
     "decoding.beam_size": ANY,
     "decoding.length_penalty": ("gnmt", "power"),

@@ -4,7 +4,7 @@ import by_formula
 import pytest
 from tiny import VARIANTS
 
-from transformer_jax.config import ModelConfig
+from transformer_jax.config import ModelConfig, ObjectiveConfig
 from transformer_jax.training.cost import parameters
 
 
@@ -102,7 +102,7 @@ def test_of_classes():
             ("answer", (30, 2)),
         ):  # fmt: skip
             expected = by_formula.parameters(config, *sizes, objective)
-            assert parameters(config, sizes, objective) == expected
+            assert parameters(config, sizes, ObjectiveConfig(objective)) == expected
 
 
 def test_a_formula_that_forgets_a_term_is_noticed():

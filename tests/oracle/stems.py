@@ -13,6 +13,23 @@ LINEAR = ModelConfig(
 )  # fmt: skip
 CONVOLUTION = dataclasses.replace(LINEAR, stem="convolution", grid=(2, 2))
 PLACED = dataclasses.replace(LINEAR, grid=(2, 2), grid_positions="sinusoidal")
+# PatchTST, for every distribution; positions are those of patches.
+SERIES = {
+    name: ModelConfig(
+        architecture="encoder", stem="series", patch_length=8, patch_stride=4, distribution=name,
+        d_model=24, d_ff=40, num_heads=4, num_encoder_layers=2, dropout_rate=0.0, max_positions=5,
+        positions="learned", embedding_scale=False, activation="gelu",
+    )
+    for name in ("point", "normal", "student_t", "quantiles")
+}  # fmt: skip
+# The Perceiver, with blocks that share parameters; of pieces and of vectors.
+PERCEIVER = ModelConfig(
+    architecture="perceiver", num_latents=3, d_model=24, d_ff=48, num_heads=4, num_encoder_layers=4,
+    encoder_pattern=("full", "full"), layer_sharing="all", dropout_rate=0.0, norm_epsilon=1e-5,
+    max_positions=5, positions="learned", embedding_scale=False, input_norm=True,
+    residual="pre_norm", activation="gelu",
+)  # fmt: skip
+PERCEIVER_LINEAR = dataclasses.replace(PERCEIVER, stem="linear")
 DECODER = ModelConfig(
     architecture="decoder", d_model=24, d_ff=40, num_heads=4, num_decoder_layers=2,
     dropout_rate=0.0, norm_epsilon=1e-12, max_positions=16, positions="learned",
@@ -21,7 +38,7 @@ DECODER = ModelConfig(
 PREFIX = dataclasses.replace(
     DECODER, architecture="prefix_decoder", stem="linear", num_encoder_layers=2
 )
-STEMS = [LINEAR, CONVOLUTION, PLACED, PREFIX]
+STEMS = [LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX]
 
 
 def Convolutions(config: ModelConfig, channels: int) -> Any:

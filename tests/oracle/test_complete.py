@@ -11,6 +11,7 @@ from transformer_jax.models.build import MODELS
 from transformer_jax.models.encoder import POOLINGS
 from transformer_jax.models.sharing import SHARINGS
 from transformer_jax.nn import stems
+from transformer_jax.nn.distributions import DISTRIBUTIONS
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import KERNELS, SCORE_SCALES
@@ -29,6 +30,7 @@ TABLES: dict[str, Collection[str]] = {
     "pooling": POOLINGS,
     "stem": stems.STEMS,
     "grid_positions": stems.GRID_POSITIONS,
+    "distribution": DISTRIBUTIONS,
     "recurrence": RECURRENCES,
     "source_attention": SOURCE_ATTENTIONS,
     "residual": RESIDUALS,
@@ -49,8 +51,8 @@ def names(config: ModelConfig, field: str) -> set[str]:
     """Return the entries of a field's table that a config names."""
     if "pattern" not in field:
         return {getattr(config, field)}
-    encoder = config.encoder_pattern if "encoder" in config.architecture else ()
-    return {*encoder, *(config.decoder_pattern if config.architecture != "encoder" else ())}
+    encoder = config.encoder_pattern if "encoder" in config.stacks else ()
+    return {*encoder, *(config.decoder_pattern if "decoder" in config.stacks else ())}
 
 
 def unchecked() -> list[str]:

@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.codecs.series import Series
+from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
 from transformer_jax.decoding.text.classify import classify
 from transformer_jax.decoding.text.next_sentence import follows
@@ -16,7 +20,7 @@ from transformer_jax.models.model import Model
 # The methods that ask a model of each objective.
 ASKED = {
     "classify": "classify", "classify_pairs": "classify", "tag": "tag", "regress": "value",
-    "answer": "answer",
+    "answer": "answer", "forecast": "forecast",
 }  # fmt: skip
 
 KINDS = {
@@ -82,6 +86,26 @@ class Reading:
         lines = [f"{x}\t{y}" for x, y in zip(one, two, strict=True)]
         found = answers(*given, lines)
         return found[0] if isinstance(questions, str) else found
+
+    def forecast(self, series: Any, deciles: bool = False) -> Any:
+        """Return what comes next in a series [rows channels], in its unit: [horizon channels]; with
+        `deciles` these too, [horizon channels 9], of a model that says a distribution.
+
+        Raises:
+          UserError: if the model does not forecast, or says no distribution, or the series is
+            shorter than what it reads.
+        """
+        config, codec = self.experiment.objective, self.tokenizers.tgt
+        if not isinstance(codec, Series):
+            raise UserError(
+                f"config.objective.name={config.name!r}: such a model forecasts nothing"
+            )
+        kind = self.experiment.model.distribution
+        given = self.model, self.params, codec, config, kind
+        point, found = ahead(*given, np.asarray(series, np.float64))
+        if deciles and found is None:
+            raise UserError(f"config.model.distribution={kind!r}: such a model says numbers alone")
+        return (point, found) if deciles else point
 
     def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:
         """Return the probability that a text goes on from another one, or a list of those of

@@ -44,6 +44,7 @@ class TrainedModel(Reading):
         size = f"{counting.parameters(self.params):,} parameters"
         what = f"{data.source_language}-{data.target_language}"
         what = f"language model of {data.target_language}" if one_sided else what
+        what = "forecaster" if self.experiment.objective.kind == "forecast" else what
         if self.experiment.objective.labels:
             what = f"{KINDS[self.experiment.objective.kind]} of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"

@@ -21,8 +21,9 @@ def main(argv: Sequence[str]) -> int:
         "Translate a split or a file with a trained model, and score the result. Of a language\n"
         "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
         "character. Of a classifier, print its accuracy, of a tagger that of words and the F1 of\n"
-        "entities, of numbers their correlation, of answers SQuAD's scores. The fields of\n"
-        "decoding, evaluation and data can be changed."
+        "entities, of numbers their correlation, of answers SQuAD's scores, of forecasts their\n"
+        "errors beside those of the simplest methods. The fields of decoding, evaluation and data\n"
+        "can be changed."
     )
     parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
     parser.add_argument("--checkpoint", help=CHECKPOINTS)
@@ -38,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     one_sided = experiment.objective.one_sided
     if arguments.source is not None and one_sided:
         raise UserError(
-            "--source: a language model has no source; name the split's parts instead, as in "
+            "--source: such a model has no source; name the split's parts instead, as in "
             "--config.data.test=PART"
         )
     corpus = _corpus(arguments, experiment)
@@ -65,6 +66,8 @@ def main(argv: Sequence[str]) -> int:
     stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
     if experiment.objective.labels:
         _label(trained, corpus, split, name, stem)
+    elif experiment.objective.kind == "forecast":
+        _forecast(trained, corpus, split, name, stem)
     elif one_sided:
         _predict(trained, corpus, split, name, stem)
     else:
@@ -95,6 +98,16 @@ def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: 
     print(*result["details"], sep="\n")
     write(result, stem)
     print(f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json")
+
+
+def _forecast(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+    from transformer_jax.evaluation.forecasts import evaluate, write
+
+    result = evaluate(trained, corpus, split, name)
+    print(*result["details"], sep="\n")
+    write(result, stem)
+    print(f"{result['sentences']:,} windows x {result['channels']} channels x {result['horizon']} "
+          f"rows; written to {stem}.json")  # fmt: skip
 
 
 def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:

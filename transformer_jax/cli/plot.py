@@ -7,6 +7,7 @@ from transformer_jax.cli.arguments import run_command
 PICTURES = {
     "attention": "where a translation looks in its source",
     "curves": "how training went",
+    "forecast": "what a model says comes next in a time series",
     "sweep": "scores against the fields that a sweep varies",
 }
 

@@ -18,6 +18,7 @@ from transformer_jax.data.batch import (
 from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.corrupting import Denoising, SpanCorruption
+from transformer_jax.data.forecasting import Forecast
 from transformer_jax.data.labelling import Classify, Regress
 from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
@@ -237,6 +238,7 @@ OBJECTIVES: dict[str, Objective] = {
     "regress": Regress(),
     "classify": Classify(),
     "classify_pairs": ClassifyPairs(),
+    "forecast": Forecast(),
 }
 
 

@@ -1,9 +1,9 @@
 """Where pairs come from: parallel text files, TFDS, or a generator. Each source is a `Corpus`."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,17 +16,19 @@ from transformer_jax.data import (
     image_folders,
     labelled,
     listops,
+    series_files,
     spelled_numbers,
     text_files,
     tfds,
 )
+from transformer_jax.data.fingerprint import fingerprint
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 
 Split = Literal["train", "validation", "test"]
-Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence[str]]]
+Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence]]
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,19 @@ def load(
         config = replace(config, source_language=config.target_language)
     if objective.document == "file":
         source = text_files.documents
+    if config.source == "series":
+        source = partial(series_files.load, context=objective.window)
     src, tgt, sizes = _joined(config, split, source)
     if objective.one_sided:
-        if not any(tgt):
+        if not any(map(len, tgt)):
             raise UserError(f"{place}: holds no text")
-        return Corpus((), tgt, _fingerprint(tgt), sizes)
+        return Corpus((), tgt, fingerprint(tgt), sizes)
     if not len(src):
         raise UserError(f"{place}: holds no pairs")
     tgt = checked(objective, src, tgt, lambda *line: text_files.place(config, split, *line))
     if split != "train" and not isinstance(src[0], np.ndarray):
         _mention_empty(place, src, tgt)
-    return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
+    return Corpus(src, tgt, fingerprint(src, tgt), sizes)
 
 
 def tasks(config: DataConfig, objective: ObjectiveConfig) -> dict[str, Corpus]:
@@ -96,7 +100,7 @@ def whole(corpora: Sequence[Corpus]) -> Corpus:
     if len(corpora) == 1:
         return corpora[0]
     src, tgt = ([line for one in corpora for line in getattr(one, x)] for x in ("src", "tgt"))
-    return Corpus(src, tgt, _fingerprint([one.fingerprint for one in corpora]))
+    return Corpus(src, tgt, fingerprint([one.fingerprint for one in corpora]))
 
 
 def checked(
@@ -150,18 +154,6 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _fingerprint(*sides: Sequence) -> str:
-    hasher = hashlib.blake2b(digest_size=16)
-    for side in sides:
-        hasher.update(len(side).to_bytes(8, "little"))
-        if len(side) and isinstance(side[0], np.ndarray):
-            for array in side:
-                hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        else:
-            hasher.update("\n".join(side).encode())
-    return hasher.hexdigest()
-
-
 SOURCES: dict[str, Source] = {
     "text": text_files.load,
     "tfds": tfds.load,
@@ -170,4 +162,5 @@ SOURCES: dict[str, Source] = {
     "copying": copying.load,
     "arrays": array_files.load,
     "folders": image_folders.load,
+    "series": partial(series_files.load, context=0),
 }

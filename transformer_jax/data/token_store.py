@@ -205,13 +205,14 @@ def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:
             if any(_sum(path) != sums[path.name] for path in files):
                 return None
             offsets = np.fromfile(files[1], np.int64)
-            total, vectors = int(offsets[-1]), isinstance(codec, VectorCodec)
             dtype = codec.stored if isinstance(codec, VectorCodec) else np.dtype(np.int32)
+            total = int(offsets[-1])
             # An empty file cannot be mapped; there are no ids without sources, or if all are empty.
             ids = np.memmap(files[0], dtype, "r") if total else np.zeros(0, dtype)
-            sides.append(Ragged.from_offsets(ids.reshape(total, -1) if vectors else ids, offsets))
+            read = None
             if isinstance(codec, VectorCodec):
-                sides[-1] = sides[-1]._replace(read=codec.reader())
+                ids, read = ids.reshape(total, codec.channels), codec.reader()
+            sides.append(Ragged.from_offsets(ids, offsets)._replace(read=read))
         return TokenStore(sides[0], sides[1])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None

@@ -49,7 +49,7 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
     sizes = expected_sizes(experiment)
     check_mesh(mesh, experiment, sizes)
     step, boxed = step_of(
-        experiment.model, experiment.objective.name, experiment.optimizer, experiment.training,
+        experiment.model, experiment.objective, experiment.optimizer, experiment.training,
         experiment.seed, sizes,
     )  # fmt: skip
     state = jax.tree.map(
@@ -121,7 +121,7 @@ def report(
 
 
 def _parameters(experiment: Experiment, sizes: Sizes) -> int:
-    return parameters(experiment.model, sizes, experiment.objective.name)
+    return parameters(experiment.model, sizes, experiment.objective)
 
 
 def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iterator[str]:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.choices import pick
-from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.config import Experiment, ModelConfig, ObjectiveConfig
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.core import Core
 from transformer_jax.models.decoder import Decoder
@@ -18,6 +18,7 @@ from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
+from transformer_jax.models.perceiver import Perceiver
 from transformer_jax.models.prefix_decoder import PrefixDecoder
 from transformer_jax.models.recurrent import RecurrentTranslator
 from transformer_jax.models.two_stream import TwoStream
@@ -28,6 +29,7 @@ MODELS: dict[str, type[Core]] = {
     "decoder": Decoder,
     "two_stream": TwoStream,
     "encoder": Encoder,
+    "perceiver": Perceiver,
     "recurrent": RecurrentTranslator,
     "elmo": Elmo,
     "decomposable_attention": DecomposableAttention,
@@ -43,6 +45,7 @@ def build(
     order: Order = "causal",
     single: bool = False,
     predicts: Sequence[str] = ("tokens",),
+    lengths: tuple[int, int] | None = None,
 ) -> Core | Lora:
     """Return the model.
 
@@ -54,21 +57,27 @@ def build(
       order: what the objective promises of the target side's ranks.
       single: that every row of every batch holds one segment, from its start on.
       predicts: the names of what the objective predicts, for models that have a head for each.
+      lengths: how long both sides of every example are, where the objective has all alike.
     """
     network = pick(MODELS, config.architecture, "config.model.architecture")
     dtype = jnp.dtype(dtype or config.compute_dtype)
-    model = network(config, src_vocab_size, tgt_vocab_size, dtype, order, single, tuple(predicts))
+    model = network(
+        config, src_vocab_size, tgt_vocab_size, dtype, order, single, tuple(predicts), lengths
+    )
     return model if config.lora_rank is None else Lora(model)
 
 
 def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) -> Core | Lora:
     """Return the model of an experiment."""
-    objective = objective_named(experiment.objective.name)
     single = experiment.data.batching != "pack"
     sizes = src_vocab_size, tgt_vocab_size
-    return build(
-        experiment.model, *sizes, order=objective.order, single=single, predicts=objective.predicts
-    )
+    return build(experiment.model, *sizes, single=single, **promised(experiment.objective))
+
+
+def promised(config: ObjectiveConfig) -> dict[str, Any]:
+    """Return what `build` is to know of an objective."""
+    objective = objective_named(config.name)
+    return {"order": objective.order, "predicts": objective.predicts, "lengths": config.lengths}
 
 
 def init_params(model: Model, key: jax.Array) -> Any:

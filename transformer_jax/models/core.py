@@ -23,7 +23,8 @@ class Core(nn.Module):
     """A Model of which its own kind says how it reads and writes: see `models.model.Model`.
 
     `order` is what the objective promises of the target side's ranks; `single` that each row holds
-    one segment, from its start on; `predicts` what it has targets for.
+    one segment, from its start on; `predicts` what it has targets for; `lengths` how long both
+    sides of every example are, where all are alike.
     """
 
     config: ModelConfig
@@ -33,6 +34,7 @@ class Core(nn.Module):
     order: Order = "causal"
     single: bool = False
     predicts: Sequence[str] = ("tokens",)
+    lengths: tuple[int, int] | None = None
 
     @nn.nowrap
     def outputs(self, params: Any, batch: Batch, keys: Keys | None) -> dict[str, Output]:
@@ -66,7 +68,7 @@ class Core(nn.Module):
         ones = np.ones((1, 2), np.int32)
         if self.config.stem == "embedding":
             return Side(ones, ones, ones)
-        length = 1 + math.prod(self.config.grid)
+        length = 1 + math.prod(self.config.grid) if self.lengths is None else self.lengths[0]
         ones = np.ones((1, length), np.int32)
         return Side(np.ones((1, length, self.src_vocab_size), np.float32), ones, ones)
 

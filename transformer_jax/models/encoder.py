@@ -11,6 +11,7 @@ from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.forecast import ForecastHead
 from transformer_jax.models.model import Output, Pointed
 from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.embedding import Embed, Head
@@ -18,6 +19,7 @@ from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.norm import make_norm
+from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import cross_view, self_view
 
 
@@ -48,6 +50,20 @@ class Encoder(Network):
 
     def setup(self) -> None:
         c = self.config
+        self.set_inputs()
+        self.encoder = self.new_stack(c.num_encoder_layers, c.encoder_pattern, cross=False)
+        if "tokens" in self.predicts:
+            self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
+        if self.asks("text") and c.pooler:
+            self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
+        self.set_heads()
+        if "forecast" in self.predicts:
+            assert self.lengths is not None
+            self.forecast_head = ForecastHead(c, self.lengths, self.dtype)
+
+    def set_inputs(self) -> None:
+        """Make what a source side passes before any layer, in `setup`."""
+        c = self.config
         self.stem = self.new_stem(begun=self.asks("text"))
         if self.stem is None:
             self.embedding = self.new_embedding(self.src_vocab_size)
@@ -56,17 +72,17 @@ class Encoder(Network):
         self.kinds = Embed(c.token_types, c, self.dtype) if c.token_types else None
         self.input_norm = self.new_input_norm()
         self.dropout = self.new_dropout()
-        self.encoder = self.new_stack(c.num_encoder_layers, c.encoder_pattern, cross=False)
+
+    def set_heads(self) -> None:
+        """Make the tables of what is predicted, in `setup`."""
         if "tokens" in self.predicts:
-            self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
-            own = c.tied_embeddings == "none"
+            own = self.config.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
-        if self.asks("text") and c.pooler:
-            self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
         for name in self.chosen():
             count = HEADS[name].choices
             rows = "classes" if count is None else "choices"
-            setattr(self, f"{name}_head", ClassHead(c, count or self.tgt_vocab_size, rows))
+            head = ClassHead(self.config, count or self.tgt_vocab_size, rows)
+            setattr(self, f"{name}_head", head)
 
     @nn.nowrap
     def chosen(self) -> list[str]:
@@ -97,11 +113,19 @@ class Encoder(Network):
             if kind == "ends":
                 assert batch.tgt is not None
                 found[name] = Pointed(pointed(head.logits(hidden), memory, batch.tgt), head)
+        if "forecast" in self.predicts:
+            found["forecast"] = self.forecast_head(x, src.inputs)
         return found
 
     def encode(self, side: Side | None, train: bool) -> Memory:
         """Return what becomes of each place of the source."""
         assert side is not None
+        x, pos, seg = self.placed(side, train)
+        view = self_view(pos, seg, "all", single=self.single)
+        return Memory(self.encoder(x, view, train), pos, seg)
+
+    def placed(self, side: Side, train: bool) -> Entered:
+        """Return the vectors of a source side with what is added to them, and where they stand."""
         x, pos, seg = self.entered(side)
         vectors = self.positions.embed(pos, pos.shape[1])
         x = x if vectors is None else x + vectors.astype(x.dtype)
@@ -109,8 +133,7 @@ class Encoder(Network):
             kind = jnp.zeros_like(side.inputs) if side.kind is None else side.kind
             x = x + self.kinds(kind)
         x = x if self.input_norm is None else self.input_norm(x)
-        view = self_view(pos, seg, "all", single=self.single)
-        return Memory(self.encoder(self.dropout(x, train), view, train), pos, seg)
+        return Entered(self.dropout(x, train), pos, seg)
 
     def predicted(self, x: Float[Array, "B S D"]) -> Output:
         """Return what hidden states say of the piece where they stand."""

@@ -21,7 +21,7 @@ from transformer_jax.nn.residual import deep_norm
 INWARD = ("query", "key", "value", "up", "gate")  # kernels [in, out...]
 OUTWARD = ("output", "down")  # kernels [in..., out] that end a residual part
 EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding")
-POSITIONS = ("positions", "src_positions", "tgt_positions")
+POSITIONS = ("positions", "src_positions", "tgt_positions", "query_positions")
 HEADS = (  # of an encoder
     "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
 )  # fmt: skip

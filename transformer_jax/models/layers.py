@@ -21,6 +21,15 @@ def make_residual(config: ModelConfig, cross: bool) -> nn.Module:
     return pick(RESIDUALS, config.residual, "config.model.residual")(config, cross)
 
 
+def new_feed_forward(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
+    """Return the feed-forward layer that the config says."""
+    c = config
+    return FeedForward(
+        c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, dtype,
+        "feed_forward" in c.biases, c.feed_forward_chunks,
+    )  # fmt: skip
+
+
 class Layer(nn.Module):
     """Residual parts in an order. `kind` names the mixer; with `cross` it looks at a memory too."""
 
@@ -37,10 +46,7 @@ class Layer(nn.Module):
         if self.cross:
             self.cross_attention = Attention(c, self.dtype)
             self.cross_attention_residual = make_residual(c, self.cross)
-        self.feed_forward = FeedForward(
-            c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, self.dtype,
-            "feed_forward" in c.biases, c.feed_forward_chunks,
-        )  # fmt: skip
+        self.feed_forward = new_feed_forward(c, self.dtype)
         self.feed_forward_residual = make_residual(c, self.cross)
 
     def __call__(
@@ -110,3 +116,31 @@ class Layer(nn.Module):
             x = self.cross_attention_residual.write(x, y, train)
         y = self.feed_forward(self.feed_forward_residual.read(x), train)
         return self.feed_forward_residual.write(x, y, train), weights
+
+
+class CrossLayer(nn.Module):
+    """Residual parts that look at another sequence, and at nothing of their own: what is read is
+    queries, and beside them feed-forward alone follows (Perceiver: Jaegle et al. 2021,
+    arXiv:2103.03206).
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        self.cross_attention = Attention(c, self.dtype)
+        self.cross_attention_residual = make_residual(c, cross=False)
+        self.feed_forward = new_feed_forward(c, self.dtype)
+        self.feed_forward_residual = make_residual(c, cross=False)
+
+    def __call__(
+        self, x: Float[Array, "B T D"], memory: Float[Array, "B S D"], view: View, train: bool
+    ) -> Float[Array, "B T D"]:
+        residual = self.cross_attention_residual
+        x = residual.begin(x)
+        seen = self.cross_attention.remember(memory)
+        y, _ = self.cross_attention.recall(residual.read(x), seen, view, train)
+        x = residual.write(x, y, train)
+        residual = self.feed_forward_residual
+        return residual.end(residual.write(x, self.feed_forward(residual.read(x), train), train))

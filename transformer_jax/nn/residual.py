@@ -160,7 +160,7 @@ def deep_norm(config: ModelConfig, cross: bool) -> Depth:
     """Return the constants of a stack, with cross-attention or without (figure 2 of the paper)."""
     n, m = config.num_encoder_layers, config.num_decoder_layers
     if config.architecture != "encoder_decoder":
-        layers = n if config.architecture in ("encoder", "recurrent") else m
+        layers = n if "encoder" in config.stacks else m
         return Depth((2 * layers) ** 0.25, (8 * layers) ** -0.25)
     if cross:
         return Depth((3 * m) ** 0.25, (12 * m) ** -0.25)

@@ -15,6 +15,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.norm import make_norm
+from transformer_jax.nn.window_scale import scale_of
 
 
 class Entered(NamedTuple):
@@ -135,6 +136,31 @@ class Convolve(nn.Module):
         return (at_least_float32(y) + bias.reshape(1, 1, 1, -1)).astype(self.dtype)
 
 
+class Series(Linear):
+    """A window of a time series, scaled by itself, in patches that overlap, each mapped (PatchTST:
+    Nie et al. 2023, arXiv:2211.14730, section 3.1).
+    """
+
+    @property
+    def entering(self) -> int:
+        """See Linear."""
+        return self.config.patch_length
+
+    def __call__(
+        self, inputs: Float[Array, "B L 1"], pos: Int[Array, "B L"], seg: Int[Array, "B L"]
+    ) -> Entered:
+        size, stride = self.config.patch_length, self.config.patch_stride
+        begins = jnp.arange(self.length(inputs.shape[1])) * stride
+        scaled = scale_of(inputs).scaled(inputs)[..., 0]
+        patches = scaled[:, begins[:, None] + jnp.arange(size)[None]]
+        return Entered(self.patch(patches), pos[:, begins] // stride, seg[:, begins])
+
+    @nn.nowrap
+    def length(self, length: Size) -> Size:
+        """See Linear."""
+        return self.config.patches(length)
+
+
 def sinusoidal(grid: Sequence[int], width: int) -> np.ndarray:
     """Return vectors of the places of a grid, row by row [R C, width], float64: sines and cosines
     of the row, then of the column, each as in paper 3.5 with half of the channels.
@@ -155,4 +181,5 @@ STEMS: dict[str, type[Linear] | None] = {
     "embedding": None,
     "linear": Linear,
     "convolution": Convolution,
+    "series": Series,
 }

@@ -23,6 +23,8 @@ RULES = (
     ("features", None),
     ("rows", None),
     ("columns", None),
+    ("horizon", None),
+    ("latents", None),
     ("gates", None),
     ("state", None),
     ("classes", None),

@@ -96,7 +96,7 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
 def parameters(point: Point) -> int:
     """Return the number of parameters."""
     experiment = point.experiment
-    return cost.parameters(experiment.model, sizes(point), experiment.objective.name)
+    return cost.parameters(experiment.model, sizes(point), experiment.objective)
 
 
 def sizes(point: Point) -> cost.Sizes:

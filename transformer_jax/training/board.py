@@ -1,5 +1,6 @@
 """Curves for TensorBoard."""
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,6 +39,8 @@ class Board:
                 log = events.SessionLog(status=events.SessionLog.START)
                 self._write(events.Event(session_log=log), self._start + 1)
             for name, value in values.items():
+                if math.isnan(value):  # of numbers, as of series, none is right or wrong
+                    continue
                 self._write(events.Event(summary=summary.scalar(f"{group}/{name}", value)), step)
             self._writer.flush()
         except OSError:

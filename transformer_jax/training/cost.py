@@ -12,13 +12,14 @@ from transformer_jax.config import (
     Experiment,
     MeshConfig,
     ModelConfig,
+    ObjectiveConfig,
     OptimizerConfig,
     TrainingConfig,
 )
 from transformer_jax.data.batch import channels_of
 from transformer_jax.data.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.models.build import abstract_params, build
+from transformer_jax.models.build import abstract_params, build, promised
 from transformer_jax.models.encoder import HEADS
 from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import AXES, make_mesh
@@ -40,26 +41,25 @@ class Cost(NamedTuple):
 
 
 @functools.cache
-def parameters(config: ModelConfig, sizes: Sizes, objective: str = "translate") -> int:
+def parameters(
+    config: ModelConfig,
+    sizes: Sizes,
+    objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
+) -> int:
     """Return the number of parameters of a model, with what it predicts by an objective."""
-    return counting.parameters(abstract_params(build(config, *sizes, **_promised(objective))))
-
-
-def _promised(objective: str) -> dict[str, Any]:
-    found = objective_named(objective)
-    return {"order": found.order, "predicts": found.predicts}
+    return counting.parameters(abstract_params(build(config, *sizes, **promised(objective))))
 
 
 def step_of(
     model: ModelConfig,
-    objective: str,
+    objective: ObjectiveConfig,
     optimizer: OptimizerConfig,
     training: TrainingConfig,
     seed: int,
     sizes: Sizes,
 ) -> tuple[Any, TrainState]:
     """Return the train step, and the shapes and logical axes of its state."""
-    built = build(model, *sizes, **_promised(objective))
+    built = build(model, *sizes, **promised(objective))
     frozen = frozen_of(optimizer, model)
     tx = make_optimizer(optimizer, make_schedule(optimizer, model.d_model, training.steps), frozen)
     state = abstract_state(built, tx, training.ema_decay is not None)
@@ -76,12 +76,14 @@ def longest_shape(experiment: Experiment) -> Shape:
     kinds = {HEADS[x].of for x in objective_named(objective.name).predicts if x in HEADS}
     if tgt and kinds and experiment.data.batching != "pack":
         tgt = 2 if "ends" in kinds else 1
+    if objective.lengths is not None:
+        src, tgt = objective.lengths
     return Shape(rows_for(experiment.data, length), src, tgt)
 
 
 def step_cost(experiment: Experiment, sizes: Sizes, shape: Shape) -> Cost:
     """Return what a step on a batch of some shape takes; one that was asked for before is known."""
-    parts = experiment.model, experiment.objective.name, experiment.optimizer, experiment.training
+    parts = experiment.model, experiment.objective, experiment.optimizer, experiment.training
     return _cost(*parts, sizes, shape)
 
 
@@ -91,33 +93,35 @@ def roughly(experiment: Experiment, sizes: Sizes, shape: Shape) -> int:
     The way back takes twice those of the way forward, which alone is counted; what is computed once
     more to save memory, and the optimizer's own products, are left out.
     """
-    passes, name = experiment.training.passes, experiment.objective.name
-    return 3 * passes * _forward(experiment.model, name, sizes, shape)
+    passes, objective = experiment.training.passes, experiment.objective
+    return 3 * passes * _forward(experiment.model, objective, sizes, shape)
 
 
 @functools.cache
-def _forward(config: ModelConfig, objective: str, sizes: Sizes, shape: Shape) -> int:
-    model = build(config, *sizes, **_promised(objective))
+def _forward(config: ModelConfig, objective: ObjectiveConfig, sizes: Sizes, shape: Shape) -> int:
+    model = build(config, *sizes, **promised(objective))
     step = make_validation_step(model, TrainingConfig())
     params, batch = nn.unbox(abstract_params(model)), _batch(model, objective, shape)
     return counting.operations(counting.program(step, params, batch)).products
 
 
-def _batch(model: Model, objective: str, shape: Shape) -> Any:
+def _batch(model: Model, objective: ObjectiveConfig, shape: Shape) -> Any:
     here = make_mesh(MeshConfig(), jax.devices()[:1])
-    return abstract_batch(objective_named(objective), shape, here, channels_of(model.example()))
+    return abstract_batch(
+        objective_named(objective.name), shape, here, channels_of(model.example())
+    )
 
 
 @functools.cache
 def _cost(
-    model: ModelConfig, objective: str, optimizer: OptimizerConfig, training: TrainingConfig,
-    sizes: Sizes, shape: Shape,
+    model: ModelConfig, objective: ObjectiveConfig, optimizer: OptimizerConfig,
+    training: TrainingConfig, sizes: Sizes, shape: Shape,
 ) -> Cost:  # fmt: skip
     step, state = step_of(model, objective, optimizer, training, 0, sizes)
     # On the mesh of a GPU: a CPU has the loss in smaller chunks.
     gpu = AbstractDevice("GPU", num_cores=None, platform="gpu")
     mesh = AbstractMesh((1,) * 3, AXES, (AxisType.Auto,) * 3, abstract_device=gpu)
     with use_abstract_mesh(mesh):
-        batch = _batch(build(model, *sizes, **_promised(objective)), objective, shape)
+        batch = _batch(build(model, *sizes, **promised(objective)), objective, shape)
         program = counting.program(step, nn.unbox(state), batch)
     return Cost(counting.operations(program), counting.memory(program))

@@ -1,12 +1,14 @@
 """Cross-entropy with label smoothing, as sums: means are made once, over the global batch."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.nn.distributions import Distribution
 from transformer_jax.nn.embedding import Head
 
 # Target positions whose logits a device has in memory at a time: enough for fast products, few
@@ -88,10 +90,26 @@ def squared_error_sums(
     nothing that is right or wrong: `correct` is NaN.
     """
     predicted = head.logits(x)[..., 0]
-    weight = weight.astype(predicted.dtype)
-    loss = (weight * (predicted - targets.astype(predicted.dtype)) ** 2).sum()
-    tokens = (weight != 0).astype(predicted.dtype).sum()
-    return Sums(loss, loss, jnp.full_like(loss, jnp.nan), tokens, weight.sum())
+    return _of_numbers((predicted - targets.astype(predicted.dtype)) ** 2, weight)
+
+
+def forecast_sums(
+    x: Float[Array, "B T K"],
+    head: Distribution,
+    targets: Float[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of what a distribution with these parameters loses on numbers."""
+    return _of_numbers(head.loss(x, targets.astype(x.dtype)), weight)
+
+
+def _of_numbers(loss: Float[Array, "B T"], weight: Float[Array, "B T"]) -> Sums:
+    weight = weight.astype(loss.dtype)
+    total, tokens = (weight * loss).sum(), (weight != 0).astype(loss.dtype).sum()
+    return Sums(total, total, jnp.full_like(total, jnp.nan), tokens, weight.sum())
 
 
 def pointer_sums(
@@ -108,7 +126,11 @@ def pointer_sums(
 
 
 # Of targets that are no choice among the rows of a head; all others have its cross-entropy.
-LOSSES = {"value": squared_error_sums, "span": pointer_sums}
+LOSSES: dict[str, Callable[..., Sums]] = {
+    "value": squared_error_sums,
+    "span": pointer_sums,
+    "forecast": forecast_sums,
+}
 
 
 class _Terms(NamedTuple):

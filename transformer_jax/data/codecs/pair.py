@@ -13,6 +13,7 @@ from transformer_jax.data.codecs import (
     imported,
     labels,
     patches,
+    series,
     spans,
     subwords,
     utf8,
@@ -58,6 +59,7 @@ CODECS: dict[str, Kind] = {
     "spans": Kind(spans.Spans, spans.train, "the description of spans"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
     "patches": Kind(patches.Patches, patches.train, "the form of pictures", vectors=True),
+    "series": Kind(series.Series, series.train, "the scale of series", vectors=True),
 }
 
 
@@ -147,7 +149,12 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
     """Return the sizes of both codecs that follow from the config alone; None where they follow
     from the training text, as the number of its characters does."""
     symbols = experiment.objective.symbols
-    known: dict[str, int] = {"bytes": utf8.SIZE + len(symbols), "values": 1, "spans": 2}
+    known: dict[str, int] = {
+        "bytes": utf8.SIZE + len(symbols),
+        "values": 1,
+        "spans": 2,
+        "series": 1,
+    }
     if experiment.tokenizer.model is None:
         known |= dict.fromkeys(SIZED, experiment.tokenizer.vocab_size)
     src, tgt = (known.get(name) for name in experiment.codecs)

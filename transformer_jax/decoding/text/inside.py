@@ -54,6 +54,8 @@ def inside(
         raise UserError("inside: such a model reads two texts at a time; see classify")
     if objective.kind == "permutation_lm" or not isinstance(model, Network):
         raise UserError("inside: such a model reads a text in several orders; see score")
+    if model.config.architecture == "perceiver":
+        raise UserError("inside: the layers of such a model see latents, and no places of a text")
     if (target is None) == objective.translates:
         raise UserError(
             "inside: give a text and its translation"

@@ -73,6 +73,10 @@ SUPPORTED: Allowed = {
     "stem_layers": ANY,  # of a stem of convolutions, like the next
     "grid": ANY,
     "grid_positions": ("none",),
+    "patch_length": ANY,  # of a stem of series, like the next two
+    "patch_stride": ANY,
+    "distribution": ("point",),
+    "num_latents": ANY,  # of Perceivers
     "layer_sharing": ("none", "all"),
     "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own

@@ -1,0 +1,228 @@
+"""Time series: rows of files, windows of channels, forecasts, and what is refused."""
+
+import dataclasses
+import json
+
+import flax.linen as nn
+import numpy as np
+import pytest
+from scipy import stats
+from tiny import RUN, random_params
+
+import transformer_jax
+from transformer_jax.cli import evaluate, plot_forecast
+from transformer_jax.cli.main import dispatch
+from transformer_jax.config import (
+    DataConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+    SourceConfig,
+)
+from transformer_jax.data import sources
+from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.codecs import series
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.forecasting import Forecast
+from transformer_jax.data.token_store import TokenStore, open_store
+from transformer_jax.decoding.series import forecasts
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.naive import Ridge, seasonal, windows
+from transformer_jax.experiments import train
+from transformer_jax.models.build import abstract_params, build
+from transformer_jax.nn.distributions import DISTRIBUTIONS
+from transformer_jax.workdir import WorkDir
+
+ROWS, CHANNELS = 120, 3
+RNG = np.random.default_rng(0)
+VALUES = np.round(RNG.normal(size=(ROWS, CHANNELS)).cumsum(0) + np.array([3, -5, 40]), 3)
+CONFIG = DataConfig(
+    source="series", train=("hours[0:70]",), validation=("hours[70:95]",), test=("hours[95:]",)
+)
+OBJECTIVE = ObjectiveConfig("forecast", window=12, horizon=4)
+NOTHING = Ragged.from_lists([[]])
+
+
+def text(values) -> str:
+    lines = [f"day {i}," + ",".join(map(str, row)) for i, row in enumerate(values.tolist())]
+    return "\n".join(["date,a,b,c", *lines]) + "\n"
+
+
+@pytest.fixture
+def config(tmp_path) -> DataConfig:
+    (tmp_path / "hours.csv").write_text(text(VALUES))
+    return dataclasses.replace(CONFIG, directory=str(tmp_path))
+
+
+def items_of(values, objective=OBJECTIVE) -> TokenStore:
+    return Forecast().items(TokenStore(NOTHING, Ragged.from_lists([values])), objective)
+
+
+def test_rows_of_a_split_with_what_is_read_before_them(config):
+    found = [sources.load(config, split, OBJECTIVE) for split in ("train", "validation", "test")]
+    for corpus, rows in zip(found, (slice(0, 70), slice(58, 95), slice(83, 120)), strict=True):
+        assert np.array_equal(corpus.tgt[0], VALUES[rows])
+    assert len({corpus.fingerprint for corpus in found}) == 3
+    counts = [len(items_of(corpus.tgt[0])) for corpus in found]
+    assert counts == [3 * (70 - 15), 3 * (25 - 3), 3 * (25 - 3)]
+
+
+def test_as_many_windows_as_the_literature():
+    """ETTh1, four months behind a year: none of the last is dropped."""
+    objective = ObjectiveConfig("forecast", window=336, horizon=96)
+    assert len(items_of(np.zeros((336 + 2880, 7), np.float32), objective)) == 7 * 2785
+
+
+def test_windows_by_hand(config, tmp_path):
+    """What is read and what is behind it, of each channel, standardised by the training rows."""
+    corpus = sources.load(config, "train", OBJECTIVE)
+    codec = series.train(SourceConfig(), corpus.tgt)
+    assert series.Series(codec.model).digest == codec.digest
+    pair = TokenizerPair(codec, codec)
+    for _ in range(2):  # written, read
+        store = open_store(corpus, pair, tmp_path / "cache", frame=Forecast().frame(OBJECTIVE))
+        items = Forecast().items(store, OBJECTIVE, codec)
+    scaled = (VALUES[:70] - VALUES[:70].mean(0)) / VALUES[:70].std(0)
+    chosen = np.array([0, 1, 5, 50, len(items) - 1])
+    batch = Forecast().examples(items, one_per_row(chosen), 8, 12, 4)
+    labels, weight = batch.targets["forecast"]
+    for row, item in enumerate(chosen):
+        window, channel = divmod(item, CHANNELS)
+        expected = scaled[window : window + 16, channel]
+        assert np.allclose(batch.src.inputs[row, :, 0], expected[:12], atol=1e-6)
+        assert np.allclose(labels[row], expected[12:], atol=1e-6)
+    assert weight.sum() == 5 * 4
+    assert not weight[5:].any()
+    assert np.allclose(codec.unscaled(codec.scaled(VALUES)), VALUES)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({(5, 1): "nan"}, ["hours.csv:7", "b is 'nan'", "fill in"]),
+        ({(5, 1): ""}, ["hours.csv:7", "b is ''"]),
+        ({(0, 0): "1,2"}, ["hours.csv:2", "has 5 columns", "header 4"]),
+    ],
+)
+def test_numbers_that_are_missing(config, change, words):
+    values = VALUES.astype(object)
+    for place, value in change.items():
+        values[place] = value
+    with open(f"{config.directory}/hours.csv", "w") as file:
+        file.write(text(values))
+    with pytest.raises(UserError) as caught:
+        sources.load(config, "train", OBJECTIVE)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_series_that_are_refused(config, tmp_path):
+    for part, words in (
+        ("other", "there is no .*other.csv; set --config.data.directory"),
+        ("hours[50:500]", "has the rows 0 to 119; choose some of them, as in hours.0:120."),
+    ):
+        with pytest.raises(UserError, match=words):
+            sources.load(dataclasses.replace(config, train=(part,)), "train", OBJECTIVE)
+    (tmp_path / "empty.csv").write_text("date\n")
+    with pytest.raises(UserError, match=r"empty\.csv: holds no series"):
+        sources.load(dataclasses.replace(config, train=("empty",)), "train", OBJECTIVE)
+    with pytest.raises(UserError, match="channel 2 is 0 in all 120 rows"):
+        series.train(SourceConfig(), [VALUES * [1, 0, 1]])
+    with pytest.raises(UserError, match="part 2 has 2 channels, the first one 3"):
+        series.train(SourceConfig(), [VALUES, VALUES[:, :2]])
+    with pytest.raises(UserError, match=r"series 1: has the shape \(120, 2\)"):
+        series.train(SourceConfig(), [VALUES]).encode([VALUES[:, :2]])
+    with pytest.raises(ValueError, match="not the scale of series"):
+        series.Series(b'{"mean": [1], "deviation": [0]}')
+    with pytest.raises(UserError, match=r"window=12, horizon=4: .* the longest has 15 rows"):
+        items_of(VALUES[:15])
+
+
+def test_the_simplest_forecasts():
+    """Yesterday again; and least squares finds the map that made a series."""
+    x = np.arange(12.0)[None]
+    assert seasonal(x, 5, 3).tolist() == [[9, 10, 11, 9, 10]]
+    wave = np.zeros(3000)
+    wave[:2] = 1, 1.2
+    for i in range(2, 3000):
+        wave[i] = 1.6 * wave[i - 1] - wave[i - 2]
+    items = items_of((100 * wave[:, None]).astype(np.float32))
+    ridge = Ridge(items)
+    for x, y in windows(items):
+        assert np.abs(ridge(x) - y).max() < 0.5 < np.abs(seasonal(x, 4, 4) - y).max()
+
+
+def test_deciles_are_those_of_the_distribution():
+    """By a million draws; and of deciles, which nothing keeps in order, their order."""
+    said = np.array([[[1.0, 2.0]]])
+    draws = RNG.normal(1, 2, 1_000_000)
+    found = DISTRIBUTIONS["normal"].quantiles(said)
+    assert np.abs(found[0, 0] - np.quantile(draws, np.arange(1, 10) / 10)).max() < 0.02
+    said = np.array([[[1.0, 2.0, 3.0]]])
+    draws = stats.t.rvs(3, 1, 2, 1_000_000, random_state=1)
+    found = DISTRIBUTIONS["student_t"].quantiles(said)
+    assert np.abs(found[0, 0] - np.quantile(draws, np.arange(1, 10) / 10)).max() < 0.02
+    crossed = np.array([[[3.0, 1, 2, 4, 5, 6, 7, 9, 8]]])
+    assert DISTRIBUTIONS["quantiles"].quantiles(crossed)[0, 0].tolist() == [*range(1, 10)]
+    assert DISTRIBUTIONS["quantiles"].point(crossed).item() == 5
+
+
+MODEL = ModelConfig(
+    architecture="encoder", stem="series", patch_length=4, patch_stride=2, d_model=8, d_ff=12,
+    num_heads=2, num_encoder_layers=1, dropout_rate=0.0, distribution="normal",
+)  # fmt: skip
+
+
+def test_a_series_on_another_scale_has_its_forecast_on_that_scale():
+    """Windows are read in deviations from their own mean: a law of PatchTST's."""
+    model = build(MODEL, 1, 1, predicts=("forecast",), lengths=OBJECTIVE.lengths)
+    params = random_params(model)
+    plain, other = (
+        forecasts(model, params, OBJECTIVE, items_of(x.astype(np.float32)))
+        for x in (100 * VALUES, 300 * VALUES + 700)
+    )
+    assert np.allclose(3 * plain[..., 0] + 700, other[..., 0], rtol=1e-3, atol=0.5)
+    assert np.allclose(3 * plain[..., 1], other[..., 1], rtol=1e-3)
+    kernel = nn.unbox(abstract_params(model))["forecast_head"]["output"]["kernel"]
+    assert kernel.shape == (5, 8, 4, 2)
+
+
+def test_trained_scored_and_asked(config, tmp_path, capsys):
+    """Two steps; eval prints the errors of the simplest methods beside the model's."""
+    experiment = dataclasses.replace(
+        RUN, model=MODEL, objective=OBJECTIVE, tgt=SideConfig("series"),
+        data=dataclasses.replace(config, max_length=12, tokens_per_batch=12 * 64, num_buckets=1),
+        tokenizer=dataclasses.replace(RUN.tokenizer, vocab_size=32_000),
+        training=dataclasses.replace(RUN.training, steps=2, label_smoothing=0.0),
+        checkpoint=dataclasses.replace(RUN.checkpoint, every_steps=2),
+        evaluation=dataclasses.replace(RUN.evaluation, every_steps=2, season=6),
+    )  # fmt: skip
+    run = tmp_path / "run"
+    train.run_experiment(experiment, WorkDir(run))
+    capsys.readouterr()
+    assert evaluate.main([f"--workdir={run}"]) == 0
+    printed = capsys.readouterr().out
+    for method in ("model", "the last 6 rows repeated", "ridge regression", "crps", "22 windows"):
+        assert method in printed
+    scores = json.loads((run / "eval/test.best.json").read_text())["scores"]
+
+    trained = transformer_jax.load(run)
+    point, deciles = trained.forecast(VALUES[83 : 83 + 12], deciles=True)
+    assert point.shape == (4, CHANNELS)
+    assert np.allclose(deciles[..., 4], point)
+    assert (np.diff(deciles) > 0).all()
+    scale = VALUES[:70].std(0)
+    errors = [
+        np.square((trained.forecast(VALUES[: i + 12]) - VALUES[i + 12 : i + 16]) / scale)
+        for i in range(83, 120 - 15)
+    ]
+    assert scores["mse"]["value"] == pytest.approx(np.mean(errors), rel=1e-4)
+    tiled = [np.resize(VALUES[i + 6 : i + 12], (4, CHANNELS)) for i in range(83, 105)]
+    naive = [np.square((x - VALUES[i + 12 : i + 16]) / scale)
+             for x, i in zip(tiled, range(83, 105), strict=True)]  # fmt: skip
+    assert scores["seasonal_mse"]["value"] == pytest.approx(np.mean(naive), rel=1e-4)
+    assert dispatch(["plot", "forecast", f"--workdir={run}", f"--output={run}/x.svg"]) == 0
+    assert ">channel 3</text>" in (run / "x.svg").read_text()
+    with pytest.raises(UserError, match="--window=22: the split has 22, from 0 on"):
+        plot_forecast.main([f"--workdir={run}", "--window=22", f"--output={run}/x.svg"])
+    with pytest.raises(UserError, match="a series of 5 rows: such a model reads 12"):
+        trained.forecast(VALUES[:5])

@@ -1,0 +1,66 @@
+"""What comes next in a time series."""
+
+from typing import Literal
+
+import numpy as np
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.random import Draw
+from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneven
+from transformer_jax.errors import UserError
+
+
+class Forecast:
+    """Read `window` rows of a series, say the next `horizon`. Items are all such windows of each
+    channel, from every row on; the last ones too. Item w C + c is channel c of window w.
+    """
+
+    order: Literal["all", "causal", "ranked"] = "all"
+    strict = False
+    predicts: tuple[str, ...] = ("forecast",)
+    noun = "window"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective."""
+        return Frame(eos=False)
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective. The channels are copied, so that each lies behind the one before.
+
+        Raises:
+          UserError: if no series is as long as a window and a horizon.
+        """
+        (rows, channels), length = store.tgt.ids.shape, config.window + config.horizon
+        count = np.maximum(store.tgt.lengths - length + 1, 0)
+        if not count.any():
+            raise UserError(
+                f"config.objective.window={config.window}, horizon={config.horizon}: no series is "
+                f"as long as both, the longest has {store.tgt.lengths.max(initial=0)} rows; lower "
+                "them, or give more rows"
+            )
+        of = np.repeat(np.arange(len(count)), count)  # the series of each window
+        first = store.tgt.starts[of] + np.arange(len(of)) - (np.cumsum(count) - count)[of]
+        starts = (first[:, None] + rows * np.arange(channels)).reshape(-1)
+        values = np.ascontiguousarray(store.tgt.ids.T).reshape(-1)
+        read = Ragged(values[:, None], starts, np.full_like(starts, config.window))
+        said = Ragged(values, starts + config.window, np.full_like(starts, config.horizon))
+        return Uneven(read, said)
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective: all windows."""
+        return Selection(np.arange(len(items)), {"empty": 0})
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective. Labels are the numbers themselves, float32."""
+        src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
+        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
+        target = Target(tgt.inputs.astype(np.float32), (tgt.seg > 0).astype(np.float32))
+        nothing = np.zeros_like(tgt.seg)
+        return Batch(src, tgt._replace(inputs=nothing), {"forecast": target})

@@ -1,0 +1,80 @@
+"""What a model says comes next in a series."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Float
+from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.batch import Ragged, one_per_row
+from transformer_jax.data.codecs.series import Series
+from transformer_jax.data.objectives import objective_named
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+from transformer_jax.nn.distributions import DISTRIBUTIONS
+
+_ROWS = 512  # of a batch, at most
+
+
+def forecasts(
+    model: Model, params: Any, config: ObjectiveConfig, items: TokenStore
+) -> Float[np.ndarray, "n T K"]:
+    """Return the parameters of the distribution of each number behind each window, in deviations
+    from the mean of training.
+
+    Raises:
+      UserError: if the model does not forecast.
+    """
+    objective = objective_named(config.name)
+    if "forecast" not in objective.predicts:
+        raise UserError(f"config.objective.name={config.name!r}: such a model forecasts no series")
+    found, rows = [], min(_ROWS, len(items))
+    for start in range(0, len(items), rows):
+        placement = one_per_row(np.arange(start, min(start + rows, len(items))))
+        batch = objective.examples(items, placement, rows, config.window, config.horizon)
+        batch = jax.tree.map(jnp.asarray, batch)
+        found.append(np.asarray(_said(model, params, batch))[: len(placement.pairs)])
+    return np.concatenate(found)
+
+
+def ahead(
+    model: Model,
+    params: Any,
+    codec: Series,
+    config: ObjectiveConfig,
+    distribution: str,
+    series: Float[np.ndarray, "L C"],
+) -> tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "T C 9"] | None]:
+    """Return what comes after a series, and the deciles of each number where there are any, in the
+    unit of the series; of which the last `config.window` rows are read.
+
+    Raises:
+      UserError: if the model does not forecast, or the series is too short or has other channels.
+    """
+    if len(series) < config.window:
+        raise UserError(
+            f"a series of {len(series)} rows: such a model reads {config.window}; give more"
+        )
+    (scaled,) = codec.encode([series])
+    read = scaled[-config.window :].T.reshape(-1)
+    starts = np.arange(codec.channels, dtype=np.int64) * config.window
+    lengths = np.full_like(starts, config.window)
+    nothing = np.zeros(config.horizon, np.float32)  # whatever numbers: they are not read
+    items = TokenStore(
+        Ragged(read[:, None], starts, lengths),
+        Ragged(nothing, 0 * starts, np.full_like(starts, config.horizon)),
+    )
+    said, kind = forecasts(model, params, config, items), DISTRIBUTIONS[distribution]
+    deciles = kind.quantiles(said)
+    if deciles is not None:
+        deciles = codec.unscaled(deciles.transpose(1, 2, 0)).transpose(0, 2, 1)
+    return codec.unscaled(kind.point(said).T.astype(np.float64)), deciles
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _said(model: Model, params: Any, batch: Any) -> Float[Array, "B T K"]:
+    return model.outputs(params, batch, None)["forecast"].logits()

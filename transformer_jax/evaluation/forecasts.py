@@ -1,0 +1,111 @@
+"""How near forecasts are to what came, beside those of the simplest methods."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.data import sources
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.codecs.codec import encoded
+from transformer_jax.data.objectives import objective_named
+from transformer_jax.data.sources import Corpus
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.series import forecasts
+from transformer_jax.disk import write_text, writing
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.naive import Ridge, seasonal, windows
+from transformer_jax.nn.distributions import DISTRIBUTIONS, LEVELS
+
+
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> dict[str, Any]:
+    """Return the mean squared and the mean absolute error of all windows of a split, in deviations
+    of the training rows, by channel too; beside them, with names of their own, those of the last
+    `evaluation.season` rows repeated ("seasonal") and of ridge regression ("ridge").
+
+    Where a distribution is predicted, "crps" is its mean quantile loss over deciles, twice the
+    pinball loss, and "coverage" the share of numbers between the first and the last decile, which
+    should be 0.8.
+
+    Raises:
+      UserError: if the model is an ensemble.
+    """
+    if isinstance(trained, TrainedEnsemble):
+        raise UserError("a forecast is scored alone: load one checkpoint of one --workdir")
+    experiment = trained.experiment
+    objective, season = experiment.objective, experiment.evaluation.season
+    items = items_of(trained, corpus)
+    said = forecasts(trained.model, trained.params, objective, items)
+    distribution = DISTRIBUTIONS[experiment.model.distribution]
+    true = np.concatenate([y for _, y in windows(items)])
+    ridge = Ridge(items_of(trained, sources.load(experiment.data, "train", objective)))
+    methods = {
+        "": distribution.point(said),
+        "seasonal_": np.concatenate(
+            [seasonal(x, objective.horizon, season) for x, _ in windows(items)]
+        ),
+        "ridge_": np.concatenate([ridge(x) for x, _ in windows(items)]),
+    }
+    channels = corpus.tgt[0].shape[1]  # type: ignore[attr-defined]
+    scores, by_channel = {}, {}
+    for name, point in methods.items():
+        for kind, errors in (("mse", (point - true) ** 2), ("mae", np.abs(point - true))):
+            scores[name + kind] = float(errors.mean())
+            parts = errors.reshape(-1, channels, objective.horizon).mean((0, 2))
+            by_channel[name + kind] = parts.tolist()
+    deciles = distribution.quantiles(said)
+    if deciles is not None:
+        off, levels = true[..., None] - deciles, np.array(LEVELS)
+        scores["crps"] = float(2 * np.maximum(levels * off, (levels - 1) * off).mean())
+        scores["coverage"] = float(((deciles[..., 0] <= true) & (true <= deciles[..., -1])).mean())
+    return {
+        "split": split, "checkpoint": checkpoint, "steps": trained.steps,
+        "sentences": len(items) // channels,  # windows: reports ask for that name
+        "channels": channels, "horizon": objective.horizon,
+        "scores": {name: {"value": value, "signature": ""} for name, value in scores.items()},
+        "by_channel": by_channel,
+        "details": _details(scores, season), "decoding": None,
+        "evaluation": asdict(experiment.evaluation), "references": corpus.fingerprint,
+    }  # fmt: skip
+
+
+def _details(scores: dict[str, float], season: int) -> list[str]:
+    """Return what is printed: a line for each method."""
+    titles = {
+        "": "model",
+        "seasonal_": f"the last {season} rows repeated",
+        "ridge_": "ridge regression",
+    }
+    width = max(map(len, titles.values()))
+    lines = [
+        f"{title:<{width}}  mse = {scores[name + 'mse']:.4f}  mae = {scores[name + 'mae']:.4f}"
+        for name, title in titles.items()
+    ]
+    if "crps" in scores:
+        share = LEVELS[-1] - LEVELS[0]
+        lines.append(
+            f"crps = {scores['crps']:.4f} over deciles; {scores['coverage']:.1%} between the "
+            f"first and the last, of {share:.0%}"
+        )
+    return lines
+
+
+def items_of(trained: TrainedModel, corpus: Corpus) -> TokenStore:
+    """Return the windows of a corpus."""
+    config, codec = trained.experiment.objective, trained.tokenizers.tgt
+    nothing = Ragged.from_lists([[]] * len(corpus))
+    store = TokenStore(nothing, encoded(codec, corpus.tgt))
+    return objective_named(config.name).items(store, config, codec)
+
+
+def write(result: dict[str, Any], stem: str) -> None:
+    """Write STEM.json.
+
+    Raises:
+      DiskError: if the disk does not take it.
+    """
+    with writing(f"{stem}.json", Path(stem).parent):
+        write_text(Path(f"{stem}.json"), json.dumps(result, indent=2) + "\n")

@@ -1,0 +1,136 @@
+"""What a model says of a number: the number itself, or a distribution's parameters."""
+
+import math
+from typing import Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+
+from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.nn.window_scale import Scale
+
+LEVELS = tuple(level / 10 for level in range(1, 10))  # of deciles
+
+
+@runtime_checkable
+class Distribution(Protocol):
+    """One kind: everything is about parameters [B T K] of it, K = `count` for each number."""
+
+    count: int
+
+    def placed(self, raw: Float[Array, "B T K"], scale: Scale) -> Float[Array, "B T K"]:
+        """Return parameters, from what a linear map gives, in the unit of the series."""
+
+    def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
+        """Return what is made small in training."""
+
+    def point(self, said: np.ndarray) -> np.ndarray:
+        """Return one number [... T] for each: the mean, or the median."""
+
+    def quantiles(self, said: np.ndarray) -> np.ndarray | None:
+        """Return the numbers [... T 9] below which a tenth, two tenths, and so on are expected."""
+
+
+def squareplus(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return (x + sqrt(x^2 + 4)) / 2, above 0 (Barron 2021, arXiv:2112.11687)."""
+    return (x + jnp.sqrt(jnp.square(x) + 4)) / 2
+
+
+class Point:
+    """A number; the loss is its squared error."""
+
+    count = 1
+
+    def placed(self, raw: Float[Array, "B T K"], scale: Scale) -> Float[Array, "B T K"]:
+        """See Distribution."""
+        return at_least_float32(raw) * scale.deviation + scale.mean
+
+    def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
+        """See Distribution."""
+        return jnp.square(said[..., 0] - true)
+
+    def point(self, said: np.ndarray) -> np.ndarray:
+        """See Distribution."""
+        return said[..., 0]
+
+    def quantiles(self, said: np.ndarray) -> np.ndarray | None:
+        """See Distribution: there are none."""
+        return None
+
+
+class Normal(Point):
+    """Mean and deviation; the loss is minus the logarithm of the density."""
+
+    count = 2
+
+    def placed(self, raw: Float[Array, "B T K"], scale: Scale) -> Float[Array, "B T K"]:
+        """See Distribution."""
+        raw = at_least_float32(raw)
+        mean = super().placed(raw[..., :1], scale)
+        return jnp.concatenate([mean, squareplus(raw[..., 1:]) * scale.deviation], -1)
+
+    def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
+        """See Distribution."""
+        off = (true - said[..., 0]) / said[..., 1]
+        return jnp.square(off) / 2 + jnp.log(said[..., 1]) + math.log(2 * math.pi) / 2
+
+    def quantiles(self, said: np.ndarray) -> np.ndarray | None:
+        """See Distribution."""
+        from scipy import stats
+
+        return said[..., :1] + said[..., 1:2] * stats.norm.ppf(LEVELS)
+
+
+class StudentT(Normal):
+    """Mean, scale and, above 2, degrees of freedom: with a normal's middle and heavier tails."""
+
+    count = 3
+
+    def placed(self, raw: Float[Array, "B T K"], scale: Scale) -> Float[Array, "B T K"]:
+        """See Distribution."""
+        freedom = 2 + squareplus(at_least_float32(raw[..., 2:]))
+        return jnp.concatenate([super().placed(raw[..., :2], scale), freedom], -1)
+
+    def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
+        """See Distribution."""
+        mean, scale, n = (said[..., i] for i in range(3))
+        off = (true - mean) / scale
+        weight = gammaln(n / 2) - gammaln((n + 1) / 2) + jnp.log(n * math.pi) / 2
+        return weight + jnp.log(scale) + (n + 1) / 2 * jnp.log1p(jnp.square(off) / n)
+
+    def quantiles(self, said: np.ndarray) -> np.ndarray | None:
+        """See Distribution."""
+        from scipy import stats
+
+        return said[..., :1] + said[..., 1:2] * stats.t.ppf(LEVELS, said[..., 2:])
+
+
+class Quantiles(Point):
+    """The nine deciles; the loss is the mean of twice their pinball losses (Koenker and Bassett
+    1978, https://doi.org/10.2307/1913643), which is near the continuous ranked probability score.
+    """
+
+    count = len(LEVELS)
+
+    def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
+        """See Distribution."""
+        off = true[..., None] - said
+        levels = jnp.asarray(LEVELS, said.dtype).reshape(1, 1, -1)
+        return 2 * jnp.maximum(levels * off, (levels - 1) * off).mean(-1)
+
+    def point(self, said: np.ndarray) -> np.ndarray:
+        """See Distribution: the median."""
+        return said[..., len(LEVELS) // 2]
+
+    def quantiles(self, said: np.ndarray) -> np.ndarray | None:
+        """See Distribution: in order, as they are trained each by itself."""
+        return np.sort(said, -1)
+
+
+DISTRIBUTIONS: dict[str, Distribution] = {
+    "point": Point(),
+    "normal": Normal(),
+    "student_t": StudentT(),
+    "quantiles": Quantiles(),
+}
