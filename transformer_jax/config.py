@@ -1957,7 +1957,7 @@ class Experiment:
         _check(
             data.source in among if vectors else data.source not in others,
             f"data.source={data.source!r}: {read} reads "
-            + (f"other data; choose {_or(among)}" if vectors else "text; choose another source, or "
+            + (f"{' or '.join(among)}; choose {_or(among)}" if vectors else "text; choose another source, or "
                f"one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
         _check(
