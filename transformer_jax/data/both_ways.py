@@ -39,7 +39,7 @@ class BidirectionalLM:
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
-        ids, starts, _ = items.src
+        ids, starts = items.src.ids, items.src.starts
         _, bos, eos = items.special
         return without({"empty": (ids[starts] == bos) & (ids[starts + 1] == eos)})
 

@@ -39,7 +39,7 @@ class ClassifyPairs(Classify):
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective. The source side of the store has a sequence for each text."""
-        ids, starts, lengths = store.src
+        ids, starts, lengths = store.src.ids, store.src.starts, store.src.lengths
         first, second = lengths[::2], lengths[1::2]
         room = config.window - 3
         half = room // 2

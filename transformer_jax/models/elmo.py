@@ -16,6 +16,7 @@ from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.encoder import HEADS, ClassHead, pool
 from transformer_jax.models.model import Output
+from transformer_jax.models.network import Memory
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.linear import Project
 from transformer_jax.nn.mixers.kinds import MIXERS
@@ -114,7 +115,8 @@ class Elmo(Core):
         places = features.reshape(*features.shape[:2], -1)
         if self.asks_of_texts():
             assert batch.tgt is not None
-            pooled = pool(places, src, batch.tgt, self.config.pooling)
+            memory = Memory(places, jnp.asarray(src.pos), jnp.asarray(src.seg))
+            pooled = pool(memory, batch.tgt, self.config.pooling)
             pooled = pooled.reshape(*pooled.shape[:2], 2, -1)
             pooled = self.dropout(jnp.tanh(self.pooler(pooled)), train)
         for name in self.chosen():

@@ -10,6 +10,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.labelled import check_pairs, two_texts
 from transformer_jax.data.objectives import objective_named
@@ -24,7 +25,7 @@ def classify(
     params: Any,
     tokenizers: TokenizerPair,
     config: ObjectiveConfig,
-    texts: Sequence[str],
+    texts: Sequence,
     tokens_per_batch: int = 4096,
 ) -> list[dict[str, float]]:
     """Return the probability of each class, the likeliest first, of each text, or of two with a TAB
@@ -44,10 +45,11 @@ def classify(
     nothing = Ragged.from_lists([[0]] * len(texts))  # whatever class: it is not read
     if objective.frame(config).cut == "texts":
         check_pairs(texts, lambda number: f"text {number}")
-        encoded = encode_words(tokenizers.src, [part for text in texts for part in two_texts(text)])
+        parts = [part for text in texts for part in two_texts(text)]
+        read = Ragged.from_lists(encode_words(tokenizers.src, parts))
     else:
-        encoded = tokenizers.src.encode(texts)
-    store = TokenStore(Ragged.from_lists(encoded), nothing)
+        read = encoded(tokenizers.src, texts)
+    store = TokenStore(read, nothing)
     items = objective.items(store, config, tokenizers.src)
     found: list[dict[str, float]] = [{}] * len(texts)
     given = model, params, objective, items, tokens_per_batch
