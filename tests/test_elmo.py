@@ -12,7 +12,13 @@ from tiny import RUN, random_params
 
 import transformer_jax
 from transformer_jax.cli import evaluate
-from transformer_jax.config import InitConfig, ModelConfig, ObjectiveConfig, SideConfig
+from transformer_jax.config import (
+    InitConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+    SourceConfig,
+)
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side
 from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.token_store import TokenStore
@@ -57,7 +63,7 @@ def experiments(directory):
         evaluation=dataclasses.replace(RUN.evaluation, every_steps=20),
     )  # fmt: skip
     classes = dataclasses.replace(
-        lm, objective=ObjectiveConfig("classify", window=8), src=SideConfig("words"),
+        lm, objective=ObjectiveConfig("classify", window=8), src=SourceConfig("words"),
         tgt=SideConfig("classes"),
         model=dataclasses.replace(MODEL, pooling="mean"),
         tokenizer=dataclasses.replace(lm.tokenizer, joint=False),

@@ -10,7 +10,7 @@ from tiny import RUN
 
 import transformer_jax
 from transformer_jax.cli import compare, evaluate
-from transformer_jax.config import ModelConfig, ObjectiveConfig, SideConfig
+from transformer_jax.config import ModelConfig, ObjectiveConfig, SideConfig, SourceConfig
 from transformer_jax.data.batch import Ragged, one_per_row
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.objectives import objective_named
@@ -46,7 +46,7 @@ def home(tmp_path_factory):
         write(directory, part, count, seed)
     experiment = dataclasses.replace(
         RUN, model=MODEL, objective=ObjectiveConfig("classify_pairs", window=40),
-        src=SideConfig("words"), tgt=SideConfig("classes"),
+        src=SourceConfig("words"), tgt=SideConfig("classes"),
         tokenizer=dataclasses.replace(RUN.tokenizer, vocab_size=14, joint=False),
         data=dataclasses.replace(
             RUN.data, source="text", directory=str(directory), source_language="pairs",

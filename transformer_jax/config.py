@@ -288,9 +288,8 @@ class ModelConfig:
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
     # A norm of the sum of embeddings, before the first layer of each stack: BERT, BART, BLOOM.
     input_norm: bool = False
-    # "encoder" alone reads this and `pooler`, it and "elmo" the one between. Kinds of tokens, as
-    # sentence A and B, each with a vector that is added to embeddings (BERT's type_vocab_size, 2
-    # there); 0: none.
+    # "encoder" alone reads these three, and "elmo" pooling. Kinds of tokens, as sentence A and B,
+    # each with a vector that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
     token_types: int = 0
     # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
     pooling: Literal["first", "mean"] = "first"
@@ -564,10 +563,8 @@ def _check_reversible(model: ModelConfig) -> None:
 
 
 def _check_encoder(model: ModelConfig) -> None:
-    encoder = ("encoder",)
-    for name, among in (
-        ("token_types", encoder), ("pooling", (*encoder, "elmo")), ("pooler", encoder),
-    ):  # fmt: skip
+    for name in ("token_types", "pooling", "pooler"):
+        among = ("encoder", "elmo") if name == "pooling" else ("encoder",)
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
             model.architecture in among or getattr(model, name) == default,
