@@ -719,6 +719,7 @@ class SideConfig:
 
     # "subwords": SentencePiece, see `tokenizer`; "wordpiece": words cut into the longest pieces, as
     # in BERT; "words": what stands between spaces, which may be pieces that another program made;
+    # "trees": the brackets of linearised trees, "(NP XX )NP", those that the training trees have;
     # "bytes" of UTF-8; "characters": those that the training text has; "classes": a line is one of
     # the different lines of the training text;
     # "labels": a line is labels with spaces between them, which the training text has;
@@ -726,8 +727,8 @@ class SideConfig:
     # "huggingface": the tokenizer.json of a model that was imported.
     # What is no text becomes vectors. "patches": squares of pictures.
     codec: Literal[
-        "subwords", "wordpiece", "words", "bytes", "characters", "classes", "labels", "values",
-        "spans", "huggingface", "patches",
+        "subwords", "wordpiece", "words", "trees", "bytes", "characters", "classes", "labels",
+        "values", "spans", "huggingface", "patches",
     ] = "subwords"  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import array_files, copying, labelled, listops, spelled_numbers, tfds
+from transformer_jax.data.codecs import trees
 from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
@@ -113,6 +114,15 @@ def checked(
     if objective.kind == "answer":
         return located(src, tgt, lambda number: place(number, True))
     return tgt
+
+
+def check_trees(config: DataConfig, split: Split, corpus: Corpus) -> None:
+    """Check that the target side of a split is trees of its sentences.
+
+    Raises:
+      UserError: if one is not; names the file and the line.
+    """
+    trees.check_pairs(corpus.src, corpus.tgt, lambda number: _place(config, split, number, False))
 
 
 def _joined(

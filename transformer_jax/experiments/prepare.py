@@ -52,6 +52,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     train = sources.whole([*corpora.values()])
     held_out = sources.load(data, "validation", experiment.objective)
     tokenizer, codecs = experiment.tokenizer, experiment.codecs
+    if experiment.tgt.codec == "trees":
+        for split in ("train", "validation"):
+            sources.check_trees(data, split, held_out if split == "validation" else train)
     # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
     # processes the first has just put it there.
     if workdir.checkpoints.exists() or jax.process_index() > 0:
