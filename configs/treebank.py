@@ -6,10 +6,10 @@
     python eval.py --workdir=runs/treebank
 
 DIR holds train.text and train.tree, validation.text and validation.tree: a sentence a line, its
-words with spaces between them, and its tree as brackets with labels, "(S (NP XX )NP ... )S" (Vinyals
-et al. 2015, arXiv:1412.7449; NLTK's 5 % sample of the Penn Treebank, 3,509 and 209 sentences). The
-first command sets every 18th training sentence aside: `chosen`, on which checkpoints and settings
-are chosen; `test` is the split that was named validation.
+words with spaces between them, and its tree as brackets with labels, "(S (NP XX )NP ... )S"
+(Vinyals et al. 2015, arXiv:1412.7449; NLTK's 5 % sample of the Penn Treebank, 3,509 and 209
+sentences). The first command sets every 18th training sentence aside, on which settings are
+`chosen`; `test` is what was named validation.
 
 Sources are pieces that BPE-dropout cuts anew, since one word in eleven is in no training sentence.
 The search writes well-formed trees with a leaf for each word alone (decoding.constraint).
@@ -78,6 +78,8 @@ def get_config(model: str = "transformer"):
     c.evaluation.every_steps = 1000
     c.evaluation.bleu_sentences = 0
     c.evaluation.checkpoint = "last"
+    c.evaluation.metrics = ("labelled_F1",)
+    c.decoding.constraint = "tree"
     c.decoding.beam_size = 5
     c.decoding.max_length_ratio = 2.5
     c.decoding.max_extra_length = 50
@@ -94,7 +96,11 @@ def split(directory: Path, output: Path) -> None:
         }
         chosen = parts["train"][HELD_OUT - 1 :: HELD_OUT]
         del parts["train"][HELD_OUT - 1 :: HELD_OUT]
-        for name, lines in ("train", parts["train"]), ("chosen", chosen), ("test", parts["validation"]):
+        for name, lines in (
+            ("train", parts["train"]),
+            ("chosen", chosen),
+            ("test", parts["validation"]),
+        ):
             (output / f"{name}.{ending}").write_text("".join(lines), encoding="utf-8")
 
 

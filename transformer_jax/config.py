@@ -1429,8 +1429,9 @@ class EvaluationConfig:
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
-    # What eval.py computes of translations, in this order; validation takes BLEU.
-    metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
+    # What eval.py computes of translations, in this order; validation takes BLEU. "labelled_F1": of
+    # the brackets of trees (tgt.codec="trees").
+    metrics: tuple[Literal["BLEU", "chrF", "TER", "labelled_F1"], ...] = ("BLEU", "chrF")
 
     def __post_init__(self) -> None:
         _within(1, _STEPS, every_steps=self.every_steps)
@@ -1465,6 +1466,9 @@ class DecodingConfig:
     min_length_ratio: float = 0.0
     no_repeat_ngram: int = 0  # no n-gram of this size twice in an output; 0: off
     forbidden: tuple[str, ...] = ()  # pieces that are never written
+    # "tree": outputs are well-formed linearised trees with a leaf, XX, for each word of the source,
+    # whatever the model would say (tgt.codec="trees"); "none": nothing is asked of them.
+    constraint: Literal["none", "tree"] = "none"
     num_samples: int = 1  # with search="sample"
     temperature: float = 1.0  # of sampling; below 1: more probable pieces
     top_k: int = 0  # sample among so many most probable pieces; 0: all
@@ -1500,6 +1504,14 @@ class DecodingConfig:
             f"max_length_ratio={self.max_length_ratio} and "
             f"max_extra_length={self.max_extra_length}: leave no room for an output",
         )
+        for name in ("no_repeat_ngram", "forbidden", "min_length_ratio"):
+            value = getattr(self, name)
+            default = DecodingConfig.__dataclass_fields__[name].default
+            _check(
+                self.constraint == "none" or value == default,
+                f"{name}={value!r}: may leave constraint={self.constraint!r} nothing to write; "
+                f"leave it at {default!r}, or choose 'none'",
+            )
         self.check_fits(1)
 
     def check_fits(self, source_length: int, most: int | None = None) -> None:
@@ -1728,6 +1740,18 @@ class Experiment:
             not self.data.subword_dropout or "subwords" in codecs,
             f"data.subword_dropout={self.data.subword_dropout}: means nothing with tgt.codec="
             f"{codecs[1]!r}; set it to 0",
+        )
+
+        _check(
+            "labelled_F1" not in self.evaluation.metrics or codecs[1] == "trees",
+            f"evaluation.metrics={self.evaluation.metrics}: 'labelled_F1' is of trees, and "
+            f"tgt.codec={codecs[1]!r} has none; leave it out",
+        )
+        constraint = self.decoding.constraint
+        _check(
+            constraint == "none" or (codecs[1] == "trees" and self.objective.translates),
+            f"decoding.constraint={constraint!r}: is for trees that are written of a sentence, and "
+            f"tgt.codec={codecs[1]!r} with objective.name={name!r} writes none; set it to 'none'",
         )
 
     def _check_vectors(self) -> None:

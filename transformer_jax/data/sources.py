@@ -13,7 +13,6 @@ import numpy as np
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import array_files, copying, labelled, listops, spelled_numbers, tfds
-from transformer_jax.data.codecs import trees
 from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
@@ -69,7 +68,7 @@ def load(
         return Corpus((), tgt, _fingerprint(tgt), sizes)
     if not len(src):
         raise UserError(f"{place}: holds no pairs")
-    tgt = checked(objective, src, tgt, lambda *line: _place(config, split, *line))
+    tgt = checked(objective, src, tgt, lambda *line: place_of(config, split, *line))
     if split != "train" and not isinstance(src[0], np.ndarray):
         _mention_empty(place, src, tgt)
     return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
@@ -116,15 +115,6 @@ def checked(
     return tgt
 
 
-def check_trees(config: DataConfig, split: Split, corpus: Corpus) -> None:
-    """Check that the target side of a split is trees of its sentences.
-
-    Raises:
-      UserError: if one is not; names the file and the line.
-    """
-    trees.check_pairs(corpus.src, corpus.tgt, lambda number: _place(config, split, number, False))
-
-
 def _joined(
     config: DataConfig, split: Split, source: Source
 ) -> tuple[Sequence, Sequence[str], tuple[int, ...]]:
@@ -153,7 +143,7 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _place(config: DataConfig, split: Split, number: int, source: bool) -> str:
+def place_of(config: DataConfig, split: Split, number: int, source: bool) -> str:
     """Return the file of one side of a pair and the line there."""
     language = config.source_language if source else config.target_language
     for part in getattr(config, split) if config.source == "text" else ():

@@ -2,6 +2,7 @@
 the work directory here, so a mistake in the input leaves no half-made run behind.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import mixing, sources
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.blend import Blend, Several, members_of
+from transformer_jax.data.codecs import trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
@@ -53,8 +55,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     held_out = sources.load(data, "validation", experiment.objective)
     tokenizer, codecs = experiment.tokenizer, experiment.codecs
     if experiment.tgt.codec == "trees":
-        for split in ("train", "validation"):
-            sources.check_trees(data, split, held_out if split == "validation" else train)
+        _check_trees(data, train, held_out)
     # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
     # processes the first has just put it there.
     if workdir.checkpoints.exists() or jax.process_index() > 0:
@@ -98,6 +99,14 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers, objective, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, identity,
     )  # fmt: skip
+
+
+def _check_trees(data: DataConfig, train: Corpus, held_out: Corpus) -> None:
+    """Refuse what are no trees of the sentences beside them, naming the file and the line."""
+    splits: tuple[tuple[sources.Split, Corpus], ...] = ("train", train), ("validation", held_out)
+    for split, corpus in splits:
+        place = functools.partial(sources.place_of, data, split, source=False)
+        trees.check_pairs(corpus.src, corpus.tgt, place)
 
 
 def _opened(

@@ -1,12 +1,12 @@
-"""Trees of constituents, linearised as in Vinyals et al. 2015 (arXiv:1412.7449): brackets that carry
-their labels at both ends, and XX for each word, "(S (NP XX )NP (VP XX )VP )S".
+"""Trees of constituents, linearised as in Vinyals et al. 2015 (arXiv:1412.7449): brackets that
+carry their labels at both ends, and XX for each word, "(S (NP XX )NP (VP XX )VP )S".
 """
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import SPELLED, before_eos, with_symbols
+from transformer_jax.data.codecs.codec import before_eos, with_symbols
 from transformer_jax.data.codecs.words import Words
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import RESERVED, UNK
@@ -77,13 +77,11 @@ def check(trees: Sequence[str], place: Callable[[int], str]) -> None:
         if found := fault(line.split()):
             raise UserError(
                 f"{place(number)}: {found}; each bracket is opened and closed with its label and "
-                f"holds something, as in \"(S (NP XX )NP (VP XX )VP )S\", with {WORD} for a word"
+                f'holds something, as in "(S (NP XX )NP (VP XX )VP )S", with {WORD} for a word'
             )
 
 
-def check_pairs(
-    src: Sequence[str], trees: Sequence[str], place: Callable[[int], str]
-) -> None:
+def check_pairs(src: Sequence[str], trees: Sequence[str], place: Callable[[int], str]) -> None:
     """Check that trees are well-formed and each has as many words as its sentence.
 
     Raises:
