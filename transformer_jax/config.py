@@ -724,11 +724,13 @@ class SideConfig:
     # the different lines of the training text;
     # "labels": a line is labels with spaces between them, which the training text has;
     # "values": a line is a number; "spans": a line is a place in the source side's;
+    # "fen": a line is a position of chess, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
+    # "moves": a line is one of its 1,968 moves, "e2e4";
     # "huggingface": the tokenizer.json of a model that was imported.
     # What is no text becomes vectors. "patches": squares of pictures.
     codec: Literal[
         "subwords", "wordpiece", "words", "trees", "bytes", "characters", "classes", "labels",
-        "values", "spans", "huggingface", "patches",
+        "values", "spans", "fen", "moves", "huggingface", "patches",
     ] = "subwords"  # fmt: skip
 
 
@@ -823,8 +825,12 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
+    # "chess": positions of games, and of each a best "move" or the "value", as target_language
+    # says, by the material behind the best reply; in the extra `chess`.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry.
-    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying", "arrays"] = "text"
+    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "chess"] = (
+        "text"
+    )
     # text, arrays: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
@@ -1015,6 +1021,9 @@ ARCHITECTURES = {
 }
 # The codec of the target side where that is no text, but what is said of one.
 LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer": "spans"}
+# Those that stand in for "classes": what is predicted is one of a fixed list.
+CLASSES = ("moves",)
+NO_TEXT = (*LABELS.values(), *CLASSES)
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
@@ -1709,10 +1718,11 @@ class Experiment:
     def _check_codecs(self) -> None:
         """Refuse codecs that do not go together, and settings of subwords where there are none."""
         codecs = self.codecs
-        name, no_text = self.objective.name, LABELS.values()
+        name, no_text = self.objective.name, NO_TEXT
         wanted = LABELS.get(self.objective.kind)
+        said = "classes" if codecs[1] in CLASSES else codecs[1]
         _check(
-            codecs[1] == wanted if wanted else codecs[1] not in no_text,
+            said == wanted if wanted else codecs[1] not in no_text,
             f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
             + (f"predicts {wanted}; choose {wanted!r}" if wanted else "has text there; choose "
                f"another codec, or an objective.name of {', '.join(LABELS)}"),

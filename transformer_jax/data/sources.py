@@ -12,7 +12,15 @@ import numpy as np
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import array_files, copying, labelled, listops, spelled_numbers, tfds
+from transformer_jax.data import (
+    array_files,
+    chess_positions,
+    copying,
+    labelled,
+    listops,
+    spelled_numbers,
+    tfds,
+)
 from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
@@ -244,4 +252,5 @@ SOURCES: dict[str, Source] = {
     "listops": listops.load,
     "copying": copying.load,
     "arrays": array_files.load,
+    "chess": chess_positions.load,
 }

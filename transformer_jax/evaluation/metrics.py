@@ -52,7 +52,7 @@ def sentence_metric(name: str, config: EvaluationConfig) -> Any:
     return metric
 
 
-def interval(right: int, total: int) -> tuple[float, float]:
+def interval(right: float, total: int) -> tuple[float, float]:
     """Return the 95 % interval of a share, Wilson's (1927, https://doi.org/10.2307/2276774), which
     holds for few texts and shares near 0 and 1 too.
     """

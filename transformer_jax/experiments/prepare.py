@@ -20,11 +20,12 @@ from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
+from transformer_jax.disk import cache_dir
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import warm_start
 from transformer_jax.vocabulary import EOS
-from transformer_jax.workdir import WorkDir, cache_dir
+from transformer_jax.workdir import WorkDir
 
 
 class Prepared(NamedTuple):

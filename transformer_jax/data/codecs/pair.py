@@ -10,8 +10,10 @@ from transformer_jax.data import sources
 from transformer_jax.data.codecs import (
     characters,
     classes,
+    fen,
     imported,
     labels,
+    moves,
     patches,
     spans,
     subwords,
@@ -58,6 +60,8 @@ CODECS: dict[str, Kind] = {
     "labels": Kind(labels.Labels, labels.train, "a list of labels"),
     "values": Kind(values.Values, values.train, "the scale of values"),
     "spans": Kind(spans.Spans, spans.train, "the description of spans"),
+    "fen": Kind(fen.Fen, fen.train, "the alphabet of positions"),
+    "moves": Kind(moves.Moves, moves.train, "a list of moves"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
     "patches": Kind(patches.Patches, patches.train, "the form of pictures", vectors=True),
 }
