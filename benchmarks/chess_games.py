@@ -45,9 +45,9 @@ def main() -> None:
     corpus = sources.load(trained.experiment.data, arguments.split, trained.experiment.objective)
     fens = list(corpus.src)[: arguments.positions]
     for name, (right, total) in agreement(trained, fens).items():
-        low, high = (100 * end for end in interval(right, total))
-        print(json.dumps({"name": name, "percent": round(100 * right / total, 2),
-                          "interval": [round(low, 2), round(high, 2)], "positions": total}))  # fmt: skip
+        shares = (right / total, *interval(right, total))
+        percent, *ends = (round(100 * share, 2) for share in shares)
+        print(json.dumps({"name": name, "percent": percent, "interval": ends, "positions": total}))
     chance = random.Random(0)
     opponents = {"random": at_random(chance), "one_ply": one_ply(chance)}
     for name, opponent in opponents.items():

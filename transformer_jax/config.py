@@ -828,9 +828,9 @@ class DataConfig:
     # "chess": positions of games, and of each a best "move" or the "value", as target_language
     # says, by the material behind the best reply; in the extra `chess`.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry.
-    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "chess"] = (
-        "text"
-    )
+    source: Literal[
+        "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "arrays"
+    ] = "text"  # fmt: skip
     # text, arrays: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"

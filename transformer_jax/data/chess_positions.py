@@ -164,7 +164,7 @@ def read(fen: str) -> Any:
     except ValueError as error:
         raise UserError(f"FEN {fen!r}: is none ({error})") from None
     if not board.is_valid():
-        raise UserError(f"FEN {fen!r}: no legal position ({board.status()!s})")
+        raise UserError(f"FEN {fen!r}: no legal position ({board.status().name})")
     return board
 
 

@@ -21,7 +21,7 @@ from transformer_jax.data import (
     spelled_numbers,
     tfds,
 )
-from transformer_jax.data.files import read_lines, read_parallel, read_text
+from transformer_jax.data.files import names_in, read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
 
@@ -200,17 +200,9 @@ def _find(config: DataConfig, split: Split, name: str) -> Path:
             return path
     raise UserError(
         f"config.data.directory={config.directory!r}: found neither {name} nor {name}.gz in "
-        f"{directory.absolute()}{_remedy(config, split, _names_in(directory))}"
+        f"{directory.absolute()}{_remedy(config, split, names_in(directory))}"
         + (f" Get it with: {config.how_to_get}" if config.how_to_get else "")
     )
-
-
-def _names_in(directory: Path) -> list[str]:
-    """Return the names of the files there, without .gz."""
-    try:
-        return sorted({path.name.removesuffix(".gz") for path in directory.iterdir()})
-    except OSError:
-        return []
 
 
 def _remedy(config: DataConfig, split: Split, names: list[str]) -> str:
@@ -251,6 +243,6 @@ SOURCES: dict[str, Source] = {
     "spelled_numbers": spelled_numbers.load,
     "listops": listops.load,
     "copying": copying.load,
-    "arrays": array_files.load,
     "chess": chess_positions.load,
+    "arrays": array_files.load,
 }

@@ -16,6 +16,7 @@ class Moves(Classes):
 
     file = "moves{}.json"
     noun = "move"
+    origin = ", as UCI writes the 1,968 moves that some piece can make"
 
 
 def all_moves() -> list[str]:
