@@ -102,7 +102,7 @@ def _kept(path: Path) -> list[Position] | None:
 
 def draw(chance: random.Random, count: int) -> list[Position]:
     """Return positions of games, some of each."""
-    chess, found = library(), []
+    chess, found = library(), list[Position]()
     while len(found) < count:
         board, plies = chess.Board(), 0
         while plies < _PLIES and not board.is_game_over():

@@ -10,6 +10,7 @@ On several devices each has rows of its own and loops on its own; nothing is exc
 
 import itertools
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -98,7 +99,7 @@ def _request(
         request.limits[place], request.least[place] = sentence.limit, sentence.least
         request.seeds[place], words[place] = sentence.seed, sentence.words
         owners[place] = index
-    return request.replace(words=words), owners.reshape(devices, share)
+    return replace(request, words=words), owners.reshape(devices, share)
 
 
 class _Batch:
