@@ -124,7 +124,11 @@ MODEL_OF_SERIES = MODEL_OF_MASKS | {
     "model.stem": "series",
 }  # fmt: skip
 MODEL_OF_LATENTS = MODEL_OF_CLASSES | {"model.architecture": "perceiver"}
+MODEL_OF_TREES = {
+    "tgt.codec": "trees", "tokenizer.joint": False, "model.tied_embeddings": "decoder",
+}  # fmt: skip
 NEEDS = {
+    "decoding.constraint": MODEL_OF_TREES,
     "model.patch_length": MODEL_OF_SERIES,
     "model.patch_stride": MODEL_OF_SERIES,
     "model.distribution": MODEL_OF_SERIES,
@@ -658,6 +662,16 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.tokenizer.vocab_size=260", "tgt.codec='bytes'", "leave it at 32000"]),
         ({"src.codec": "bytes", "tgt.codec": "bytes", "data.subword_dropout": 0.1},
          ["config.data.subword_dropout=0.1", "tgt.codec='bytes'", "set it to 0"]),
+        ({"decoding.constraint": "tree"},
+         ["config.decoding.constraint='tree'", "tgt.codec='subwords'", "set it to 'none'"]),
+        (MODEL_OF_TREES | {"decoding.constraint": "tree", "decoding.forbidden": ["XX"]},
+         ["config.decoding.forbidden=('XX',)", "constraint='tree'", "leave it at ()"]),
+        (MODEL_OF_TREES | {"decoding.constraint": "tree", "decoding.min_length_ratio": 0.5},
+         ["config.decoding.min_length_ratio=0.5", "constraint='tree'", "leave it at 0.0"]),
+        ({"evaluation.metrics": ["labelled_F1"]},
+         ["config.evaluation.metrics=('labelled_F1',)", "tgt.codec='subwords'", "leave it out"]),
+        (MODEL_OF_TREES | {"tgt.codec": "moves"},
+         ["config.tgt.codec='moves'", "'translate' has text there", "another codec"]),
         ({"objective.partial_prediction": 5},
          ["config.objective.partial_prediction=5", "'translate'", "leave it at 6"]),
         (MODEL_OF_ORDERS | {"objective.window": 1},

@@ -159,6 +159,7 @@ TABLES = {
     (config.DataConfig, "batching"): "data.batching.PLANS",
     (config.ObjectiveConfig, "name"): "data.objectives.OBJECTIVES",
     (config.DecodingConfig, "length_penalty"): "decoding.search.penalties.PENALTIES",
+    (config.DecodingConfig, "constraint"): "decoding.search.constraints.CONSTRAINTS",
     (config.DecodingConfig, "rerank"): "decoding.text.rerank.RERANKERS",
     (config.DecodingConfig, "ensemble"): "decoding.stepper.ENSEMBLES",
 }

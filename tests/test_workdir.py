@@ -14,14 +14,13 @@ import pytest
 from transformer_jax.cli.arguments import program
 from transformer_jax.config import Experiment, TokenizerConfig
 from transformer_jax.data.codecs.pair import train_pair
-from transformer_jax.disk import write_text
+from transformer_jax.disk import cache_dir, write_text
 from transformer_jax.door import from_json, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import (
     WorkDir,
     WorkDirGone,
     append_row,
-    cache_dir,
     default_workdir,
     read_rows,
     write_rows,

@@ -858,15 +858,18 @@ class SideConfig:
 
     # "subwords": SentencePiece, see `tokenizer`; "wordpiece": words cut into the longest pieces, as
     # in BERT; "words": what stands between spaces, which may be pieces that another program made;
+    # "trees": the brackets of linearised trees, "(NP XX )NP", those that the training trees have;
     # "bytes" of UTF-8; "characters": those that the training text has; "classes": a line is one of
     # the different lines of the training text;
     # "labels": a line is labels with spaces between them, which the training text has;
     # "values": a line is a number; "spans": a line is a place in the source side's;
+    # "fen": a line is a position of chess, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
+    # "moves": a line is one of its 1,968 moves, "e2e4";
     # "huggingface": the tokenizer.json of a model that was imported.
     # What is no text becomes vectors. "patches": squares of pictures; "series": rows of numbers.
     codec: Literal[
-        "subwords", "wordpiece", "words", "bytes", "characters", "classes", "labels", "values",
-        "spans", "huggingface", "patches", "series",
+        "subwords", "wordpiece", "words", "trees", "bytes", "characters", "classes", "labels",
+        "values", "spans", "fen", "moves", "huggingface", "patches", "series",
     ] = "subwords"  # fmt: skip
 
 
@@ -961,12 +964,15 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
+    # "chess": positions of games, and of each a best "move" or the "value", as target_language
+    # says, by the material behind the best reply; in the extra `chess`.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
     # files of pictures, in a folder for each label. "series": time series, of comma-separated
     # values: a header, a date in the first column, then numbers.
     source: Literal[
-        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "folders", "series"
-    ] = "text"
+        "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "arrays", "folders",
+        "series",
+    ] = "text"  # fmt: skip
     # text, arrays, folders, series: the folder of the files; tfds: its data_dir (None: TFDS's own
     # default place).
     directory: str | None = None
@@ -1172,6 +1178,9 @@ LABELS = {
     "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
     "answer": "spans",
 }  # fmt: skip
+# Those that stand in for "classes": what is predicted is one of a fixed list.
+CLASSES = ("moves",)
+NO_TEXT = (*LABELS.values(), *CLASSES)
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
@@ -1611,8 +1620,9 @@ class EvaluationConfig:
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
-    # What eval.py computes of translations, in this order; validation takes BLEU.
-    metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
+    # What eval.py computes of translations, in this order; validation takes BLEU. "labelled_F1": of
+    # the brackets of trees (tgt.codec="trees").
+    metrics: tuple[Literal["BLEU", "chrF", "TER", "labelled_F1"], ...] = ("BLEU", "chrF")
     # forecast: rows of a season, a day of hours; the last ones, repeated, are what forecasts are
     # compared with.
     season: int = 24
@@ -1651,6 +1661,9 @@ class DecodingConfig:
     min_length_ratio: float = 0.0
     no_repeat_ngram: int = 0  # no n-gram of this size twice in an output; 0: off
     forbidden: tuple[str, ...] = ()  # pieces that are never written
+    # "tree": outputs are well-formed linearised trees with a leaf, XX, for each word of the source,
+    # whatever the model would say (tgt.codec="trees"); "none": nothing is asked of them.
+    constraint: Literal["none", "tree"] = "none"
     num_samples: int = 1  # with search="sample"
     temperature: float = 1.0  # of sampling; below 1: more probable pieces
     top_k: int = 0  # sample among so many most probable pieces; 0: all
@@ -1686,6 +1699,14 @@ class DecodingConfig:
             f"max_length_ratio={self.max_length_ratio} and "
             f"max_extra_length={self.max_extra_length}: leave no room for an output",
         )
+        for name in ("no_repeat_ngram", "forbidden", "min_length_ratio"):
+            value = getattr(self, name)
+            default = DecodingConfig.__dataclass_fields__[name].default
+            _check(
+                self.constraint == "none" or value == default,
+                f"{name}={value!r}: may leave constraint={self.constraint!r} nothing to write; "
+                f"leave it at {default!r}, or choose 'none'",
+            )
         self.check_fits(1)
 
     def check_fits(self, source_length: int, most: int | None = None) -> None:
@@ -1899,10 +1920,11 @@ class Experiment:
     def _check_codecs(self) -> None:
         """Refuse codecs that do not go together, and settings of subwords where there are none."""
         codecs = self.codecs
-        name, no_text = self.objective.name, LABELS.values()
+        name, no_text = self.objective.name, NO_TEXT
         wanted = LABELS.get(self.objective.kind)
+        said = "classes" if codecs[1] in CLASSES else codecs[1]
         _check(
-            codecs[1] == wanted if wanted else codecs[1] not in no_text,
+            said == wanted if wanted else codecs[1] not in no_text,
             f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
             + (f"predicts {wanted}; choose {wanted!r}" if wanted else "has text there; choose "
                f"another codec, or an objective.name of {', '.join(LABELS)}"),
@@ -1932,6 +1954,18 @@ class Experiment:
             f"{codecs[1]!r}; set it to 0",
         )
 
+        _check(
+            "labelled_F1" not in self.evaluation.metrics or codecs[1] == "trees",
+            f"evaluation.metrics={self.evaluation.metrics}: 'labelled_F1' is of trees, and "
+            f"tgt.codec={codecs[1]!r} has none; leave it out",
+        )
+        constraint = self.decoding.constraint
+        _check(
+            constraint == "none" or (codecs[1] == "trees" and self.objective.translates),
+            f"decoding.constraint={constraint!r}: is for trees that are written of a sentence, and "
+            f"tgt.codec={codecs[1]!r} with objective.name={name!r} writes none; set it to 'none'",
+        )
+
     def _check_vectors(self) -> None:
         """Refuse what does not go with a source side of vectors, or with one of text."""
         codec, model, data = self.src.codec, self.model, self.data
@@ -1954,8 +1988,8 @@ class Experiment:
         _check(
             data.source in among if vectors else data.source not in others,
             f"data.source={data.source!r}: {read} reads "
-            + (f"{' or '.join(among)}; choose {_or(among)}" if vectors else "text; choose another source, or "
-               f"one of the codecs {_or(VECTORS)}"),
+            + (f"{' or '.join(among)}; choose {_or(among)}" if vectors else "text; choose another "
+               f"source, or one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
         _check(
             self.codecs[0] == "patches" or not data.augment,

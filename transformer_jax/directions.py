@@ -36,5 +36,6 @@ TRANSLATION = {
     "BLEU": Metric("BLEU", greater_is_better=True),
     "chrF": Metric("chrF", greater_is_better=True),
     "TER": Metric("TER", greater_is_better=False),
+    "labelled_F1": Metric("labelled F1", greater_is_better=True),
     "exact_match": Metric("exact match, %", greater_is_better=True),
 }

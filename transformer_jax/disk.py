@@ -105,3 +105,9 @@ def append_text(path: Path, text: str) -> None:
         except OSError:
             file.truncate(size)
             raise
+
+
+def cache_dir() -> Path:
+    """Return the place of what all runs share: token stores, compiled programs."""
+    named = os.environ.get("TRANSFORMER_JAX_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "transformer_jax"

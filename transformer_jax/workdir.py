@@ -223,9 +223,3 @@ def default_workdir(config_spec: str) -> str:
     """Return runs/<config>[-<variant>] for --config=configs/<config>.py[:<variant>]."""
     path, _, variant = config_spec.partition(":")
     return f"runs/{Path(path).stem}" + (f"-{variant}" if variant else "")
-
-
-def cache_dir() -> Path:
-    """Return the place of token stores and compiled programs, which all runs share."""
-    named = os.environ.get("TRANSFORMER_JAX_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "transformer_jax"

@@ -111,9 +111,9 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
     def rows(lists, length):
         return jnp.asarray([[*x, *[0] * (length - len(x))] for x in lists], jnp.int32)
 
-    limits, least, seeds = (
+    limits, least, seeds, words = (
         jnp.asarray([getattr(s, name) for s in sentences], jnp.int32)
-        for name in ("limit", "least", "seed")
+        for name in ("limit", "least", "seed", "words")
     )
     prefixes = rows([s.prefix for s in sentences], prefix).reshape(len(sentences), prefix)
     return SearchRequest(
@@ -124,6 +124,7 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
         least=least,
         prefix=prefixes,
         seeds=seeds,
+        words=words,
     )
 
 

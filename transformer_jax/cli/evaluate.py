@@ -85,6 +85,8 @@ def _translate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem
     result = evaluation.result
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
         print(f"{line}\n    {scored['signature']}")
+    for note in result.get("notes", ()):
+        print(note)
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
     # Now that the scores are shown, whatever the disk does.
     evaluation.write(stem)

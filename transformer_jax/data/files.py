@@ -75,3 +75,11 @@ def read_parallel(src_path: Path, tgt_path: Path) -> tuple[list[str], list[str]]
             "line i of one must be the translation of line i of the other"
         )
     return src, tgt
+
+
+def names_in(directory: Path) -> list[str]:
+    """Return the names of the files there, without .gz; none where there is no such place."""
+    try:
+        return sorted({path.name.removesuffix(".gz") for path in directory.iterdir()})
+    except OSError:
+        return []

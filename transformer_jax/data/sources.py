@@ -12,6 +12,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import (
     array_files,
+    chess_positions,
     copying,
     image_folders,
     labelled,
@@ -160,6 +161,7 @@ SOURCES: dict[str, Source] = {
     "spelled_numbers": spelled_numbers.load,
     "listops": listops.load,
     "copying": copying.load,
+    "chess": chess_positions.load,
     "arrays": array_files.load,
     "folders": image_folders.load,
     "series": partial(series_files.load, context=0),

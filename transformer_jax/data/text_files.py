@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.files import read_lines, read_parallel, read_text
+from transformer_jax.data.files import names_in, read_lines, read_parallel, read_text
 from transformer_jax.errors import UserError
 
 _LISTED = 20  # file names in a message
@@ -58,17 +58,9 @@ def _find(config: DataConfig, split: str, name: str) -> Path:
             return path
     raise UserError(
         f"config.data.directory={config.directory!r}: found neither {name} nor {name}.gz in "
-        f"{directory.absolute()}{_remedy(config, split, _names_in(directory))}"
+        f"{directory.absolute()}{_remedy(config, split, names_in(directory))}"
         + (f" Get it with: {config.how_to_get}" if config.how_to_get else "")
     )
-
-
-def _names_in(directory: Path) -> list[str]:
-    """Return the names of the files there, without .gz."""
-    try:
-        return sorted({path.name.removesuffix(".gz") for path in directory.iterdir()})
-    except OSError:
-        return []
 
 
 def _remedy(config: DataConfig, split: str, names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER through sacrebleu, always with the signature that says what was counted."""
+"""BLEU, chrF, TER and F1 of brackets through sacrebleu, with the signature of what was counted."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from transformer_jax import parts
 from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.trees import BracketF1
 
 NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
 
@@ -21,6 +22,7 @@ METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "BLEU": lambda c: BLEU(tokenize=c.bleu_tokenize, lowercase=c.lowercase, force=True),
     "chrF": lambda c: CHRF(lowercase=c.lowercase),
     "TER": lambda c: TER(case_sensitive=not c.lowercase),
+    "labelled_F1": lambda c: BracketF1(),
 }
 
 
@@ -50,7 +52,7 @@ def sentence_metric(name: str, config: EvaluationConfig) -> Any:
     return metric
 
 
-def interval(right: int, total: int) -> tuple[float, float]:
+def interval(right: float, total: int) -> tuple[float, float]:
     """Return the 95 % interval of a share, Wilson's (1927, https://doi.org/10.2307/2276774), which
     holds for few texts and shares near 0 and 1 too.
     """

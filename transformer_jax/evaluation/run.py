@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
+from transformer_jax.data.codecs.trees import check_pairs
 from transformer_jax.disk import DiskError, write_text, writing
+from transformer_jax.evaluation import trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.evaluation.sentences import describe
 
@@ -82,6 +84,9 @@ def evaluate(
     References are raw text and never pass through the tokenizer. A disk that does not take the
     translations does not keep them from being scored: `Evaluation.write` tries again.
     """
+    of_trees = "labelled_F1" in trained.experiment.evaluation.metrics
+    if of_trees:
+        check_pairs(src, references, lambda number: f"{split}: reference {number}")
     translator = trained.translator(decoding)
     found = translator.translate(trained.params, src, progress)
     hypotheses = [item.text for item in found]
@@ -103,6 +108,8 @@ def evaluate(
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }
+    if of_trees:
+        result["notes"] = trees.details(hypotheses, references, src)
     rows = describe(trained, src, references, found) if small else []
     return Evaluation(result, hypotheses, rows)
 

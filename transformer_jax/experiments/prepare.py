@@ -2,6 +2,7 @@
 the work directory here, so a mistake in the input leaves no half-made run behind.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -9,20 +10,22 @@ import numpy as np
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, Experiment
-from transformer_jax.data import mixing, sources
+from transformer_jax.data import mixing, sources, text_files
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.blend import Blend, Several, members_of
+from transformer_jax.data.codecs import trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
 from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
+from transformer_jax.disk import cache_dir
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import warm_start
 from transformer_jax.vocabulary import EOS
-from transformer_jax.workdir import WorkDir, cache_dir
+from transformer_jax.workdir import WorkDir
 
 
 class Prepared(NamedTuple):
@@ -52,6 +55,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     train = sources.whole([*corpora.values()])
     held_out = sources.load(data, "validation", experiment.objective)
     tokenizer, codecs = experiment.tokenizer, experiment.codecs
+    if experiment.tgt.codec == "trees":
+        _check_trees(data, train, held_out)
     # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
     # processes the first has just put it there.
     if workdir.checkpoints.exists() or jax.process_index() > 0:
@@ -95,6 +100,14 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         tokenizers, objective, store, len(store) // times, selection, plan, held_out,
         held_out_store, notes, identity,
     )  # fmt: skip
+
+
+def _check_trees(data: DataConfig, train: Corpus, held_out: Corpus) -> None:
+    """Refuse what are no trees of the sentences beside them, naming the file and the line."""
+    splits: tuple[tuple[sources.Split, Corpus], ...] = ("train", train), ("validation", held_out)
+    for split, corpus in splits:
+        place = functools.partial(text_files.place, data, split, source=False)
+        trees.check_pairs(corpus.src, corpus.tgt, place)
 
 
 def _opened(

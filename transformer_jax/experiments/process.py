@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import jax
 
-from transformer_jax.workdir import cache_dir
+from transformer_jax.disk import cache_dir
 
 # By the numbers of malloc.h: one arena for all threads, nothing by mmap, no trimming.
 _MALLOC = {-8: 1, -4: 0, -1: -1}

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import LABELS, SIZED, Experiment, MeshConfig
+from transformer_jax.config import NO_TEXT, SIZED, Experiment, MeshConfig
 from transformer_jax.errors import UserError
 from transformer_jax.sharding.rules import SIZES, check_sizes
 
@@ -60,7 +60,7 @@ def check_mesh(
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
-        sizes["vocab"] = None if codec in LABELS.values() else size  # which are not divided
+        sizes["vocab"] = None if codec in NO_TEXT else size  # which are not divided
         known = {axis: size for axis, size in sizes.items() if size is not None}
         chosen = codec in SIZED  # whose number alone can be
         fields = SIZES if chosen else {**SIZES, "vocab": f"{side}.codec={codec!r}"}

@@ -16,6 +16,7 @@ class Classes:
     file = "classes{}.json"
     special: Mapping[str, int] = {}
     noun = "class"
+    origin = " of the training text"
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -57,7 +58,7 @@ class Classes:
         """See Codec."""
         if piece not in self._ids:
             known = ", ".join(map(repr, self._names[:20]))
-            raise UserError(f"{piece!r} is no {self.noun} of the training text, which has {known}")
+            raise UserError(f"{piece!r} is no {self.noun}{self.origin}, which has {known}")
         return self._ids[piece]
 
     def is_text(self, piece: int) -> bool:

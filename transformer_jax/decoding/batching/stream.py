@@ -10,6 +10,7 @@ On several devices each has rows of its own and loops on its own; nothing is exc
 
 import itertools
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,7 @@ class Sentence(NamedTuple):
     seed: int = 0
     line: int = 0  # that it is part of; for the caller's use
     first: int = BOS
+    words: int = 0  # of its text, for a constraint
 
 
 def stream(
@@ -87,7 +89,7 @@ def _request(
     """Return numbered sentences as arrays. Neighbours go to different devices."""
     size = devices * share
     request = SearchRequest.empty(size, length, prefix)
-    owners = np.full(size, -1)
+    owners, words = np.full(size, -1), np.zeros(size, np.int32)
     for place, (index, sentence) in zip(
         np.arange(size).reshape(devices, share).T.reshape(-1), part, strict=False
     ):
@@ -95,8 +97,9 @@ def _request(
         request.src_lengths[place], request.first[place] = len(sentence.ids), sentence.first
         request.prefix[place, : len(sentence.prefix)] = sentence.prefix
         request.limits[place], request.least[place] = sentence.limit, sentence.least
-        request.seeds[place], owners[place] = sentence.seed, index
-    return request, owners.reshape(devices, share)
+        request.seeds[place], words[place] = sentence.seed, sentence.words
+        owners[place] = index
+    return replace(request, words=words), owners.reshape(devices, share)
 
 
 class _Batch:

@@ -30,6 +30,7 @@ from transformer_jax.decoding.search.constraints import constrain
 from transformer_jax.decoding.search.penalties import LengthPenalty
 from transformer_jax.decoding.search.state import (
     NOTHING,
+    Constraint,
     Number,
     SearchRequest,
     SearchState,
@@ -59,11 +60,12 @@ class BeamSearch:
     no_repeat_ngram: int = static()
     forbidden: tuple[int, ...] = static()
     special: Special = static(default=OURS)
+    constraint: Constraint | None = None
 
     @classmethod
     def of(
         cls, config: DecodingConfig, wanted: int = 1, forbidden: tuple[int, ...] = (),
-        special: Special = OURS,
+        special: Special = OURS, constraint: Constraint | None = None,
     ) -> "BeamSearch":  # fmt: skip
         """Return the search with these settings."""
         return cls(
@@ -76,6 +78,7 @@ class BeamSearch:
             no_repeat_ngram=config.no_repeat_ngram,
             forbidden=forbidden,
             special=special,
+            constraint=constraint,
         )
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
@@ -163,7 +166,7 @@ class BeamSearch:
         """Return log-probability, parent and token of the C = 2W best continuations, best first."""
         count = 2 * self.width
         offset = state.log_probs - jax.nn.logsumexp(logits, axis=-1)
-        allowed = constrain(logits, state, self.forbidden, self.no_repeat_ngram)
+        allowed = constrain(logits, state, self.forbidden, self.no_repeat_ngram, self.constraint)
         values, parents, tokens = top_k(allowed, count, offset, banned_tokens(state))
         values = jnp.maximum(values, 2 * NOTHING)
         if not state.request.prefix.shape[1]:

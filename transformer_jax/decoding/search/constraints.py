@@ -1,10 +1,20 @@
 """Tokens that may not come next."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
-from transformer_jax.decoding.search.state import SearchState, too_early
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.decoding.search.state import Constraint, SearchState, too_early
+from transformer_jax.decoding.search.trees import TreeConstraint
 from transformer_jax.vocabulary import OURS
+
+# Of decoding.constraint; each is made of the target side's codec.
+CONSTRAINTS: dict[str, Callable[[Codec], Constraint | None]] = {
+    "none": lambda codec: None,
+    "tree": TreeConstraint.of,
+}
 
 
 def constrain(
@@ -12,8 +22,11 @@ def constrain(
     state: SearchState,
     forbidden: tuple[int, ...],
     no_repeat_ngram: int,
+    constraint: Constraint | None = None,
 ) -> Float[Array, "B W V"]:
     """Return the logits with minus infinity for what is forbidden; a pass only if anything is."""
+    if constraint is not None:
+        logits = jnp.where(constraint.allowed(state), logits, -jnp.inf)
     if forbidden:
         logits = logits.at[:, :, jnp.array(forbidden)].set(-jnp.inf)
     if no_repeat_ngram:

@@ -19,6 +19,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.search.constraints import constrain
 from transformer_jax.decoding.search.penalties import LengthPenalty
 from transformer_jax.decoding.search.state import (
+    Constraint,
     Number,
     SearchRequest,
     SearchState,
@@ -50,11 +51,13 @@ class Sampling:
     no_repeat_ngram: int = static()
     forbidden: tuple[int, ...] = static()
     special: Special = static(default=OURS)
+    constraint: Constraint | None = None
 
     @classmethod
     def of(
-        cls, config: DecodingConfig, forbidden: tuple[int, ...] = (), special: Special = OURS
-    ) -> "Sampling":
+        cls, config: DecodingConfig, forbidden: tuple[int, ...] = (), special: Special = OURS,
+        constraint: Constraint | None = None,
+    ) -> "Sampling":  # fmt: skip
         """Return the search with these settings: greedy unless they ask for samples."""
         random = config.search == "sample"
         return cls(
@@ -69,6 +72,7 @@ class Sampling:
             no_repeat_ngram=config.no_repeat_ngram,
             forbidden=forbidden,
             special=special,
+            constraint=constraint,
         )
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
@@ -111,7 +115,7 @@ class Sampling:
 
     def _allowed(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
         """Return the logits with minus infinity for what may not be written."""
-        logits = constrain(logits, state, self.forbidden, self.no_repeat_ngram)
+        logits = constrain(logits, state, self.forbidden, self.no_repeat_ngram, self.constraint)
         banned = banned_tokens(state)
         index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
         for token in range(0 if banned is None else banned.shape[2]):

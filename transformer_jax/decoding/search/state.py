@@ -39,6 +39,8 @@ class SearchRequest:
     least: Int[Array | np.ndarray, "B"]  # fewest tokens, EOS counted, but for the limit
     prefix: Int[Array | np.ndarray, "B P"]  # tokens that it begins with; 0 is padding
     seeds: Int[Array | np.ndarray, "B"]  # of random numbers
+    # Words of the source's text, for a constraint; None: there is none.
+    words: Int[Array | np.ndarray, "B"] | None = None
 
     @classmethod
     def empty(cls, rows: int, src_length: int, prefix: int = 0) -> "SearchRequest":
@@ -50,6 +52,7 @@ class SearchRequest:
             np.zeros(rows, np.int32),
             np.zeros(rows, np.int32),
             np.zeros((rows, prefix), np.int32),
+            np.zeros(rows, np.int32),
             np.zeros(rows, np.int32),
         )
 
@@ -98,6 +101,17 @@ class Search(Protocol):
 
     def advance(self, stepper: Stepper, state: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
+
+
+@runtime_checkable
+class Constraint(Protocol):
+    """What an output must be. A pytree; a function of what is asked for and written so far."""
+
+    def allowed(self, state: SearchState) -> Bool[Array, "B W V"]:
+        """Return which pieces may come next."""
+
+    def fewest(self, words: int) -> int:
+        """Return the fewest pieces of an output for so many words, EOS counted."""
 
 
 def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -> SearchState:

@@ -13,7 +13,7 @@ from transformer_jax.data.batch import Side
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
-from transformer_jax.decoding.search.state import Search
+from transformer_jax.decoding.search.state import Constraint, Search
 from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
@@ -36,12 +36,13 @@ def check_n_best(config: DecodingConfig, n_best: int) -> None:
 
 
 def make_search(
-    config: DecodingConfig, wanted: int, forbidden: Sequence[int], special: Special = OURS
-) -> Search:
+    config: DecodingConfig, wanted: int, forbidden: Sequence[int], special: Special = OURS,
+    constraint: Constraint | None = None,
+) -> Search:  # fmt: skip
     """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces."""
     if config.search == "sample" or config.beam_size == 1:
-        return Sampling.of(config, tuple(forbidden), special)
-    return BeamSearch.of(config, wanted, tuple(forbidden), special)
+        return Sampling.of(config, tuple(forbidden), special, constraint)
+    return BeamSearch.of(config, wanted, tuple(forbidden), special, constraint)
 
 
 @functools.lru_cache(maxsize=8)

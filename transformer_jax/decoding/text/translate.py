@@ -16,9 +16,11 @@ from transformer_jax.data.codecs.codec import special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.constraints import CONSTRAINTS
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
 from transformer_jax.decoding.text.attention import alignments, check_attention, count_words
+from transformer_jax.decoding.text.constrained import check_room, check_whole
 from transformer_jax.decoding.text.long_lines import alike, split
 from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.searching import (
@@ -71,7 +73,10 @@ class Translator:
         self._special = special_of(tokenizers.tgt)
         forbidden = [tokenizers.tgt.piece_id(piece) for piece in config.forbidden]
         wanted = n_best if config.rerank == "none" else config.beam_size
-        self._search = make_search(config, wanted, forbidden, self._special)
+        make = pick(CONSTRAINTS, config.constraint, "config.decoding.constraint")
+        self._constraint = make(tokenizers.tgt)
+        given = forbidden, self._special, self._constraint
+        self._search = make_search(config, wanted, *given)
         self._position_limit = fewest_positions(self._models)
         self._engine = make_engine(tuple(self._models), config.ensemble, self._mesh)
 
@@ -143,6 +148,7 @@ class Translator:
             elif len(ids) > self.longest:
                 texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
+                check_whole(self._config, first + line, len(ids), self.longest)
                 if self._warn:
                     log.warning(
                         "line %d: %d pieces, of at most %d: translated in %d parts",
@@ -160,7 +166,9 @@ class Translator:
                     self._config.check_fits(len(part), room)
                 except UserError as error:
                     raise UserError(f"line {first + line}: decoding.{error}") from None
-                parts.append(self._sentence(part, prefix, seed, line))
+                sentence = self._sentence(part, prefix, seed, line)
+                parts.append(sentence._replace(words=len(lines[line].split())))
+                check_room(self._config, self._constraint, first + line, parts[-1])
         return parts
 
     def _each_line(

@@ -1,0 +1,143 @@
+"""How well a model of configs/chess.py plays: legal moves, the teacher's moves, and games.
+
+    python benchmarks/chess_games.py runs/chess [--split=test] [--positions=1000] [--games=100]
+
+legal      how often the likeliest of all 1,968 moves is legal, before any is masked
+agreement  how often the likeliest legal move is one of the teacher's best (all of them count);
+           beside it what taking the greatest piece has (in the mean over those alike), and a legal
+           move at random
+games      against a player who moves at random, and one who looks one ply ahead (takes or promotes
+           to what wins most, at random among those alike): each opening of four random plies is
+           played with both colours, and a game of 200 plies is drawn. Elo is that of the share of
+           points, with the interval of Wilson; none where all points are on one side.
+
+One JSON line for each.
+"""
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import chess
+
+from transformer_jax.api import TrainedModel, load
+from transformer_jax.data import chess_positions, sources
+from transformer_jax.evaluation.metrics import interval
+
+_PLIES = 200
+Player = Callable[[Sequence[chess.Board]], list[chess.Move]]
+
+
+def main() -> None:
+    """Print what is found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("workdir")
+    parser.add_argument("--checkpoint", default="best")
+    parser.add_argument("--split", default="test", choices=("validation", "test"))
+    parser.add_argument("--positions", type=int, default=1000)
+    parser.add_argument("--games", type=int, default=100, help="an even number")
+    arguments = parser.parse_args()
+    trained = load(arguments.workdir, arguments.checkpoint)
+    corpus = sources.load(trained.experiment.data, arguments.split, trained.experiment.objective)
+    fens = list(corpus.src)[: arguments.positions]
+    for name, (right, total) in agreement(trained, fens).items():
+        shares = (right / total, *interval(right, total))
+        percent, *ends = (round(100 * share, 2) for share in shares)
+        print(json.dumps({"name": name, "percent": percent, "interval": ends, "positions": total}))
+    chance = random.Random(0)
+    opponents = {"random": at_random(chance), "one_ply": one_ply(chance)}
+    for name, opponent in opponents.items():
+        points = play(model_player(trained), opponent, arguments.games, random.Random(1))
+        print(json.dumps({"name": f"against {name}", **described(points)}), flush=True)
+
+
+def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """Return of each rate how many positions it holds for, and of how many."""
+    found = dict.fromkeys(("legal", "agreement", "greedy capture", "random legal move"), 0.0)
+    for fen, shares in zip(fens, trained.classify(list(fens)), strict=True):
+        board = chess_positions.read(fen)
+        values = {move.uci(): x for move, x in chess_positions.move_values(board).items()}
+        best = {move for move, value in values.items() if value == max(values.values())}
+        takes = greatest(board)
+        found["legal"] += next(iter(shares)) in values
+        found["agreement"] += next(move for move in shares if move in values) in best
+        found["greedy capture"] += len({move.uci() for move in takes} & best) / len(takes)
+        found["random legal move"] += len(best) / len(values)
+    return {name: (right, len(fens)) for name, right in found.items()}
+
+
+def greatest(board: chess.Board) -> list[chess.Move]:
+    """Return the legal moves that win most at once."""
+    gains = {move: chess_positions.gain(board, move) for move in board.legal_moves}
+    return [move for move, gain in gains.items() if gain == max(gains.values())]
+
+
+def model_player(trained: TrainedModel) -> Player:
+    """Return the player of the likeliest legal move."""
+
+    def choose(boards: Sequence[chess.Board]) -> list[chess.Move]:
+        said = trained.classify([board.fen(en_passant="fen") for board in boards])
+        moves = []
+        for board, shares in zip(boards, said, strict=True):
+            legal = {move.uci(): move for move in board.legal_moves}
+            moves.append(legal[next(move for move in shares if move in legal)])
+        return moves
+
+    return choose
+
+
+def at_random(chance: random.Random) -> Player:
+    """Return the player of any legal move."""
+    return lambda boards: [chance.choice(list(board.legal_moves)) for board in boards]
+
+
+def one_ply(chance: random.Random) -> Player:
+    """Return the player of what wins most at once."""
+    return lambda boards: [chance.choice(greatest(board)) for board in boards]
+
+
+def play(one: Player, other: Player, games: int, chance: random.Random) -> list[float]:
+    """Return the points of the first player in each game: 1, 1/2 or 0. All are played at a time."""
+    boards, white = [], []
+    for _ in range(games // 2):
+        board = chess.Board()
+        for _ in range(4):
+            board.push(chance.choice(list(board.legal_moves)))
+        boards += [board, board.copy()]
+        white += [True, False]
+    for _ in range(_PLIES):
+        for player, turn in ((one, True), (other, False)):
+            mine = [
+                board
+                for board, color in zip(boards, white, strict=True)
+                if not board.is_game_over() and (board.turn == color) == turn
+            ]
+            for board, move in zip(mine, player(mine) if mine else [], strict=True):
+                board.push(move)
+    points = {"1-0": 1.0, "0-1": 0.0}
+    scored = (points.get(board.result(), 0.5) for board in boards)
+    return [x if color else 1 - x for x, color in zip(scored, white, strict=True)]
+
+
+def described(points: Sequence[float]) -> dict[str, object]:
+    """Return the share of points and the difference in Elo, with 95 % intervals."""
+    total = sum(points)
+    low, high = interval(total, len(points))
+    return {
+        "games": len(points), "won": points.count(1.0), "drawn": points.count(0.5),
+        "lost": points.count(0.0), "share": round(total / len(points), 4),
+        "elo": elo(total / len(points)), "elo_interval": [elo(low), elo(high)],
+    }  # fmt: skip
+
+
+def elo(share: float) -> float | None:
+    """Return the difference in Elo that gives such a share of points; None for none or all."""
+    return round(400 * math.log10(share / (1 - share)), 1) if 0 < share < 1 else None
+
+
+if __name__ == "__main__":
+    main()

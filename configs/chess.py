@@ -1,0 +1,56 @@
+"""Chess without search (Ruoss et al. 2024, arXiv:2402.04494), small: a position in, a move out.
+
+    pip install 'transformer-jax[chess]'
+    python train.py --config=configs/chess.py
+    python train.py --config=configs/chess.py:value
+    python benchmarks/chess_games.py runs/chess
+
+Positions are made when a run first starts, some 400 a second, and kept for all later ones. The
+teacher is no Stockfish: it counts material behind the opponent's best reply (transformer_jax/data/
+chess_positions.py). Of its best moves, which are often several, a model is taught one.
+
+move    behaviour cloning: one of 1,968 classes.
+value   the value of the position to who moves, -10 to 10 pawns: 21 classes.
+
+4 layers, d_model 128, learned positions, a mean over the 77 characters.
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
+
+VARIANTS: dict = {"move": {}, "value": {}}
+
+
+def get_config(target: str = "move"):
+    """Return the experiment for "move" or "value"."""
+    if target not in VARIANTS:
+        raise ValueError(f"no variant {target!r}; there are {', '.join(VARIANTS)}")
+    c = door(Experiment())
+    c.model.architecture = "encoder"
+    c.model.num_encoder_layers = 4
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
+    c.model.residual, c.model.activation = "pre_norm", "gelu"
+    c.model.positions, c.model.max_positions = "learned", 79
+    c.model.pooling = "mean"
+    c.model.compute_dtype = "bfloat16"
+
+    c.objective.name, c.objective.window = "classify", 79
+    c.src.codec, c.tgt.codec = "fen", "moves" if target == "move" else "classes"
+    c.tokenizer.joint = False
+    c.data.source = "chess"
+    c.data.source_language, c.data.target_language = "fen", target
+    c.data.num_examples = (200_000, 1000, 1000)
+    c.data.max_length = 79
+    c.data.tokens_per_batch = 64 * 79
+    c.data.num_buckets = 1
+
+    c.optimizer.algorithm = "muon"
+    c.optimizer.schedule = "cosine"
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 2e-3, 200
+    c.optimizer.weight_decay = 0.1
+    c.training.steps = 20_000
+    c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
+    c.checkpoint.best_by = "loss"
+    c.checkpoint.keep_last = 1
+    c.evaluation.bleu_sentences = 0
+    return c

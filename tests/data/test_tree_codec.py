@@ -1,0 +1,75 @@
+"""Trees as text: which are none, and what is refused with file and line."""
+
+import pytest
+
+from transformer_jax.config import DataConfig, Experiment, ModelConfig, SideConfig, TokenizerConfig
+from transformer_jax.data import sources
+from transformer_jax.data.codecs.trees import Trees, check_pairs, fault, train
+from transformer_jax.errors import UserError
+from transformer_jax.experiments.prepare import prepare
+from transformer_jax.vocabulary import EOS, UNK
+from transformer_jax.workdir import WorkDir
+
+TREES = ["(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S", "(FRAG XX )FRAG", ""]
+CONFIG = TokenizerConfig()
+
+
+def test_trees_come_back():
+    codec = train(CONFIG, TREES)
+    assert codec.size == 4 + 1 + 2 * 4
+    assert [codec.decode(ids) for ids in codec.encode(TREES)] == TREES
+    assert codec.encode([TREES[1]])[0] == [*map(codec.piece_id, TREES[1].split()), EOS]
+    assert codec.encode(["(PP XX )PP"])[0] == [UNK, codec.piece_id("XX"), UNK, EOS]
+    assert codec.decode([UNK, 4, UNK, EOS]) == "XX"
+    again = Trees(codec.model)
+    assert (again.digest, again.encode(TREES)) == (codec.digest, codec.encode(TREES))
+
+
+def test_both_brackets_of_a_label_are_pieces():
+    """Pieces are in no order of the training text, so that equal sets make equal codecs."""
+    assert train(CONFIG, TREES).model == train(CONFIG, TREES[::-1]).model
+    pieces = train(CONFIG, TREES).pieces(range(5, 13))
+    assert pieces == ["(FRAG", ")FRAG", "(NP", ")NP", "(S", ")S", "(VP", ")VP"]
+
+
+FAULTS = {
+    "(S XX": "'(S is never closed'",
+    "(S (NP XX )S )NP": "piece 4, ')S', stands where ')NP' must",
+    "(S XX )S )S": "piece 4, ')S', stands behind the end",
+    "(S XX )S (S XX )S": "piece 4, '(S', stands behind the end",
+    ")S XX": "piece 1, ')S', closes no bracket",
+    "(S (NP )NP XX )S": "piece 3, ')NP', closes a bracket that holds nothing",
+    "(S the )S": "piece 2, 'the', is neither a bracket nor XX",
+    "XX": "piece 1, 'XX', stands outside of all brackets",
+}
+
+
+@pytest.mark.parametrize(("tree", "words"), FAULTS.items(), ids=FAULTS)
+def test_what_is_no_tree(tree, words):
+    assert words.strip("'") in fault(tree.split())
+    with pytest.raises(UserError, match=r"^config\.data\.train: tree 2: .*opened and closed"):
+        train(CONFIG, ["(S XX )S", tree])
+
+
+def test_trees_have_words_as_their_sentences_do():
+    with pytest.raises(UserError, match=r"^x:2: the tree has 1 XX, and its sentence 2 words"):
+        check_pairs(["a", "a b"], ["(S XX )S"] * 2, lambda number: f"x:{number}")
+    with pytest.raises(UserError, match="have no brackets"):
+        train(CONFIG, ["", ""])
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_files_are_named_with_the_line(split, tmp_path):
+    """Before anything is trained or written."""
+    for part in ("train", "validation"):
+        (tmp_path / f"{part}.text").write_text("a b c d e\na\n")
+        (tmp_path / f"{part}.tree").write_text(f"{TREES[0]}\n{TREES[1]}\n")
+    (tmp_path / f"{split}.tree").write_text(f"{TREES[0]}\n(S XX\n")
+    data = DataConfig(directory=str(tmp_path), source_language="text", target_language="tree")
+    experiment = Experiment(
+        data=data, tgt=SideConfig("trees"), model=ModelConfig(tied_embeddings="none"),
+        tokenizer=TokenizerConfig(vocab_size=12, joint=False),
+    )  # fmt: skip
+    assert len(sources.load(data, split)) == 2
+    with pytest.raises(UserError, match=rf"{split}\.tree:2: \(S is never closed; each bracket"):
+        prepare(experiment, WorkDir(tmp_path / "run"))

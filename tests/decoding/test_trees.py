@@ -1,0 +1,126 @@
+"""With decoding.constraint="tree", what is written is a tree with a leaf for each word of the
+source, whatever a model would say.
+"""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoding.plainly import run
+from decoding.toy import Toy
+from tiny import MODEL, random_params
+
+from transformer_jax.config import DecodingConfig, TokenizerConfig
+from transformer_jax.data.codecs import trees
+from transformer_jax.data.codecs.pair import train_pair
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.state import SearchRequest, blank
+from transformer_jax.decoding.search.trees import TreeConstraint
+from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+from transformer_jax.vocabulary import BOS, EOS
+
+CODEC = trees.train(TokenizerConfig(), ["(A XX (B XX )B )A"])
+TREES = TreeConstraint.of(CODEC)
+
+
+def nested(words: int, pieces: int, inside: bool = True):
+    """Yield what a bracket may hold, or all single brackets: so many words, at most so many pieces.
+
+    Generate and test is no other way to write the constraint: it never looks at a prefix.
+    """
+    if inside and words <= pieces:
+        for first in range(1, words + 1):
+            rest = lambda used, n=first: (  # noqa: E731
+                nested(words - n, pieces - used) if words > n else [()]
+            )
+            heads = nested(first, pieces - (words - first), False)
+            for head in (("XX",),) * (first == 1) + tuple(heads):
+                yield from ((*head, *more) for more in rest(len(head)))
+    elif not inside and words and words + 2 <= pieces:
+        for label in "AB":
+            for content in nested(words, pieces - 2):
+                yield (f"({label}", *content, f"){label}")
+
+
+def test_what_may_come_next_is_what_some_tree_goes_on_with():
+    """Exactly: nothing that leads nowhere, and every tree that fits can be written."""
+    cases = [
+        (
+            words,
+            limit,
+            prefix,
+            {tree[len(prefix)] for tree in found if tree[: len(prefix)] == prefix},
+        )
+        for words, limit in ((1, 4), (1, 9), (2, 5), (2, 8), (3, 8))
+        if (found := {(*map(CODEC.piece_id, x), EOS) for x in nested(words, limit - 1, False)})
+        for prefix in sorted({tree[:n] for tree in found for n in range(len(tree))})
+    ]
+    request = SearchRequest.empty(len(cases), 1)
+    request.words[:], request.limits[:] = np.array([case[:2] for case in cases]).T
+    state = blank(request, 1, 9, None)
+    tokens = np.zeros(state.tokens.shape, np.int32)
+    for row, (_, _, prefix, _) in zip(tokens, cases, strict=True):
+        row[0, : len(prefix) + 1] = BOS, *prefix
+    position = np.array([len(prefix) for _, _, prefix, _ in cases])
+    state = state.replace(tokens=jnp.asarray(tokens), position=jnp.asarray(position))
+    allowed = np.asarray(jax.jit(lambda state: TREES.allowed(state))(state))[:, 0]
+    assert [{*np.flatnonzero(row).tolist()} for row in allowed] == [after for *_, after in cases]
+
+
+SEARCHES = {
+    "greedy": DecodingConfig(beam_size=1),
+    "beam": DecodingConfig(beam_size=4),
+    "width": DecodingConfig(beam_size=4, stop="width"),
+    "sample": DecodingConfig(search="sample", num_samples=5, top_p=0.9),
+}
+
+
+@pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES)
+def test_every_search_writes_trees(config):
+    """And as many hypotheses as it is asked for, where there are so many trees."""
+    kind = BeamSearch.of if config.hypotheses == 4 else Sampling.of
+    make = {"constraint": TREES}
+    search = kind(config, 4, **make) if config.hypotheses == 4 else kind(config, **make)
+    given = [
+        Sentence((9, seed), limit, seed=seed, words=words)
+        for seed, (limit, words) in enumerate(itertools.product((9, 14), (1, 2, 4)))
+    ]
+    found = run(search, given, Toy(CODEC.size), room=14)
+    assert [len(scored) for scored in found] == [config.hypotheses] * len(given)
+    for sentence, scored in zip(given, found, strict=True):
+        for _, text in scored:
+            assert text[-1] == EOS
+            assert len(text) <= sentence.limit
+            tree = CODEC.pieces(text[:-1])
+            assert trees.fault(tree) is None
+            assert tree.count("XX") == sentence.words
+
+
+def test_words_are_those_of_the_source_and_not_its_pieces():
+    lines = ["ab ba abba", "", "abab", "a  ba"]
+    tgt = ["(A XX (B XX )B XX )A", "", "(B XX )B", "(A XX XX )A"]
+    config = TokenizerConfig(vocab_size=8, joint=False)
+    pair = train_pair(config, lines, tgt, ("subwords", "trees"))
+    model = build(dataclasses.replace(MODEL, tied_embeddings="none"), *pair.sizes)
+    decoding = DecodingConfig(beam_size=1, max_extra_length=6, constraint="tree")
+    translator = Translator(model, pair, decoding)
+    found = translator.translate(random_params(model, seed=1), lines)
+    for line, item in zip(lines, found, strict=True):
+        assert item.text.count("XX") == len(line.split())
+        assert not line or trees.fault(item.text.split()) is None
+    with pytest.raises(UserError, match=r"line 1: .*give no prefix"):
+        translator.hypotheses(None, ["ab"], prefixes=["(A"])
+    short = dataclasses.replace(decoding, max_length_ratio=0.1, max_extra_length=4)
+    with pytest.raises(UserError, match=r"line 3: .* needs 5 pieces for 2 words, .* leaves 4"):
+        Translator(model, pair, short).hypotheses(None, ["", "ab", "a b"])
+    with pytest.raises(UserError, match=r"line 1: 11 pieces, of at most 3, .*shorten it"):
+        Translator(model, pair, decoding, longest=3).hypotheses(None, ["a a a a a"])
+    with pytest.raises(UserError, match=r"'\(NP'.*tgt.codec='trees'"):
+        Translator(model, train_pair(config, lines, lines), decoding)

@@ -1,0 +1,180 @@
+"""Chess: positions of games, and what a teacher says of them, made here and kept on disk.
+
+As in Ruoss et al. 2024 (arXiv:2402.04494) a model learns to say of a position what an engine would
+say. Instead of Stockfish the teacher is what python-chess computes in a millisecond: a move's value
+is the difference of material (pawn 1, knight and bishop 3, rook 5, queen 9; in pawns, of who moves)
+behind the opponent's best capture or promotion, MATE where it mates, 0 where it is stalemate. The
+best moves are those of the greatest value, often several: `label` draws one of them.
+
+In the games one move in ten is drawn at random, and the others are best ones: where all moves are
+random, pieces can be taken everywhere, and whoever takes the greatest one is right in 70 %.
+"""
+
+import importlib
+import json
+import logging
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.spelled_numbers import SPLITS
+from transformer_jax.disk import cache_dir, write_text, writing
+from transformer_jax.errors import UserError
+
+log = logging.getLogger("transformer_jax")
+
+_SEED = 20240207  # the corpus is the same for every experiment
+_FORMAT = 1  # part of the files' names: raise it when anything about what is drawn changes
+_CHUNK = 500  # positions of a file
+_PLIES = 120  # most of a game
+_KEPT = 0.5  # of the positions of a game
+_RANDOM = 0.1  # of its moves
+MATE = 100  # pawns; more than all material
+WORTH = (0, 1, 3, 3, 5, 9, 0)  # of python-chess's piece types: none, pawn, knight, ... king
+LIMIT = 10  # pawns: values beyond are one class
+TARGETS = ("move", "value")
+
+
+class Position(NamedTuple):
+    """A position as FEN, its value to who moves, in pawns, and the best moves, as UCI has them."""
+
+    fen: str
+    value: int
+    best: list[str]
+
+    def label(self, target: str) -> str:
+        """Return the class that is to be predicted."""
+        if target == "value":
+            return str(max(-LIMIT, min(LIMIT, self.value)))
+        return random.Random(self.fen).choice(self.best)
+
+
+def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+    """Return the positions of a split, and a best move or the value of each; none is in two splits.
+
+    Raises:
+      UserError: if the target side is neither, or python-chess is not installed.
+      DiskError: if the cache cannot be written.
+    """
+    target = config.target_language
+    if target not in TARGETS:
+        raise UserError(
+            f"config.data.target_language={target!r}: data.source='chess' has "
+            f"{' and '.join(map(repr, TARGETS))}; choose one"
+        )
+    sizes, number = config.num_examples, SPLITS.index(split)
+    own = positions(sum(sizes))[sum(sizes[:number]) : sum(sizes[: number + 1])]
+    return [position.fen for position in own], [position.label(target) for position in own]
+
+
+@cache
+def positions(count: int) -> list[Position]:
+    """Return so many different positions, always the same; those that are not in the cache are
+    made, a file at a time, so that what was stopped goes on.
+    """
+    place = cache_dir() / "chess"
+    found: dict[str, Position] = {}
+    number = 0
+    with writing(f"positions of chess in the cache {place}", place):
+        while len(found) < count:
+            path = place / f"{_FORMAT}-{number:05d}.json"
+            part = _kept(path)
+            if part is None:
+                part = draw(random.Random(f"{_SEED} {number}"), _CHUNK)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_text(path, json.dumps(part))
+                log.info("chess: %d of %d positions; kept in %s", len(found), count, place)
+            found |= {" ".join(x.fen.split()[:4]): x for x in part}
+            number += 1
+    return list(found.values())[:count]
+
+
+def _kept(path: Path) -> list[Position] | None:
+    """Return what a file holds, or None if it is not there or is not what was written."""
+    try:
+        found = [Position(*row) for row in json.loads(path.read_bytes())]
+        return found if len(found) == _CHUNK else None
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def draw(chance: random.Random, count: int) -> list[Position]:
+    """Return positions of games, some of each."""
+    chess, found = library(), list[Position]()
+    while len(found) < count:
+        board, plies = chess.Board(), 0
+        while plies < _PLIES and not board.is_game_over():
+            values = move_values(board)
+            value = max(values.values())
+            best = sorted(move.uci() for move in values if values[move] == value)
+            if chance.random() < _KEPT:
+                found.append(Position(board.fen(en_passant="fen"), value, best))
+            moves = sorted(move.uci() for move in values) if chance.random() < _RANDOM else best
+            board.push_uci(chance.choice(moves))
+            plies += 1
+    return found[:count]
+
+
+def move_values(board: Any) -> dict[Any, int]:
+    """Return what the teacher says of each legal move of a board of python-chess, in pawns."""
+    before, found = material(board), {}
+    for move in board.legal_moves:
+        gained = gain(board, move)
+        board.push(move)
+        if board.is_checkmate():
+            found[move] = MATE
+        elif board.is_stalemate():
+            found[move] = 0
+        else:
+            replies = (gain(board, x) for x in board.legal_moves if _changes(board, x))
+            found[move] = before + gained - max(replies, default=0)
+        board.pop()
+    return found
+
+
+def material(board: Any) -> int:
+    """Return the difference of material, in pawns, of who is to move."""
+    mine = {piece: len(board.pieces(piece, board.turn)) for piece in range(1, 6)}
+    theirs = {piece: len(board.pieces(piece, not board.turn)) for piece in range(1, 6)}
+    return sum(WORTH[piece] * (mine[piece] - theirs[piece]) for piece in mine)
+
+
+def gain(board: Any, move: Any) -> int:
+    """Return what a move wins at once, in pawns: what it takes, and a pawn's promotion."""
+    taken = 1 if board.is_en_passant(move) else WORTH[board.piece_type_at(move.to_square) or 0]
+    # Castling is the king's move to an empty square.
+    return taken + (WORTH[move.promotion] - 1 if move.promotion else 0)
+
+
+def _changes(board: Any, move: Any) -> bool:
+    return bool(move.promotion) or board.is_capture(move)
+
+
+def read(fen: str) -> Any:
+    """Return the board of a FEN.
+
+    Raises:
+      UserError: if it is none, or its position is not legal.
+    """
+    chess = library()
+    try:
+        board = chess.Board(fen)
+    except ValueError as error:
+        raise UserError(f"FEN {fen!r}: is none ({error})") from None
+    if not board.is_valid():
+        raise UserError(f"FEN {fen!r}: no legal position ({board.status().name})")
+    return board
+
+
+def library() -> Any:
+    """Return python-chess.
+
+    Raises:
+      UserError: if it is not installed.
+    """
+    try:
+        return importlib.import_module("chess")
+    except ImportError:
+        raise UserError("chess: needs python-chess; pip install 'transformer-jax[chess]'") from None

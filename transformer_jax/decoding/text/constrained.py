@@ -1,0 +1,41 @@
+"""What an output that must be of some form asks of its source."""
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.state import Constraint
+from transformer_jax.errors import UserError
+
+
+def check_whole(config: DecodingConfig, number: int, length: int, longest: int) -> None:
+    """Check that a line which is too long for the model may be translated in parts.
+
+    Raises:
+      UserError: if the output must be one.
+    """
+    if config.constraint != "none":
+        raise UserError(
+            f"line {number}: {length} pieces, of at most {longest}, and what is written with "
+            f"decoding.constraint={config.constraint!r} cannot be in parts; shorten it"
+        )
+
+
+def check_room(
+    config: DecodingConfig, constraint: Constraint | None, number: int, sentence: Sentence
+) -> None:
+    """Check that there is room for an output of the form that is asked for.
+
+    Raises:
+      UserError: if not, or if it is to begin in some way.
+    """
+    if constraint is None:
+        return
+    name = f"line {number}: decoding.constraint={config.constraint!r}"
+    least = constraint.fewest(sentence.words)
+    if sentence.limit < least:
+        raise UserError(
+            f"{name} needs {least} pieces for {sentence.words} words, and decoding."
+            f"max_length_ratio={config.max_length_ratio} with max_extra_length="
+            f"{config.max_extra_length} leaves {sentence.limit}; raise them"
+        )
+    if sentence.prefix:
+        raise UserError(f"{name}: such an output begins as the search has it; give no prefix")
