@@ -69,17 +69,17 @@ MixerKind = Literal[
     "full", "local", "dilated", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
-    "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
+    "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer",
 ]  # fmt: skip
 # Those whose weights are a softmax over positions.
-_ATTENTION = ("full", "local", "dilated", "bigbird")
+_ATTENTION = ("full", "local", "dilated", "bigbird", "conformer")
 _WITHIN = ("local", "dilated", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 _FREE = (*_PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
 _CELLS = ("elman", "lstm", "gru")
-_WHOLE = ("bigbird", *_TWO_WAY)  # which need a text that is whole
-_ALONE = ("bigbird", "lsh")  # which need a row for each text
+_WHOLE = ("bigbird", "conformer", *_TWO_WAY)  # which need a text that is whole
+_ALONE = ("bigbird", "lsh", "conformer")  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
 # Which mixers read each field that is for some of them alone.
@@ -93,6 +93,7 @@ _MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "num_features": _DRAWN,
     "redraw_every": ("lsh", *_DRAWN),
     "feature_seed": ("bigbird", "lsh", *_DRAWN),
+    "conv_kernel": ("conformer",),
 }
 
 
@@ -113,8 +114,10 @@ class ModelConfig:
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
-    # arXiv:2106.14881).
-    stem: Literal["embedding", "linear", "convolution"] = "embedding"
+    # arXiv:2106.14881). "conv1d": vectors, such as frames of sound, by two convolutions along the
+    # sequence, the second of stride 2, so that half as many enter (Whisper: Radford et al. 2022,
+    # arXiv:2212.04356).
+    stem: Literal["embedding", "linear", "convolution", "conv1d"] = "embedding"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
     grid: tuple[int, ...] = ()  # convolution: rows and columns of patches in a picture
     d_model: int = 512  # width of the residual stream
@@ -149,6 +152,9 @@ class ModelConfig:
     #   ssru       the simpler simple recurrent unit: decoders (https://aclanthology.org/D19-5632)
     #   elman, lstm, gru  recurrent layers from the left to the right, with a state of d_model;
     #              bielman, bilstm, bigru from both ends, with half of that each: encoders
+    #   conformer  a block of four parts: half a feed-forward layer, attention to all positions, a
+    #              convolution of `conv_kernel`, half a feed-forward layer; and a norm. Encoders
+    #              (Gulati et al. 2020, arXiv:2005.08100, with layer norm for batch norm)
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
     window: int | None = None  # of local layers, dilated or not, in positions, its own included
@@ -160,6 +166,7 @@ class ModelConfig:
     hash_buckets: int = 32  # an even number
     position_rank: int = 64  # aft_full, aft_local: numbers in the vectors of positions
     dilation: int = 2  # of dilated layers
+    conv_kernel: int = 31  # conformer: positions that a convolution reads, an odd number
     num_features: int = 64  # random_features, gated or not, favor: directions of features of a head
     # In how many steps of training they are drawn anew. Evaluation and decoding have those of
     # `feature_seed`, in every layer.
@@ -410,6 +417,12 @@ def _check_heads(model: ModelConfig) -> None:
 def _check_mixer_sizes(model: ModelConfig) -> None:
     _within(1, 2**16, dilation=model.dilation, num_features=model.num_features)
     _within(1, _SIZE, position_rank=model.position_rank, block_size=model.block_size)
+    _within(1, 2**12, conv_kernel=model.conv_kernel)
+    _check(
+        model.conv_kernel % 2 == 1,
+        f"conv_kernel={model.conv_kernel}: reads as many positions on either side; choose an odd "
+        "number",
+    )
     _within(0, 1000, random_blocks=model.random_blocks)
     _within(1, 64, hash_rounds=model.hash_rounds)
     _within(2, 2**16, hash_buckets=model.hash_buckets)
@@ -464,6 +477,11 @@ def _without_scores(pattern: Iterable[str]) -> list[str]:
 
 
 def _check_mixers(model: ModelConfig) -> None:
+    _check(
+        "conformer" not in model.encoder_pattern or model.residual == "pre_norm",
+        f"residual={model.residual!r}: parts of 'conformer' in encoder_pattern="
+        f"{model.encoder_pattern} each read a norm; choose 'pre_norm'",
+    )
     for name, kinds, why in (
         ("encoder_pattern", _ONE_WAY, "goes from the left to the right; an encoder reads all"),
         ("decoder_pattern", _WHOLE, "reads whole texts; a decoder has written no end yet"),
@@ -724,10 +742,12 @@ class SideConfig:
     # "labels": a line is labels with spaces between them, which the training text has;
     # "values": a line is a number; "spans": a line is a place in the source side's;
     # "huggingface": the tokenizer.json of a model that was imported.
-    # What is no text becomes vectors. "patches": squares of pictures.
+    # What is no text becomes vectors. "patches": squares of pictures; "log_mel": frames of sound,
+    # each the logarithms of the power in some bands (Whisper: Radford et al. 2022,
+    # arXiv:2212.04356).
     codec: Literal[
         "subwords", "wordpiece", "words", "bytes", "characters", "classes", "labels", "values",
-        "spans", "huggingface", "patches",
+        "spans", "huggingface", "patches", "log_mel",
     ] = "subwords"  # fmt: skip
 
 
@@ -736,17 +756,37 @@ class SourceConfig(SideConfig):
     """How what is read becomes ids, or vectors."""
 
     patch_size: int = 4  # patches: pixels on either side of one
+    # log_mel, whose defaults are Whisper's: samples a second, samples that a frame is made of, and
+    # from one frame to the next; bands, evenly spaced on the mel scale.
+    sample_rate: int = 16_000
+    n_fft: int = 400
+    hop_length: int = 160
+    num_mels: int = 80
 
     def __post_init__(self) -> None:
-        _within(1, 2**12, patch_size=self.patch_size)
-        _check(
-            self.codec == "patches" or self.patch_size == 4,
-            f"patch_size={self.patch_size}: means nothing with codec={self.codec!r}; leave it at 4",
-        )
+        _within(1, 2**12, patch_size=self.patch_size, num_mels=self.num_mels)
+        _within(1000, 10**6, sample_rate=self.sample_rate)
+        _within(2, 2**16, n_fft=self.n_fft)
+        _within(1, 2**16, hop_length=self.hop_length)
+        for codec, names in _VECTOR_FIELDS.items():
+            for name in names:
+                default = SourceConfig.__dataclass_fields__[name].default
+                _check(
+                    self.codec == codec or getattr(self, name) == default,
+                    f"{name}={getattr(self, name)}: means nothing with codec={self.codec!r}; leave "
+                    f"it at {default}",
+                )
 
 
+# Which fields each codec of vectors reads, and the source of what it reads.
+_VECTOR_FIELDS = {
+    "patches": ("patch_size",),
+    "log_mel": ("sample_rate", "n_fft", "hop_length", "num_mels"),
+}
+_VECTOR_SOURCES = {"patches": "arrays", "log_mel": "wavs"}
 # The codecs of what is no text: a source side of vectors.
-VECTORS = ("patches",)
+VECTORS = ("patches", "log_mel")
+SOUNDS = ("log_mel",)  # those of sound
 # The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
 SIZED = {
     "subwords": (
@@ -823,8 +863,11 @@ class DataConfig:
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry.
-    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying", "arrays"] = "text"
-    # text, arrays: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
+    # "wavs": files of sound, and what is said there.
+    source: Literal[
+        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "wavs"
+    ] = "text"  # fmt: skip
+    # text, arrays, wavs: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -832,8 +875,10 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); arrays: train.npz; tfds: split names; of what is made
-    # here the only part is the split's own name.
+    # train.en and train.de (or .gz of both); arrays: train.npz; wavs: a folder, or train.zip; tfds:
+    # split names; of what is made here the only part is the split's own name. wavs: a part with
+    # [GROUP:VALUE] behind it is the files for which that group of label_pattern is that, with
+    # [GROUP:!VALUE] all others: train[speaker:!anna].
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -851,6 +896,10 @@ class DataConfig:
     # of 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is in proportion, more more alike.
     mixing_temperature: float = 1.0
     mixing_limit: int | None = None
+    # wavs: what is said in a file. A regular expression for whole names of files, whose group
+    # "label" is it; "": it stands behind a TAB on the line of that name in PART.tsv.
+    label_pattern: str = ""
+    label_texts: tuple[str, ...] = ()  # "LABEL=TEXT": what stands for a label, of each there is
     # What is made here: how much for train, validation and test.
     num_examples: tuple[int, ...] = (50_000, 500, 500)
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
@@ -862,10 +911,16 @@ class DataConfig:
 
     # How pictures are changed at random in training, in this order: "crop", moved by up to
     # crop_padding pixels; "flip", left and right changed in half of them; "cutout", a square of
-    # cutout_size pixels taken out (arXiv:1708.04552).
-    augment: tuple[Literal["crop", "flip", "cutout"], ...] = ()
+    # cutout_size pixels taken out (arXiv:1708.04552). And frames of sound (SpecAugment: Park et al.
+    # 2019, arXiv:1904.08779), once for each time that a word stands there: "frequency_mask", up
+    # to frequency_mask_size bands that lie together become the sound's mean; "time_mask", so do
+    # up to time_mask_size frames, of at most time_mask_share of all.
+    augment: tuple[Literal["crop", "flip", "cutout", "frequency_mask", "time_mask"], ...] = ()
     crop_padding: int = 4
     cutout_size: int = 8
+    frequency_mask_size: int = 27
+    time_mask_size: int = 100
+    time_mask_share: float = 1.0
 
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, whose value is 0.1): the share of merges
     # left out at random where training pairs are cut into pieces; 0: none.
@@ -888,7 +943,15 @@ class DataConfig:
         _rate(subword_dropout=self.subword_dropout)
         _within(1, 1000, segmentations=self.segmentations, num_buckets=self.num_buckets)
         _within(1, 2**12, crop_padding=self.crop_padding, cutout_size=self.cutout_size)
-        for name, word in (("crop_padding", "crop"), ("cutout_size", "cutout")):
+        _within(1, 2**12, frequency_mask_size=self.frequency_mask_size)
+        _within(1, 2**16, time_mask_size=self.time_mask_size)
+        _above(0, 1, time_mask_share=self.time_mask_share)
+        self._check_labels()
+        for name, word in (
+            ("crop_padding", "crop"), ("cutout_size", "cutout"),
+            ("frequency_mask_size", "frequency_mask"), ("time_mask_size", "time_mask"),
+            ("time_mask_share", "time_mask"),
+        ):  # fmt: skip
             default = DataConfig.__dataclass_fields__[name].default
             _check(
                 word in self.augment or getattr(self, name) == default,
@@ -935,6 +998,29 @@ class DataConfig:
             self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",
         )
+
+    def _check_labels(self) -> None:
+        """Refuse what says otherwise than it must what is said in a file of sound."""
+        for name in ("label_pattern", "label_texts"):
+            default = DataConfig.__dataclass_fields__[name].default
+            _check(
+                self.source == "wavs" or getattr(self, name) == default,
+                f"{name}={getattr(self, name)!r}: is for source='wavs', not {self.source!r}; leave "
+                f"it at {default!r}",
+            )
+        if self.label_pattern:
+            _check_pattern("label_pattern", self.label_pattern)
+            _check(
+                "label" in re.compile(self.label_pattern).groupindex,
+                f"label_pattern={self.label_pattern!r}: has no group of that name; write "
+                "(?P<label>...) where the label stands",
+            )
+        named = [entry.partition("=")[0] for entry in self.label_texts]
+        for label, entry in zip(named, self.label_texts, strict=True):
+            _check(
+                named.count(label) == 1 and entry.partition("=")[2].strip() != "",
+                f"label_texts={entry!r}: must be LABEL=TEXT, once for each label",
+            )
 
     def _check_parts(self) -> None:
         """Refuse prefixes and weights of other parts, and mixtures of one."""
@@ -1011,6 +1097,7 @@ ARCHITECTURES = {
     "answer": ("encoder",),
     "regress": ("encoder",),
     "classify": ("encoder",),
+    "ctc": ("encoder",),
 }
 # The codec of the target side where that is no text, but what is said of one.
 LABELS = {"classify": "classes", "tag": "labels", "regress": "values", "answer": "spans"}
@@ -1067,9 +1154,12 @@ class ObjectiveConfig:
     # the answer, a TAB and the answer.
     # "regress": the number on the line of the target side, from the source side.
     # "classify": the line of the target side, which is one of few, from the source side.
+    # "ctc": the target side, whose pieces come in the order of the source's places: at each place
+    # a piece or none is predicted, and all ways to write the line so count together (Graves et al.
+    # 2006, https://doi.org/10.1145/1143844.1143891). It is for sound.
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
-        "span_corruption", "denoising", "tag", "answer", "regress", "classify",
+        "span_corruption", "denoising", "tag", "answer", "regress", "classify", "ctc",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
@@ -1235,7 +1325,7 @@ class ObjectiveConfig:
     @property
     def translates(self) -> bool:
         """Whether the target side is text that is written from the source side."""
-        return self.kind in ("translate", "prefix_lm")
+        return self.kind in ("translate", "prefix_lm", "ctc")
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -1409,7 +1499,7 @@ class CheckpointConfig:
 
     every_steps: int = 1000  # steps between saves
     keep_last: int = 5  # how many of the last checkpoints stay, beside the best
-    best_by: Literal["bleu", "loss", "accuracy"] = "bleu"  # of the validation split
+    best_by: Literal["bleu", "loss", "accuracy", "wer"] = "bleu"  # of the validation split
     # When a save fails, for a full disk for example: "continue" and try again at the next one, or
     # "stop" (code 74). What was saved before stays in either case.
     on_failed_save: Literal["continue", "stop"] = "continue"
@@ -1428,8 +1518,9 @@ class EvaluationConfig:
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
-    # What eval.py computes of translations, in this order; validation takes BLEU.
-    metrics: tuple[Literal["BLEU", "chrF", "TER"], ...] = ("BLEU", "chrF")
+    # What eval.py computes of translations, in this order; validation takes BLEU, of what is said in
+    # sound WER, the share of words that are wrong. CER: of characters.
+    metrics: tuple[Literal["BLEU", "chrF", "TER", "WER", "CER"], ...] = ("BLEU", "chrF")
 
     def __post_init__(self) -> None:
         _within(1, _STEPS, every_steps=self.every_steps)
@@ -1625,8 +1716,8 @@ class Experiment:
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
                 self.data.batching != "pack" or {*_ALONE}.isdisjoint(pattern),
-                f"data.batching='pack': layers of {pattern} count the blocks of a row, which must "
-                "hold one text; choose 'bucket'",
+                f"data.batching='pack': layers of {pattern} count the blocks of a row, or convolve "
+                "it: it must hold one text; choose 'bucket'",
             )
         longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:
@@ -1677,9 +1768,15 @@ class Experiment:
             f"checkpoint.keep_last={self.checkpoint.keep_last} to be at least {count}",
         )
         _check(
-            self.checkpoint.best_by != "bleu" or self.evaluation.bleu_sentences > 0,
-            f"checkpoint.best_by='bleu' needs evaluation.bleu_sentences="
+            self.checkpoint.best_by not in ("bleu", "wer") or self.evaluation.bleu_sentences > 0,
+            f"checkpoint.best_by={self.checkpoint.best_by!r} needs evaluation.bleu_sentences="
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
+        )
+        _check(
+            self.checkpoint.best_by in ("loss", "accuracy", self.measured),
+            f"checkpoint.best_by={self.checkpoint.best_by!r}: with src.codec={self.src.codec!r} "
+            f"and objective.name={self.objective.name!r} validation measures {self.measured!r}; "
+            f"choose that, or 'loss'",
         )
         _check(
             self.checkpoint.best_by != "accuracy"
@@ -1687,6 +1784,12 @@ class Experiment:
             "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
             f"not {self.objective.name!r}; choose 'loss'",
         )
+
+    @property
+    def measured(self) -> str:
+        """What validation measures of what is written, as `checkpoint.best_by` calls it."""
+        heard = self.src.codec in SOUNDS or self.objective.kind == "ctc"
+        return "wer" if heard else "bleu"
 
     @property
     def codecs(self) -> tuple[str, str]:
@@ -1740,26 +1843,29 @@ class Experiment:
         _check(
             vectors == (model.stem != "embedding"),
             f"model.stem={model.stem!r}: src.codec={codec!r} makes "
-            + ("vectors; choose 'linear' or 'convolution'" if vectors else "pieces; choose "
+            + ("vectors; choose 'linear' or a convolution" if vectors else "pieces; choose "
                "'embedding', or a codec of vectors"),
         )  # fmt: skip
+        wanted = _VECTOR_SOURCES.get(codec)
         _check(
-            vectors == (data.source == "arrays"),
+            data.source == wanted if wanted else data.source not in _VECTOR_SOURCES.values(),
             f"data.source={data.source!r}: src.codec={codec!r} reads "
-            + ("arrays; choose 'arrays'" if vectors else "text; choose another source, or one of "
-               f"the codecs {_or(VECTORS)}"),
+            + (f"what is in {wanted}; choose {wanted!r}" if wanted else "text; choose another "
+               f"source, or one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
-        _check(
-            vectors or not data.augment,
-            f"data.augment={data.augment}: is for pictures, and src.codec={codec!r} reads none; "
-            "set it to ()",
-        )
+        for word in data.augment:
+            of = "log_mel" if word.endswith("_mask") else "patches"
+            _check(
+                codec == of or _is_part(word),
+                f"data.augment={data.augment}: {word!r} is for src.codec={of!r}, not {codec!r}; "
+                "leave it out",
+            )
         if not vectors:
             return
         _check(
-            self.objective.kind in ("classify", "regress", "translate"),
+            self.objective.kind in ("classify", "regress", "translate", "ctc"),
             f"src.codec={codec!r}: objective.name={self.objective.name!r} reads text; choose "
-            "'classify', 'regress' or 'translate'",
+            "'classify', 'regress', 'translate' or 'ctc'",
         )
         _check(
             not data.prefixes and data.long_sources == "drop" and not data.subword_dropout,
@@ -1768,13 +1874,18 @@ class Experiment:
             "(), 'drop' and 0",
         )
         _check(
+            model.stem != "convolution" or codec == "patches",
+            f"model.stem='convolution': src.codec={codec!r} makes no patches; choose 'conv1d'",
+        )
+        _check(
             model.stem != "convolution" or self.src.patch_size == 2**model.stem_layers,
             f"model.stem_layers={model.stem_layers}: make patches of {2**model.stem_layers} pixels "
             f"smaller, and src.patch_size={self.src.patch_size}; change one of them",
         )
         _check(
-            model.stem != "convolution" or data.batching != "pack",
-            "data.batching='pack': a row of model.stem='convolution' is a picture; choose 'bucket'",
+            model.stem == "linear" or data.batching != "pack",
+            f"data.batching='pack': a row of model.stem={model.stem!r} must hold one source, which "
+            "is convolved; choose 'bucket'",
         )
 
     def _check_objective(self) -> None:
@@ -1793,7 +1904,7 @@ class Experiment:
             f"itself whole, which only {_or(_ATTENTION)} can; choose these, or another objective",
         )
         _check(
-            objective.kind == "translate" or objective.labels or self.tokenizer.joint,
+            objective.kind in ("translate", "ctc") or objective.labels or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
@@ -1826,9 +1937,18 @@ class Experiment:
             f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
         )
         _check(
-            objective.kind not in ("regress", "answer") or self.training.r_drop is None,
+            objective.kind not in ("regress", "answer", "ctc") or self.training.r_drop is None,
             f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes, of "
             f"which {name} has none; set it to None",
+        )
+        _check(
+            objective.kind != "ctc" or codec != "huggingface",
+            f"tgt.codec={codec!r}: {name} has PAD for a place without a piece, which an imported "
+            "tokenizer may lack; choose another codec",
+        )
+        _check(
+            objective.kind != "ctc" or data.batching != "pack",
+            f"data.batching='pack': a row of {name} must hold one line; choose 'bucket'",
         )
 
     def _check_tasks(self) -> None:

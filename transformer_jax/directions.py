@@ -28,6 +28,7 @@ def _perplexity(loss: float) -> float:
 VALIDATION = {
     "bleu": Metric("BLEU", greater_is_better=True),
     "loss": Metric("perplexity", greater_is_better=False, shown=_perplexity),
+    "wer": Metric("WER", greater_is_better=False),
     "accuracy": Metric("accuracy", greater_is_better=True, shown=lambda share: 100 * share),
 }
 
@@ -36,5 +37,7 @@ TRANSLATION = {
     "BLEU": Metric("BLEU", greater_is_better=True),
     "chrF": Metric("chrF", greater_is_better=True),
     "TER": Metric("TER", greater_is_better=False),
+    "WER": Metric("WER", greater_is_better=False),
+    "CER": Metric("CER", greater_is_better=False),
     "exact_match": Metric("exact match, %", greater_is_better=True),
 }

@@ -20,7 +20,7 @@ MAY_CHANGE: Allowed = {
     "checkpoint.on_failed_save": ("continue", "stop"),
     "evaluation.every_steps": ANY,
     "evaluation.checkpoint": ANY,
-    "evaluation.metrics": ("BLEU", "chrF", "TER"),
+    "evaluation.metrics": ("BLEU", "chrF", "TER", "WER", "CER"),
     "decoding.search": ("beam", "sample"),
     "decoding.beam_size": ANY,
     "decoding.length_penalty": ("gnmt", "power"),

@@ -20,6 +20,8 @@ Translate text line by line, in order; empty lines stay empty. Without --input a
 from standard input to standard output: at a terminal each line is translated at once, through a
 pipe as soon as no more arrive.
 
+Of a model that reads sound, a line is the name of a file.
+
 Scores in JSON lines are log-probabilities (nats), normalised as "normalization" says: divided by
 the length penalty of these settings; a line translated in parts has the sum of theirs.
 
@@ -55,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
     rows = Rows(trained.tokenizers.tgt, experiment.decoding)
     render = rows.render if as_json else lambda line, translations: translations[0].text
-    _translate(arguments, total, translator, trained.params, render)
+    _translate(arguments, total, translator, trained, render)
     return 0
 
 
@@ -123,7 +125,7 @@ def _translate(
     arguments: argparse.Namespace,
     total: int | None,
     translator: Any,
-    params: Any,
+    trained: Any,
     render: Callable[[str, Sequence[Any]], str],
 ) -> None:
     from transformer_jax.cli.lines import read_from, typed, write_to
@@ -141,7 +143,12 @@ def _translate(
         for block in blocks:
             prefixes = None if arguments.prefix is None else [arguments.prefix] * len(block)
             found = translator.hypotheses(
-                params, block, progress.watch, prefixes, first, arguments.alignments
+                trained.params,
+                trained.opened(block),
+                progress.watch,
+                prefixes,
+                first,
+                arguments.alignments,
             )
             for line, translations in zip(block, found, strict=True):
                 print(render(line, translations), file=target)

@@ -28,9 +28,11 @@ from transformer_jax.data.token_store import (
     Lengths,
     Selection,
     TokenStore,
+    Uneven,
     select,
     without,
 )
+from transformer_jax.data.transcribing import Ctc
 from transformer_jax.vocabulary import PAD
 
 
@@ -50,7 +52,7 @@ class Translate:
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        return store
+        return store if store.src.read is None else Uneven(*store)  # frames outnumber pieces
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective."""
@@ -233,6 +235,7 @@ OBJECTIVES: dict[str, Objective] = {
     "answer": Answer(),
     "regress": Regress(),
     "classify": Classify(),
+    "ctc": Ctc(),
 }
 
 

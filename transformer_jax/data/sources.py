@@ -15,6 +15,7 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import array_files, copying, labelled, listops, spelled_numbers, tfds
 from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
+from transformer_jax.data.wav_files import load as load_wavs
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
@@ -244,4 +245,5 @@ SOURCES: dict[str, Source] = {
     "listops": listops.load,
     "copying": copying.load,
     "arrays": array_files.load,
+    "wavs": load_wavs,
 }

@@ -12,6 +12,7 @@ from transformer_jax.data.codecs import (
     classes,
     imported,
     labels,
+    log_mel,
     patches,
     spans,
     subwords,
@@ -58,6 +59,7 @@ CODECS: dict[str, Kind] = {
     "spans": Kind(spans.Spans, spans.train, "the description of spans"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
     "patches": Kind(patches.Patches, patches.train, "the form of pictures", vectors=True),
+    "log_mel": Kind(log_mel.LogMel, log_mel.train, "the form of a spectrogram", vectors=True),
 }
 
 
