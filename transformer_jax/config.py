@@ -867,7 +867,7 @@ class DataConfig:
     source: Literal[
         "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "wavs"
     ] = "text"  # fmt: skip
-    # text, arrays, wavs: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
+    # text, arrays, wavs: the folder of the files; tfds: its data_dir (None: TFDS's own place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -1518,8 +1518,8 @@ class EvaluationConfig:
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
-    # What eval.py computes of translations, in this order; validation takes BLEU, of what is said in
-    # sound WER, the share of words that are wrong. CER: of characters.
+    # What eval.py computes of translations, in this order; validation takes BLEU, of what is said
+    # in sound WER, the share of words that are wrong. CER: of characters.
     metrics: tuple[Literal["BLEU", "chrF", "TER", "WER", "CER"], ...] = ("BLEU", "chrF")
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ class Reading:
     tokenizers: TokenizerPair
 
     def opened(self, lines: str | Sequence) -> list:
-        """Return what the source side's codec encodes: lines, or what is in files of their names."""
+        """Return what the source side's codec encodes: lines, or what files of that name hold."""
         several, codec = [lines] if isinstance(lines, str) else list(lines), self.tokenizers.src
         if not isinstance(codec, VectorCodec):
             return several

@@ -53,7 +53,8 @@ class TrainedModel(Reading):
     def translator(
         self, decoding: DecodingConfig | None = None, n_best: int = 1
     ) -> Translator | Transcriber:
-        """Return the Translator, or of a model of CTC the Transcriber, with the given settings, else those of the experiment.
+        """Return the Translator, of a model of CTC the Transcriber, with the given settings, else
+        those of the experiment.
 
         Raises:
           UserError: if the model does not translate.

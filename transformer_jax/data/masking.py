@@ -34,7 +34,7 @@ def time_mask(
     """Return frames that lie together, from 0 to `time_mask_size` of them, and no more than the
     share of a sound's that `time_mask_share` is.
     """
-    most = np.minimum(config.time_mask_size, np.int64(config.time_mask_share * lengths))
+    most = np.minimum(config.time_mask_size, (config.time_mask_share * lengths).astype(np.int64))
     first, count = (np.repeat(x, lengths) for x in _drawn(most, lengths, keys))
     within = np.arange(len(vectors)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return ((within >= first) & (within < first + count))[:, None]
@@ -61,5 +61,5 @@ def masked(
 
 def _drawn(most: np.ndarray, size: np.ndarray, keys: tuple) -> tuple[np.ndarray, np.ndarray]:
     """Return the first place and the number of places of a mask, of 0 to `most` of `size`."""
-    count = np.int64(uniform(*keys, 0) * (most + 1))
-    return np.int64(uniform(*keys, 1) * (size - count + 1)), count
+    count = (uniform(*keys, 0) * (most + 1)).astype(np.int64)
+    return (uniform(*keys, 1) * (size - count + 1)).astype(np.int64), count

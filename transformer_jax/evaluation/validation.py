@@ -47,7 +47,8 @@ def make_validation(
     "bits_per_byte", see `text_units`.
     """
     measured = experiment.measured
-    protocol = replace(experiment.evaluation, metrics=(directions.VALIDATION[measured].title,))
+    title: Any = directions.VALIDATION[measured].title
+    protocol = replace(experiment.evaluation, metrics=(title,))
     data, objective = experiment.data, objective_named(experiment.objective.name)
     units = text_units(experiment, tokenizers.tgt, corpus)
     sums, gather = _programs(model, replace(experiment.training, steps=1), mesh)

@@ -1,4 +1,4 @@
-"""The convolution module of a Conformer block (Gulati et al. 2020, arXiv:2005.08100, section 2.2)."""
+"""The convolution module of a Conformer block (Gulati et al. 2020, arXiv:2005.08100, 2.2)."""
 
 import flax.linen as nn
 import jax
@@ -17,7 +17,7 @@ class ConvolutionModule(nn.Module):
     and a linear map, all without biases.
 
     The norm is that of the model: no statistics of a batch are kept here, so it is not the paper's
-    batch norm. What is not of a row's text is 0 to the convolution, so that padding changes nothing.
+    batch norm. What is not of a row's text is 0 to the convolution: padding changes nothing.
     """
 
     config: ModelConfig

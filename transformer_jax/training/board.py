@@ -1,5 +1,6 @@
 """Curves for TensorBoard."""
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,7 +38,8 @@ class Board:
                 # It hides what a killed run wrote beyond its last checkpoint.
                 log = events.SessionLog(status=events.SessionLog.START)
                 self._write(events.Event(session_log=log), self._start + 1)
-            for name, value in values.items():
+            known = {name: value for name, value in values.items() if not math.isnan(value)}
+            for name, value in known.items():
                 self._write(events.Event(summary=summary.scalar(f"{group}/{name}", value)), step)
             self._writer.flush()
         except OSError:

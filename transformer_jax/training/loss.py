@@ -119,17 +119,15 @@ def ctc_sums(
     smoothing: str,
     r_drop: float = 0.0,
 ) -> Sums:
-    """Return the sums of -log p of the target lines, each by all its paths through the places of
-    its row (Graves et al. 2006, equation 5), without smoothing; there is nothing right or wrong of
-    a piece: `correct` is NaN. A line that no path writes, being too long for its row, counts 0.
+    """Return the sums of -log p of lines, by all their paths through the places of a row (Graves et
+    al. 2006, equation 5), without smoothing; `correct` is NaN. What no path writes counts 0.
     """
     kept = (weight > 0).astype(logits.dtype)
     nll = optax.ctc_loss(
         logits, jnp.zeros(logits.shape[:2], logits.dtype), targets, 1 - kept, blank_id=PAD
     )
     nll = jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0).sum()
-    total = weight.astype(logits.dtype).sum()
-    return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), total)
+    return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), weight.astype(nll.dtype).sum())
 
 
 # Of targets that are no choice among the rows of a head; all others have its cross-entropy.

@@ -24,7 +24,7 @@ _STEP = math.log(6.4) / 27
 
 
 def mels(hertz: np.ndarray) -> np.ndarray:
-    """Return frequencies on the mel scale of Slaney's Auditory Toolbox: linear, then logarithmic."""
+    """Return frequencies on the mel scale of Slaney's Auditory Toolbox: linear below 1 kHz."""
     high = _KNEE + np.log(np.maximum(hertz, 1000) / 1000) / _STEP
     return np.where(hertz < 1000, hertz / _LINEAR, high)
 
@@ -38,8 +38,8 @@ def filters(sample_rate: int, n_fft: int, num_mels: int) -> np.ndarray:
     """Return triangles of area 1 on the axis of frequencies, [bins bands], whose corners are evenly
     spaced on the mel scale from 0 to half the sample rate.
     """
-    ends = mels(np.array([0.0, sample_rate / 2]))
-    corners = hertz(np.linspace(*ends, num_mels + 2))
+    _, highest = mels(np.array([0.0, sample_rate / 2]))
+    corners = hertz(np.linspace(0, highest, num_mels + 2))
     low, middle, high = corners[:-2], corners[1:-1], corners[2:]
     bins = np.linspace(0, sample_rate // 2, 1 + n_fft // 2)[:, None]
     rising, falling = (bins - low) / (middle - low), (high - bins) / (high - middle)

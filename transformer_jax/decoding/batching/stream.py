@@ -27,7 +27,7 @@ Found = tuple[int, np.ndarray, np.ndarray]  # a sentence's number, tokens [W L] 
 class Sentence(NamedTuple):
     """A sentence to translate; see `SearchRequest`."""
 
-    ids: Sequence[int] | np.ndarray  # or vectors [L C]
+    ids: Any  # a sequence of them, or vectors [L C]
     limit: int
     least: int = 0
     prefix: Sequence[int] = ()

@@ -110,13 +110,7 @@ class Translator:
         those of the first model.
         """
         params = [params] if len(self._models) == 1 else list(params)
-        if isinstance(self._tokenizers.src, VectorCodec):
-            self._check_vectors(align)
-        if align:
-            check_attention(self._models[0], params[0], "alignments")
-        if isinstance(self._search, BeamSearch) and self._search.covers:
-            name = f"decoding.coverage_penalty={self._config.coverage_penalty}"
-            check_attention(self._models[0], params[0], name)
+        self._check(params[0], align)
         parts = self._parts(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
         with jax.set_mesh(self._mesh):  # whatever mesh a training around it has
@@ -130,10 +124,14 @@ class Translator:
             results[line] = self._joined(*zip(*group, strict=True))
         return results
 
-    def _check_vectors(self, align: bool) -> None:
-        if align or (isinstance(self._search, BeamSearch) and self._search.covers):
-            what = "alignments" if align else "decoding.coverage_penalty"
-            raise UserError(f"{what}: are of pieces of the source, and this model reads vectors")
+    def _check(self, params: Any, align: bool) -> None:
+        """Refuse what needs attention to pieces of the source, where there is none."""
+        covers = isinstance(self._search, BeamSearch) and self._search.covers
+        penalty = f"decoding.coverage_penalty={self._config.coverage_penalty}"
+        for what in ["alignments"] * align + [penalty] * covers:
+            if isinstance(self._tokenizers.src, VectorCodec):
+                raise UserError(f"{what}: is of pieces of the source, and this model reads vectors")
+            check_attention(self._models[0], params, what)
 
     def _parts(self, lines: Sequence, prefixes: Sequence[str] | None, first: int) -> list[Sentence]:
         """Return what there is to translate, line by line."""
@@ -147,10 +145,8 @@ class Translator:
             if self._cuts:
                 sources = [self._cut(ids)]
             elif vectors and len(ids) > self.longest:
-                raise UserError(
-                    f"line {first + line}: {len(ids):,} vectors, of at most {self.longest:,} that "
-                    "data.max_length and model.max_positions allow; cut it"
-                )
+                most = f"{self.longest:,} of data.max_length and model.max_positions"
+                raise UserError(f"line {first + line}: {len(ids):,} vectors, more than {most}")
             elif len(ids) > self.longest:
                 texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
