@@ -28,8 +28,8 @@ def _perplexity(loss: float) -> float:
 VALIDATION = {
     "bleu": Metric("BLEU", greater_is_better=True),
     "loss": Metric("perplexity", greater_is_better=False, shown=_perplexity),
-    "wer": Metric("WER", greater_is_better=False),
     "accuracy": Metric("accuracy", greater_is_better=True, shown=lambda share: 100 * share),
+    "wer": Metric("WER", greater_is_better=False),
 }
 
 # What eval.py and compare measure, under the names that their files have.

@@ -123,9 +123,8 @@ def ctc_sums(
     al. 2006, equation 5), without smoothing; `correct` is NaN. What no path writes counts 0.
     """
     kept = (weight > 0).astype(logits.dtype)
-    nll = optax.ctc_loss(
-        logits, jnp.zeros(logits.shape[:2], logits.dtype), targets, 1 - kept, blank_id=PAD
-    )
+    none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the places are padding: see the head
+    nll = optax.ctc_loss(logits, none, targets, 1 - kept, blank_id=PAD)
     nll = jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0).sum()
     return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), weight.astype(nll.dtype).sum())
 

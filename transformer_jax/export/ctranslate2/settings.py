@@ -24,6 +24,7 @@ SUPPORTED: Allowed = {
     "decoder_pattern": ("full",),
     "window": (None,),
     "dilation": ANY,  # of dilated layers alone
+    "conv_kernel": ANY,  # of Conformers
     "block_size": ANY,  # of bigbird's, like the next
     "random_blocks": ANY,
     "recurrence": ("luong",),  # of recurrent models, like the next three

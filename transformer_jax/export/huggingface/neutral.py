@@ -17,6 +17,7 @@ NEUTRAL: Allowed = {
     "decoder_pattern": ("full",),
     "window": (None,),
     "dilation": ANY,  # of dilated layers alone
+    "conv_kernel": ANY,  # of Conformers
     "block_size": ANY,  # of bigbird's, like the next
     "random_blocks": ANY,
     "recurrence": ("luong",),  # of recurrent models, like the next three
