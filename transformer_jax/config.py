@@ -756,12 +756,11 @@ class SourceConfig(SideConfig):
     """How what is read becomes ids, or vectors."""
 
     patch_size: int = 4  # patches: pixels on either side of one
-    # log_mel, whose defaults are Whisper's: samples a second, samples that a frame is made of, and
-    # from one frame to the next; bands, evenly spaced on the mel scale.
+    # log_mel, whose defaults are Whisper's: samples a second; all sounds must have as many.
     sample_rate: int = 16_000
-    n_fft: int = 400
-    hop_length: int = 160
-    num_mels: int = 80
+    n_fft: int = 400  # samples that a frame is made of
+    hop_length: int = 160  # samples from one frame to the next
+    num_mels: int = 80  # bands, whose corners are evenly spaced on the mel scale
 
     def __post_init__(self) -> None:
         _within(1, 2**12, patch_size=self.patch_size, num_mels=self.num_mels)
