@@ -1772,7 +1772,7 @@ class Experiment:
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
         )
         _check(
-            self.checkpoint.best_by in ("loss", "accuracy", self.measured),
+            self.checkpoint.best_by not in {"bleu", "wer"} - {self.measured},
             f"checkpoint.best_by={self.checkpoint.best_by!r}: with src.codec={self.src.codec!r} "
             f"and objective.name={self.objective.name!r} validation measures {self.measured!r}; "
             f"choose that, or 'loss'",

@@ -18,6 +18,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.text import writer
 from transformer_jax.decoding.text.translate import NO_TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
@@ -61,7 +62,7 @@ def measured(monkeypatch):
             named.update(given)
             return SimpleNamespace(translate=lambda params, lines: [NO_TRANSLATION] * len(lines))
 
-        monkeypatch.setattr(validation, "Translator", translator)
+        monkeypatch.setattr(writer, "Translator", translator)
         experiment = with_field(dataclasses.replace(RUN, data=DATA), "evaluation.bleu_sentences", 1)
         nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def main(argv: Sequence[str]) -> int:
     trained = load_ensemble(arguments.workdir, checkpoint)
     translator = trained.translator(experiment.decoding, n_best)
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
-    rows = Rows(trained.tokenizers.tgt, experiment.decoding)
+    decoding = experiment.decoding
+    if experiment.objective.kind == "ctc":  # a best path has no penalty
+        decoding = replace(decoding, alpha=0.0)
+    rows = Rows(trained.tokenizers.tgt, decoding)
     render = rows.render if as_json else lambda line, translations: translations[0].text
     _translate(arguments, total, translator, trained, render)
     return 0
