@@ -23,6 +23,7 @@ from transformer_jax.decoding.text.translate import NO_TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
 from transformer_jax.evaluation.validation import make_validation, notes, selected, spread
+from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loss import Sums
 
@@ -66,7 +67,8 @@ def measured(monkeypatch):
         experiment = with_field(dataclasses.replace(RUN, data=DATA), "evaluation.bleu_sentences", 1)
         nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)
-        validate = make_validation(experiment, None, CODECS, corpus, store, plan, mesh)
+        model = build(RUN.model, *CODECS.sizes)  # of which nothing is asked
+        validate = make_validation(experiment, model, CODECS, corpus, store, plan, mesh)
         return validate(())["loss"], max(lengths), named["longest"]
 
     return measure
