@@ -18,12 +18,10 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.decoding.text import writer
 from transformer_jax.decoding.text.translate import NO_TRANSLATION
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import validation
 from transformer_jax.evaluation.validation import make_validation, notes, selected, spread
-from transformer_jax.models.build import build
 from transformer_jax.sharding.mesh import make_mesh
 from transformer_jax.training.loss import Sums
 
@@ -59,16 +57,15 @@ def measured(monkeypatch):
 
         monkeypatch.setattr(validation, "_programs", lambda *_: (jax.jit(sums), lambda x: x))
 
-        def translator(*_, **given):
-            named.update(given)
+        def writer(models, tokenizers, objective, data, decoding, **given):
+            named["longest"] = data.max_length
             return SimpleNamespace(translate=lambda params, lines: [NO_TRANSLATION] * len(lines))
 
-        monkeypatch.setattr(writer, "Translator", translator)
+        monkeypatch.setattr(validation, "make_writer", writer)
         experiment = with_field(dataclasses.replace(RUN, data=DATA), "evaluation.bleu_sentences", 1)
         nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)
-        model = build(RUN.model, *CODECS.sizes)  # of which nothing is asked
-        validate = make_validation(experiment, model, CODECS, corpus, store, plan, mesh)
+        validate = make_validation(experiment, None, CODECS, corpus, store, plan, mesh)
         return validate(())["loss"], max(lengths), named["longest"]
 
     return measure
