@@ -82,6 +82,7 @@ SPECIAL = {
     "checkpoint.best_by": "accuracy",
     "objective.name": "classify",
     "data.source": "arrays",
+    "data.image_size": (8, 8),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -138,9 +139,11 @@ NEEDS = {
     "model.stem_layers": MODEL_OF_CONVOLUTIONS,
     "model.grid": MODEL_OF_CONVOLUTIONS,
     "model.pooler": MODEL_OF_CLASSES,
+    "model.grid_positions": MODEL_OF_PICTURES | {"model.grid": (4, 5)},
     "src.patch_size": MODEL_OF_PICTURES,
     "data.source": MODEL_OF_PICTURES,
     "data.augment": MODEL_OF_PICTURES,
+    "data.image_size": MODEL_OF_PICTURES | {"data.source": "folders"},
     "data.crop_padding": MODEL_OF_PICTURES | {"data.augment": ("crop",)},
     "data.cutout_size": MODEL_OF_PICTURES | {"data.augment": ("cutout",)},
     "objective.like": {"objective.name": "own.py:Own@sha256:" + 64 * "0"},
@@ -172,6 +175,7 @@ NEEDS = {
     "model.lora_rank": {"init.source": "runs/other"},
     "model.lora_alpha": {"model.lora_rank": 4, "init.source": "runs/other"},
     "model.lora_maps": {"model.lora_rank": 4, "init.source": "runs/other"},
+    "init.also": {"init.source": "runs/other"},
     "init.take": {"init.source": "runs/other"},
     "init.rename": {"init.source": "runs/other"},
     "init.tokenizer": {"init.source": "runs/other"},

@@ -26,8 +26,8 @@ from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 # What a trained model was made by, and the scores by which its best checkpoint is known.
 MUST_STAY = (
     "seed",
-    "model.stem", "model.stem_layers", "model.grid", "model.pooler",
-    "src.patch_size", "data.augment", "data.crop_padding", "data.cutout_size",
+    "model.stem", "model.stem_layers", "model.grid", "model.grid_positions", "model.pooler",
+    "src.patch_size", "data.augment", "data.image_size", "data.crop_padding", "data.cutout_size",
     "src.sample_rate", "src.n_fft", "src.hop_length", "src.num_mels", "model.conv_kernel",
     "data.label_pattern", "data.label_texts",
     "data.frequency_mask_size", "data.time_mask_size", "data.time_mask_share",
@@ -57,7 +57,7 @@ MUST_STAY = (
     "model.biases", "model.score_scale", "model.attention_temperature", "model.query_key_norm",
     "model.max_positions", "model.tied_embeddings", "model.compute_dtype",
     "model.lora_rank", "model.lora_alpha", "model.lora_maps",
-    "init.source", "init.take", "init.rename", "init.tokenizer",
+    "init.source", "init.also", "init.take", "init.rename", "init.tokenizer",
     "tokenizer.algorithm", "tokenizer.vocab_size", "tokenizer.joint", "tokenizer.byte_fallback",
     "tokenizer.character_coverage", "tokenizer.normalization", "tokenizer.max_lines",
     "tokenizer.symbols", "tokenizer.model", "tokenizer.lowercase", "tokenizer.unk_surface",

@@ -108,9 +108,11 @@ class ModelConfig:
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
-    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder", "recurrent"] = (
-        "encoder_decoder"
-    )
+    # "prefix_decoder": an encoder of vectors, a linear map, and a decoder that has what those give
+    # before its text (LLaVA: Liu et al. 2023, arXiv:2304.08485).
+    architecture: Literal[
+        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent", "prefix_decoder"
+    ] = "encoder_decoder"
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
@@ -119,7 +121,12 @@ class ModelConfig:
     # arXiv:2212.04356).
     stem: Literal["embedding", "linear", "convolution", "conv1d"] = "embedding"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
-    grid: tuple[int, ...] = ()  # convolution: rows and columns of patches in a picture
+    # Rows and columns of patches in a picture: for convolution, grid_positions, and prefix_decoder,
+    # whose encoder reads pictures of so many patches alone.
+    grid: tuple[int, ...] = ()
+    # What a stem of vectors adds to each patch, beside `positions`: "sinusoidal" sines and cosines
+    # of its row in half of the channels, and of its column in the others.
+    grid_positions: Literal["none", "sinusoidal"] = "none"
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -372,8 +379,8 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        found = {"encoder_decoder": both, "recurrent": both, "encoder": ("encoder",)}
-        return found.get(self.architecture, ("decoder",))
+        alone = {"decoder": "decoder", "two_stream": "decoder", "encoder": "encoder"}
+        return (alone[self.architecture],) if self.architecture in alone else both
 
     @property
     def key_size(self) -> int:
@@ -546,34 +553,57 @@ def _check_encoder(model: ModelConfig) -> None:
 
 def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
+    placed = model.grid_positions != "none"
+    _check(
+        not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: is for a stem of vectors, with the rows and "
+        "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
+    )
     for name in ("stem_layers", "grid"):
         default = ModelConfig.__dataclass_fields__[name].default
+        read = name == "grid" and (placed or model.architecture == "prefix_decoder")
         _check(
-            model.stem == "convolution" or getattr(model, name) == default,
+            read or model.stem == "convolution" or getattr(model, name) == default,
             f"{name}={getattr(model, name)}: means nothing with stem={model.stem!r}; leave it at "
             f"{default} or choose 'convolution'",
         )
-    if model.stem == "embedding":
-        return
     _check(
-        model.architecture in ("encoder", "encoder_decoder"),
+        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+    )
+    if model.stem == "embedding":
+        _check(
+            model.architecture != "prefix_decoder",
+            "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
+            "or architecture='decoder' and objective.name='prefix_lm'",
+        )
+        return
+    readers = "encoder", "encoder_decoder", "prefix_decoder"
+    _check(
+        model.architecture in readers,
         f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
-        "'embedding', or architecture='encoder' or 'encoder_decoder'",
+        f"'embedding', or architecture={_or(readers)}",
     )
     _check(
         model.token_types == 0,
         f"token_types={model.token_types}: means nothing with stem={model.stem!r}; set it to 0",
     )
     _check(
-        model.tied_embeddings != "all" or model.architecture == "encoder",
+        model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
         f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
         "choose 'decoder' or 'none'",
+    )
+    _check(
+        model.stem != "conv1d" or not (placed or model.architecture == "prefix_decoder"),
+        f"stem='conv1d': halves a sequence, and grid_positions={model.grid_positions!r} and "
+        "architecture='prefix_decoder' are of patches; choose another stem, or another of those",
     )
     if model.stem != "convolution":
         return
     _check(
-        len(model.grid) == 2 and all(1 <= n <= 2**10 for n in model.grid),
-        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+        bool(model.grid),
+        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
+        "(8, 8)",
     )
     _check(
         model.d_model % 2 ** (model.stem_layers - 1) == 0,
@@ -782,7 +812,7 @@ _VECTOR_FIELDS = {
     "patches": ("patch_size",),
     "log_mel": ("sample_rate", "n_fft", "hop_length", "num_mels"),
 }
-_VECTOR_SOURCES = {"patches": "arrays", "log_mel": "wavs"}
+_VECTOR_SOURCES = {"patches": ("arrays", "folders", "tfds"), "log_mel": ("wavs",)}
 # The codecs of what is no text: a source side of vectors.
 VECTORS = ("patches", "log_mel")
 SOUNDS = ("log_mel",)  # those of sound
@@ -861,12 +891,13 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
-    # "arrays": files of NumPy, of pictures for example, with a label for each entry.
-    # "wavs": files of sound, and what is said there.
+    # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
+    # files of pictures, in a folder for each label. "wavs": files of sound, and what is said there.
     source: Literal[
-        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "wavs"
-    ] = "text"  # fmt: skip
-    # text, arrays, wavs: the folder of the files; tfds: its data_dir (None: TFDS's own place).
+        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "wavs", "folders"
+    ] = "text"
+    # text, arrays, folders, wavs: the folder of the files; tfds: its data_dir (None: TFDS's own
+    # default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -874,10 +905,10 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); arrays: train.npz; wavs: a folder, or train.zip; tfds:
-    # split names; of what is made here the only part is the split's own name. wavs: a part with
-    # [GROUP:VALUE] behind it is the files for which that group of label_pattern is that, with
-    # [GROUP:!VALUE] all others: train[speaker:!anna].
+    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; wavs: a
+    # folder, or train.zip; tfds: split names; of what is made here the only part is the split's own
+    # name. wavs: a part with [GROUP:VALUE] behind it is the files for which that group of
+    # label_pattern is that, with [GROUP:!VALUE] all others: train[speaker:!anna].
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -908,6 +939,8 @@ class DataConfig:
     list_depth: int = 10  # listops: levels of lists, digits counted
     list_arguments: int = 10  # listops: the most of a list, which has 2 at least
 
+    # folders: rows and columns that each picture is brought to, by its middle; (): as they are.
+    image_size: tuple[int, ...] = ()
     # How pictures are changed at random in training, in this order: "crop", moved by up to
     # crop_padding pixels; "flip", left and right changed in half of them; "cutout", a square of
     # cutout_size pixels taken out (arXiv:1708.04552). And frames of sound (SpecAugment: Park et al.
@@ -942,6 +975,10 @@ class DataConfig:
         _rate(subword_dropout=self.subword_dropout)
         _within(1, 1000, segmentations=self.segmentations, num_buckets=self.num_buckets)
         _within(1, 2**12, crop_padding=self.crop_padding, cutout_size=self.cutout_size)
+        _check(
+            len(self.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in self.image_size),
+            f"image_size={self.image_size}: must be rows and columns, as in (64, 64)",
+        )
         _within(1, 2**12, frequency_mask_size=self.frequency_mask_size)
         _within(1, 2**16, time_mask_size=self.time_mask_size)
         _above(0, 1, time_mask_share=self.time_mask_share)
@@ -985,7 +1022,7 @@ class DataConfig:
         )
         for name, sources in (
             ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
-            ("list_arguments", ("listops",)),
+            ("list_arguments", ("listops",)), ("image_size", ("folders",)),
         ):  # fmt: skip
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -1084,7 +1121,7 @@ class DataConfig:
 
 # The architectures that each objective trains.
 ARCHITECTURES = {
-    "translate": ("encoder_decoder", "recurrent"),
+    "translate": ("encoder_decoder", "recurrent", "prefix_decoder"),
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
@@ -1418,17 +1455,21 @@ class InitConfig:
     # Hugging Face: parameters of the same names are taken from it at the first start, and are not
     # needed later.
     source: str | None = None
+    # More of these, in the order in which they are asked: what those before do not have is taken
+    # from the next, as a decoder beside an encoder.
+    also: tuple[str, ...] = ()
     take: tuple[str, ...] = (
         ".*",
     )  # patterns of the parameters that are taken, by their names here
-    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/".
+    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/". Of several that fit, the
+    # first whose name here is not taken: both models of `also` may have "positions/".
     rename: tuple[str, ...] = ()
     # With its tokenizer. False: with one trained on the data here; embeddings then follow their
     # pieces, and those of new pieces begin near the mean of all.
     tokenizer: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("take", "rename", "tokenizer"):
+        for name in ("also", "take", "rename", "tokenizer"):
             default = InitConfig.__dataclass_fields__[name].default
             _check(
                 self.source is not None or getattr(self, name) == default,
@@ -1698,7 +1739,7 @@ class Experiment:
         _check(
             self.tokenizer.joint
             or model.tied_embeddings != "all"
-            or model.architecture == "encoder",
+            or model.architecture in ("encoder", "prefix_decoder"),
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
@@ -1711,6 +1752,11 @@ class Experiment:
             self.data.batching != "pack" or model.architecture != "recurrent",
             "data.batching='pack': a row of architecture='recurrent' must hold one text; choose "
             "'bucket'",
+        )
+        _check(
+            self.data.batching != "pack" or model.architecture != "prefix_decoder",
+            "data.batching='pack': a row of architecture='prefix_decoder' must hold one example; "
+            "choose 'bucket'",
         )
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
@@ -1845,11 +1891,12 @@ class Experiment:
             + ("vectors; choose 'linear' or a convolution" if vectors else "pieces; choose "
                "'embedding', or a codec of vectors"),
         )  # fmt: skip
-        wanted = _VECTOR_SOURCES.get(codec)
+        wanted = _VECTOR_SOURCES.get(codec, ())
+        arrays = {*chain.from_iterable(_VECTOR_SOURCES.values())} - {"tfds"}  # which has text too
         _check(
-            data.source == wanted if wanted else data.source not in _VECTOR_SOURCES.values(),
+            data.source in wanted if wanted else data.source not in arrays,
             f"data.source={data.source!r}: src.codec={codec!r} reads "
-            + (f"what is in {wanted}; choose {wanted!r}" if wanted else "text; choose another "
+            + (f"what is in {_or(wanted)}; choose that" if wanted else "text; choose another "
                f"source, or one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
         for word in data.augment:

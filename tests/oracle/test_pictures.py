@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from oracle.compare import Results, assert_same, ours
-from oracle.stems import CONVOLUTION, LINEAR
+from oracle.stems import CONVOLUTION, DECODER, LINEAR, PLACED, PREFIX
 
 from transformer_jax.data.batch import Batch, Side, Target
 
@@ -84,7 +84,9 @@ def as_ours(tensors, config):
     return found
 
 
-@pytest.mark.parametrize("config", [LINEAR, CONVOLUTION], ids=["linear", "convolution"])
+@pytest.mark.parametrize(
+    "config", [LINEAR, CONVOLUTION, PLACED], ids=["linear", "convolution", "placed"]
+)
 def test_vit(config):
     """Logits, losses and the gradient of every parameter, in float64."""
     import torch
@@ -92,6 +94,15 @@ def test_vit(config):
     model = peer_of(config)
     rng = np.random.default_rng(1)
     pictures, labels = rng.normal(size=(3, SIDE, SIDE, CHANNELS)), np.array([4, 0, 2])
+    if config.grid_positions != "none":  # added behind the map of patches, by loops
+        width, table = config.d_model // 2, np.zeros((4, config.d_model))
+        for place, row, column in ((i, i // 2, i % 2) for i in range(4)):
+            for first, where in ((0, row), (width, column)):
+                for i in range(width // 2):
+                    angle = where / 10000 ** (2 * i / width)
+                    table[place, first + 2 * i : first + 2 * i + 2] = np.sin(angle), np.cos(angle)
+        patches = model.vit.embeddings.patch_embeddings
+        patches.register_forward_hook(lambda *call: call[-1] + torch.tensor(table))
     logits = model(torch.tensor(pictures.transpose(0, 3, 1, 2))).logits
     log_probabilities = torch.log_softmax(logits, -1)
     true = log_probabilities[range(3), labels]
@@ -130,3 +141,66 @@ def test_the_loss_takes_every_parameter():
         found = as_ours({n: x.detach().numpy() for n, x in model.named_parameters()}, config)
         expected = flatten_dict(shapes(config, 48, CLASSES, "class"), sep="/")
         assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in expected.items()}
+
+
+def test_text_behind_a_picture():
+    """LLaVA's arrangement of ViT, a linear map and GPT-2 (arXiv:2304.08485, figure 1): logits,
+    losses and the gradient of every parameter, in float64.
+    """
+    import torch
+    from oracle.compare import shapes
+    from oracle.decoders import PEERS
+    from oracle.weights import from_torch
+
+    vision, plain = peer_of(LINEAR), DECODER
+    peer = PEERS["gpt2"](plain, CLASSES).double()
+    connector = torch.nn.Linear(24, 24).double()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for tensor in (*peer.parameters(), *connector.parameters()):
+            tensor.copy_(0.3 * torch.randn_like(tensor))
+    rng = np.random.default_rng(2)
+    pictures = rng.normal(size=(3, SIDE, SIDE, CHANNELS))
+    words, labels = (rng.integers(0, CLASSES, (3, 4)).astype(np.int32) for _ in range(2))
+    read = vision.vit(torch.tensor(pictures.transpose(0, 3, 1, 2))).last_hidden_state[:, 1:]
+    table = peer.model.get_input_embeddings()
+    x = torch.cat([connector(read), table(torch.tensor(words).long())], dim=1)
+    logits = peer.model(inputs_embeds=x).logits[:, 4:]
+    log_probabilities = torch.log_softmax(logits, -1)
+    true = log_probabilities.gather(-1, torch.tensor(labels)[..., None].long())[..., 0]
+    tree = shapes(plain, CLASSES, CLASSES)
+
+    def ours_of(of_vision, of_text, of_map):
+        mine = as_ours(of_vision, LINEAR)
+        mine = {k: v for k, v in mine.items() if not k.startswith("class_head")}
+        table = np.zeros((plain.max_positions, 24))
+        table[:5] = mine.pop("positions/table")
+        text = from_torch(peer.apart(of_text), tree, peer.words)
+        text["tgt_positions/table"] = text.pop("positions/table")
+        maps = {"connector/kernel": of_map["weight"].T, "connector/bias": of_map["bias"]}
+        return {"src_positions/table": table} | mine | text | maps
+
+    parts = vision.named_parameters, peer.tensors().items, connector.named_parameters
+    losses, gradients = {}, {}
+    for convention, others in (("tensor2tensor", CLASSES - 1), ("uniform", CLASSES)):
+        away = 0.1 / others
+        kept = 0.9 if convention == "tensor2tensor" else 0.9 + away
+        loss = -(kept * true + away * (log_probabilities.sum(-1) - true)).mean()
+        for module in (vision, peer, connector):
+            module.zero_grad()
+        loss.backward(retain_graph=True)
+        losses[convention] = loss.item()
+        slopes = [
+            {n: np.zeros(x.shape) if x.grad is None else x.grad.numpy().copy() for n, x in part()}
+            for part in parts
+        ]
+        gradients[convention] = ours_of(*slopes)
+    grid = pictures.reshape(3, 2, PATCH, 2, PATCH, CHANNELS).swapaxes(2, 3).reshape(3, 4, 48)
+    pos = np.tile(np.arange(4, dtype=np.int32), (3, 1))
+    batch = Batch(
+        Side(grid, pos, np.ones_like(pos)), Side(words, pos, np.ones_like(pos)),
+        {"tokens": Target(labels, np.ones((3, 4), np.float32))},
+    )  # fmt: skip
+    params = ours_of(*({n: x.detach().numpy() for n, x in part()} for part in parts))
+    mine = ours(PREFIX, (48, CLASSES), params, batch)
+    assert_same(mine, Results(logits.detach().numpy().reshape(-1, CLASSES), losses, gradients))

@@ -1,6 +1,7 @@
 """Arrays of what is no text, such as pictures, with a label for each: files of NumPy, .npz."""
 
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,30 @@ def _read(path: Path, config: DataConfig, split: str) -> dict[str, Any]:
             f"where it lies, or --config.data.{split} to the names of its files without .npz"
             + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
         )
-    wanted = {"source_language": config.source_language, "target_language": config.target_language}
+    fields = ("source_language", "target_language")
+    wanted = {getattr(config, field): f"config.data.{field}" for field in fields}
+    return read_arrays(path, wanted, ["names"])
+
+
+def read_arrays(
+    path: Path, wanted: Mapping[str, str] | Sequence[str], others: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """Return arrays of a file of NumPy by their names: those wanted, and others where they are
+    there. A mapping of names says what names them, for messages.
+
+    Raises:
+      UserError: if the file cannot be read, or lacks an array, or one is a single value.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
-            for field, name in wanted.items():
+            for name in wanted:
                 if name not in file.files:
+                    field = wanted[name] if isinstance(wanted, Mapping) else "--array"
                     raise UserError(
-                        f"config.data.{field}={name!r}: {path} has no such array; it has "
+                        f"{field}={name!r}: {path} has no such array; it has "
                         f"{', '.join(file.files)}"
                     )
-            read = {*wanted.values(), "names"} & {*file.files}
-            arrays = {name: file[name] for name in read}
+            arrays = {name: file[name] for name in {*wanted, *others} & {*file.files}}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: cannot be read as .npz ({error})") from None
     for name, array in arrays.items():
