@@ -11,6 +11,7 @@ from transformer_jax.config import TokenizerConfig as Pieces
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs import characters, log_mel
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
@@ -110,6 +111,18 @@ def test_the_best_path():
         Transcriber([model], TOKENIZERS, ObjectiveConfig("ctc"), n_best=2)
     with pytest.raises(UserError, match="writes alone"):
         Transcriber([model, model], TOKENIZERS, ObjectiveConfig("ctc"))
+
+
+def test_inside_of_sound():
+    """Half as many places as there are frames, through all parts of a Conformer."""
+    model, params = model_of(CTC, "ctc", 1, 2.0)
+    given = model, params, TOKENIZERS, ObjectiveConfig("ctc")
+    found = inside(*given, SOUNDS[1], None)["encoder"]
+    assert found.hidden.shape == (2, 16, 8)
+    assert found.attention.shape == (1, 2, 16, 16)
+    assert len(found.pieces) == 16
+    with pytest.raises(UserError, match="give no translation"):
+        inside(*given, SOUNDS[1], "abc")
 
 
 def test_a_class_token_stands_before_what_is_convolved():

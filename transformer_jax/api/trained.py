@@ -201,7 +201,7 @@ class TrainedModel(Reading):
           UserError: if a translation is missing, or the model reads no text as it is.
         """
         objective = self.experiment.objective
-        self._check_text("inside")
+        source = self.opened(source)[0] if isinstance(source, str) else source
         return inside(self.model, self.params, self.tokenizers, objective, source, target)
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
