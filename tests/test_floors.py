@@ -12,6 +12,7 @@ import pytest
 import transformer_jax
 from transformer_jax import config
 from transformer_jax.data.augmenting import AUGMENTATIONS
+from transformer_jax.data.masking import MASKS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrent import TwoWay
 
@@ -183,7 +184,7 @@ def test_layers_of_a_pattern_are_those_of_the_table():
 
 def test_augmentations_are_those_of_the_table():
     (words,) = set(typing.get_args(typing.get_type_hints(config.DataConfig)["augment"])) - {...}
-    assert list(typing.get_args(words)) == list(AUGMENTATIONS)
+    assert list(typing.get_args(words)) == [*AUGMENTATIONS, *MASKS]
 
 
 # Choices without a table: each is one branch, in the function named.

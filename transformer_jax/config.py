@@ -69,17 +69,17 @@ MixerKind = Literal[
     "full", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
     "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
-    "elman", "lstm", "gru", "bielman", "bilstm", "bigru",
+    "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer",
 ]  # fmt: skip
 # Those whose weights are a softmax over positions.
-_ATTENTION = ("full", "local", "dilated", "longformer", "bigbird")
+_ATTENTION = ("full", "local", "dilated", "longformer", "bigbird", "conformer")
 _WITHIN = ("local", "dilated", "longformer", "aft_local", "aft_conv")  # which read `window`
 _PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 _FREE = (*_PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
 _TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
 _CELLS = ("elman", "lstm", "gru")
-_WHOLE = ("longformer", "bigbird", *_TWO_WAY)  # which need a text that is whole
-_ALONE = ("longformer", "bigbird", "lsh")  # which need a row for each text
+_WHOLE = ("longformer", "bigbird", "conformer", *_TWO_WAY)  # which need a text that is whole
+_ALONE = ("longformer", "bigbird", "lsh", "conformer")  # which need a row for each text
 _DRAWN = ("random_features", "gated_random_features", "favor")
 _ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
 # Which mixers read each field that is for some of them alone.
@@ -94,6 +94,7 @@ _MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "num_features": _DRAWN,
     "redraw_every": ("lsh", *_DRAWN),
     "feature_seed": ("bigbird", "lsh", *_DRAWN),
+    "conv_kernel": ("conformer",),
 }
 
 
@@ -128,8 +129,10 @@ class ModelConfig:
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
     # arXiv:2106.14881). "series": a window of a time series, in standard deviations from its own
-    # mean, in patches that overlap (PatchTST: Nie et al. 2023, arXiv:2211.14730).
-    stem: Literal["embedding", "linear", "convolution", "series"] = "embedding"
+    # mean, in patches that overlap (PatchTST: Nie et al. 2023, arXiv:2211.14730). "conv1d":
+    # vectors, such as frames of sound, by two convolutions along the sequence, the second of stride
+    # 2, so that half as many enter (Whisper: Radford et al. 2022, arXiv:2212.04356).
+    stem: Literal["embedding", "linear", "convolution", "series", "conv1d"] = "embedding"
     patch_length: int = 16  # series: rows of a patch
     patch_stride: int = 8  # series: rows from the beginning of a patch to that of the next
     # What is predicted of each value of a series. "point": a number, by its squared error; or the
@@ -176,6 +179,9 @@ class ModelConfig:
     #   ssru       the simpler simple recurrent unit: decoders (https://aclanthology.org/D19-5632)
     #   elman, lstm, gru  recurrent layers from the left to the right, with a state of d_model;
     #              bielman, bilstm, bigru from both ends, with half of that each: encoders
+    #   conformer  a block of four parts: half a feed-forward layer, attention to all positions, a
+    #              convolution of `conv_kernel`, half a feed-forward layer; and a norm. Encoders
+    #              (Gulati et al. 2020, arXiv:2005.08100, with layer norm for batch norm)
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
     # Of local layers, dilated or not, and longformer's: positions to either side, its own included.
@@ -189,6 +195,7 @@ class ModelConfig:
     hash_buckets: int = 32  # an even number
     position_rank: int = 64  # aft_full, aft_local: numbers in the vectors of positions
     dilation: int = 2  # of dilated layers
+    conv_kernel: int = 31  # conformer: positions that a convolution reads, an odd number
     num_features: int = 64  # random_features, gated or not, favor: directions of features of a head
     # In how many steps of training they are drawn anew. Evaluation and decoding have those of
     # `feature_seed`, in every layer.
@@ -456,6 +463,12 @@ def _check_mixer_sizes(model: ModelConfig) -> None:
     _within(1, 2**16, dilation=model.dilation, num_features=model.num_features)
     _within(1, 2**16, global_tokens=model.global_tokens)
     _within(1, _SIZE, position_rank=model.position_rank, block_size=model.block_size)
+    _within(1, 2**12, conv_kernel=model.conv_kernel)
+    _check(
+        model.conv_kernel % 2 == 1,
+        f"conv_kernel={model.conv_kernel}: reads as many positions on either side; choose an odd "
+        "number",
+    )
     _within(0, 1000, random_blocks=model.random_blocks)
     _within(1, 64, hash_rounds=model.hash_rounds)
     _within(2, 2**16, hash_buckets=model.hash_buckets)
@@ -510,6 +523,11 @@ def _without_scores(pattern: Iterable[str]) -> list[str]:
 
 
 def _check_mixers(model: ModelConfig) -> None:
+    _check(
+        "conformer" not in model.encoder_pattern or model.residual == "pre_norm",
+        f"residual={model.residual!r}: parts of 'conformer' in encoder_pattern="
+        f"{model.encoder_pattern} each read a norm; choose 'pre_norm'",
+    )
     for name, kinds, why in (
         ("encoder_pattern", _ONE_WAY, "goes from the left to the right; an encoder reads all"),
         ("decoder_pattern", _WHOLE, "reads whole texts; a decoder has written no end yet"),
@@ -644,6 +662,11 @@ def _check_stem(model: ModelConfig) -> None:
         model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
         f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
         "choose 'decoder' or 'none'",
+    )
+    _check(
+        model.stem != "conv1d" or not (placed or model.architecture == "prefix_decoder"),
+        f"stem='conv1d': halves a sequence, and grid_positions={model.grid_positions!r} and "
+        "architecture='prefix_decoder' are of patches; choose another stem, or another of those",
     )
     if model.stem != "convolution":
         return
@@ -866,10 +889,12 @@ class SideConfig:
     # "fen": a line is a position of chess, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
     # "moves": a line is one of its 1,968 moves, "e2e4";
     # "huggingface": the tokenizer.json of a model that was imported.
-    # What is no text becomes vectors. "patches": squares of pictures; "series": rows of numbers.
+    # What is no text becomes vectors. "patches": squares of pictures; "series": rows of numbers;
+    # "log_mel": frames of sound, each the logarithms of the power in some bands (Whisper: Radford
+    # et al. 2022, arXiv:2212.04356).
     codec: Literal[
         "subwords", "wordpiece", "words", "trees", "bytes", "characters", "classes", "labels",
-        "values", "spans", "fen", "moves", "huggingface", "patches", "series",
+        "values", "spans", "fen", "moves", "huggingface", "patches", "series", "log_mel",
     ] = "subwords"  # fmt: skip
 
 
@@ -878,17 +903,37 @@ class SourceConfig(SideConfig):
     """How what is read becomes ids, or vectors."""
 
     patch_size: int = 4  # patches: pixels on either side of one
+    # log_mel, whose defaults are Whisper's: samples a second; all sounds must have as many.
+    sample_rate: int = 16_000
+    n_fft: int = 400  # samples that a frame is made of
+    hop_length: int = 160  # samples from one frame to the next
+    num_mels: int = 80  # bands, whose corners are evenly spaced on the mel scale
 
     def __post_init__(self) -> None:
-        _within(1, 2**12, patch_size=self.patch_size)
-        _check(
-            self.codec == "patches" or self.patch_size == 4,
-            f"patch_size={self.patch_size}: means nothing with codec={self.codec!r}; leave it at 4",
-        )
+        _within(1, 2**12, patch_size=self.patch_size, num_mels=self.num_mels)
+        _within(1000, 10**6, sample_rate=self.sample_rate)
+        _within(2, 2**16, n_fft=self.n_fft)
+        _within(1, 2**16, hop_length=self.hop_length)
+        for codec, names in _VECTOR_FIELDS.items():
+            for name in names:
+                default = SourceConfig.__dataclass_fields__[name].default
+                _check(
+                    self.codec == codec or getattr(self, name) == default,
+                    f"{name}={getattr(self, name)}: means nothing with codec={self.codec!r}; leave "
+                    f"it at {default}",
+                )
 
 
+# Which fields each codec of vectors reads.
+_VECTOR_FIELDS = {
+    "patches": ("patch_size",),
+    "log_mel": ("sample_rate", "n_fft", "hop_length", "num_mels"),
+}
 # The codecs of what is no text, but vectors, and the sources of it.
-VECTORS = {"patches": ("arrays", "folders", "tfds"), "series": ("series",)}
+VECTORS = {
+    "patches": ("arrays", "folders", "tfds"), "series": ("series",), "log_mel": ("wavs",),
+}  # fmt: skip
+SOUNDS = ("log_mel",)  # those of sound
 # The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
 SIZED = {
     "subwords": (
@@ -968,13 +1013,14 @@ class DataConfig:
     # says, by the material behind the best reply; in the extra `chess`.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
     # files of pictures, in a folder for each label. "series": time series, of comma-separated
-    # values: a header, a date in the first column, then numbers.
+    # values: a header, a date in the first column, then numbers. "wavs": files of sound, and what
+    # is said there.
     source: Literal[
         "text", "tfds", "spelled_numbers", "listops", "copying", "chess", "arrays", "folders",
-        "series",
+        "series", "wavs",
     ] = "text"  # fmt: skip
-    # text, arrays, folders, series: the folder of the files; tfds: its data_dir (None: TFDS's own
-    # default place).
+    # text, arrays, folders, series, wavs: the folder of the files; tfds: its data_dir (None: TFDS's
+    # own default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -984,8 +1030,10 @@ class DataConfig:
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
     # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; series:
     # "NAME[FIRST:LAST]", those rows of NAME.csv, from 0 on and without LAST, of which all are
-    # predicted in validation and test, as the rows that are read may stand before them; tfds: split
-    # names; of what is made here the only part is the split's own name.
+    # predicted in validation and test, as the rows that are read may stand before them; wavs: a
+    # folder, or train.zip; tfds: split names; of what is made here the only part is the split's own
+    # name. wavs: a part with [GROUP:VALUE] behind it is the files for which that group of
+    # label_pattern is that, with [GROUP:!VALUE] all others: train[speaker:!anna].
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -1003,6 +1051,10 @@ class DataConfig:
     # of 1 / temperature (Raffel et al. 2020, section 3.5.2): 1 is in proportion, more more alike.
     mixing_temperature: float = 1.0
     mixing_limit: int | None = None
+    # wavs: what is said in a file. A regular expression for whole names of files, whose group
+    # "label" is it; "": it stands behind a TAB on the line of that name in PART.tsv.
+    label_pattern: str = ""
+    label_texts: tuple[str, ...] = ()  # "LABEL=TEXT": what stands for a label, of each there is
     # What is made here: how much for train, validation and test.
     num_examples: tuple[int, ...] = (50_000, 500, 500)
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
@@ -1016,10 +1068,16 @@ class DataConfig:
     image_size: tuple[int, ...] = ()
     # How pictures are changed at random in training, in this order: "crop", moved by up to
     # crop_padding pixels; "flip", left and right changed in half of them; "cutout", a square of
-    # cutout_size pixels taken out (arXiv:1708.04552).
-    augment: tuple[Literal["crop", "flip", "cutout"], ...] = ()
+    # cutout_size pixels taken out (arXiv:1708.04552). And frames of sound (SpecAugment: Park et al.
+    # 2019, arXiv:1904.08779), once for each time that a word stands there: "frequency_mask", up
+    # to frequency_mask_size bands that lie together become the sound's mean; "time_mask", so do
+    # up to time_mask_size frames, of at most time_mask_share of all.
+    augment: tuple[Literal["crop", "flip", "cutout", "frequency_mask", "time_mask"], ...] = ()
     crop_padding: int = 4
     cutout_size: int = 8
+    frequency_mask_size: int = 27
+    time_mask_size: int = 100
+    time_mask_share: float = 1.0
 
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, whose value is 0.1): the share of merges
     # left out at random where training pairs are cut into pieces; 0: none.
@@ -1046,7 +1104,15 @@ class DataConfig:
             len(self.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in self.image_size),
             f"image_size={self.image_size}: must be rows and columns, as in (64, 64)",
         )
-        for name, word in (("crop_padding", "crop"), ("cutout_size", "cutout")):
+        _within(1, 2**12, frequency_mask_size=self.frequency_mask_size)
+        _within(1, 2**16, time_mask_size=self.time_mask_size)
+        _above(0, 1, time_mask_share=self.time_mask_share)
+        self._check_labels()
+        for name, word in (
+            ("crop_padding", "crop"), ("cutout_size", "cutout"),
+            ("frequency_mask_size", "frequency_mask"), ("time_mask_size", "time_mask"),
+            ("time_mask_share", "time_mask"),
+        ):  # fmt: skip
             default = DataConfig.__dataclass_fields__[name].default
             _check(
                 word in self.augment or getattr(self, name) == default,
@@ -1093,6 +1159,29 @@ class DataConfig:
             self.source != "spelled_numbers" or sum(self.num_examples) <= self.max_number,
             f"num_examples={self.num_examples}: more than max_number={self.max_number} in all",
         )
+
+    def _check_labels(self) -> None:
+        """Refuse what says otherwise than it must what is said in a file of sound."""
+        for name in ("label_pattern", "label_texts"):
+            default = DataConfig.__dataclass_fields__[name].default
+            _check(
+                self.source == "wavs" or getattr(self, name) == default,
+                f"{name}={getattr(self, name)!r}: is for source='wavs', not {self.source!r}; leave "
+                f"it at {default!r}",
+            )
+        if self.label_pattern:
+            _check_pattern("label_pattern", self.label_pattern)
+            _check(
+                "label" in re.compile(self.label_pattern).groupindex,
+                f"label_pattern={self.label_pattern!r}: has no group of that name; write "
+                "(?P<label>...) where the label stands",
+            )
+        named = [entry.partition("=")[0] for entry in self.label_texts]
+        for label, entry in zip(named, self.label_texts, strict=True):
+            _check(
+                named.count(label) == 1 and entry.partition("=")[2].strip() != "",
+                f"label_texts={entry!r}: must be LABEL=TEXT, once for each label",
+            )
 
     def _check_parts(self) -> None:
         """Refuse prefixes and weights of other parts, and mixtures of one."""
@@ -1172,6 +1261,7 @@ ARCHITECTURES = {
     "classify": ("encoder", "perceiver", "elmo"),
     "classify_pairs": ("encoder", "decomposable_attention"),
     "forecast": ("encoder",),
+    "ctc": ("encoder",),
 }
 # The codec of the target side where that is no text, but what is said of one.
 LABELS = {
@@ -1245,10 +1335,13 @@ class ObjectiveConfig:
     # in natural language inference.
     # "forecast": what comes next in a time series, of each channel by itself; the series is the
     # target side, as the text of language_model is.
+    # "ctc": the target side, whose pieces come in the order of the source's places: at each place
+    # a piece or none is predicted, and all ways to write the line so count together (Graves et al.
+    # 2006, https://doi.org/10.1145/1143844.1143891). It is for sound.
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "bidirectional_lm",
         "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
-        "classify", "classify_pairs", "forecast",
+        "classify", "classify_pairs", "forecast", "ctc",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
@@ -1423,7 +1516,7 @@ class ObjectiveConfig:
     @property
     def translates(self) -> bool:
         """Whether the target side is text that is written from the source side."""
-        return self.kind in ("translate", "prefix_lm")
+        return self.kind in ("translate", "prefix_lm", "ctc")
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -1601,7 +1694,7 @@ class CheckpointConfig:
 
     every_steps: int = 1000  # steps between saves
     keep_last: int = 5  # how many of the last checkpoints stay, beside the best
-    best_by: Literal["bleu", "loss", "accuracy"] = "bleu"  # of the validation split
+    best_by: Literal["bleu", "loss", "accuracy", "wer"] = "bleu"  # of the validation split
     # When a save fails, for a full disk for example: "continue" and try again at the next one, or
     # "stop" (code 74). What was saved before stays in either case.
     on_failed_save: Literal["continue", "stop"] = "continue"
@@ -1620,9 +1713,12 @@ class EvaluationConfig:
     # How sacrebleu tokenises for BLEU; "13a" is its default, "none" is for text that is tokenised.
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab"] = "13a"
     lowercase: bool = False  # score case-insensitively
-    # What eval.py computes of translations, in this order; validation takes BLEU. "labelled_F1": of
-    # the brackets of trees (tgt.codec="trees").
-    metrics: tuple[Literal["BLEU", "chrF", "TER", "labelled_F1"], ...] = ("BLEU", "chrF")
+    # What eval.py computes of translations, in this order; validation takes BLEU, of what is said
+    # in sound WER, the share of words that are wrong. CER: of characters. "labelled_F1": of the
+    # brackets of trees (tgt.codec="trees").
+    metrics: tuple[Literal["BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"], ...] = (
+        "BLEU", "chrF",
+    )  # fmt: skip
     # forecast: rows of a season, a day of hours; the last ones, repeated, are what forecasts are
     # compared with.
     season: int = 24
@@ -1847,8 +1943,8 @@ class Experiment:
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
                 self.data.batching != "pack" or {*_ALONE}.isdisjoint(pattern),
-                f"data.batching='pack': layers of {pattern} count the positions of a row, which "
-                "must hold one text; choose 'bucket'",
+                f"data.batching='pack': layers of {pattern} count the positions of a row, or "
+                "convolve it: it must hold one text; choose 'bucket'",
             )
         longest = ("data.max_length", self.data.max_length)
         if self.objective.windowed:
@@ -1901,9 +1997,15 @@ class Experiment:
             f"checkpoint.keep_last={self.checkpoint.keep_last} to be at least {count}",
         )
         _check(
-            self.checkpoint.best_by != "bleu" or self.evaluation.bleu_sentences > 0,
-            f"checkpoint.best_by='bleu' needs evaluation.bleu_sentences="
+            self.checkpoint.best_by not in ("bleu", "wer") or self.evaluation.bleu_sentences > 0,
+            f"checkpoint.best_by={self.checkpoint.best_by!r} needs evaluation.bleu_sentences="
             f"{self.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
+        )
+        _check(
+            self.checkpoint.best_by not in {"bleu", "wer"} - {self.measured},
+            f"checkpoint.best_by={self.checkpoint.best_by!r}: with src.codec={self.src.codec!r} "
+            f"and objective.name={self.objective.name!r} validation measures {self.measured!r}; "
+            f"choose that, or 'loss'",
         )
         _check(
             self.checkpoint.best_by != "accuracy"
@@ -1911,6 +2013,12 @@ class Experiment:
             "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
             f"not {self.objective.name!r}; choose 'loss'",
         )
+
+    @property
+    def measured(self) -> str:
+        """What validation measures of what is written, as `checkpoint.best_by` calls it."""
+        heard = self.src.codec in SOUNDS or self.objective.kind == "ctc"
+        return "wer" if heard else "bleu"
 
     @property
     def codecs(self) -> tuple[str, str]:
@@ -1976,7 +2084,7 @@ class Experiment:
         )
         vectors = self.codecs[0] in VECTORS
         read = f"{'tgt' if self.objective.one_sided else 'src'}.codec={self.codecs[0]!r}"
-        stems = ("series",) if forecasts else ("linear", "convolution")
+        stems = ("series",) if forecasts else ("linear", "convolution", "conv1d")
         _check(
             model.stem in (stems if vectors else ("embedding",)),
             f"model.stem={model.stem!r}: {read} makes "
@@ -1991,10 +2099,13 @@ class Experiment:
             + (f"{' or '.join(among)}; choose {_or(among)}" if vectors else "text; choose another "
                f"source, or one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
-        _check(
-            self.codecs[0] == "patches" or not data.augment,
-            f"data.augment={data.augment}: is for pictures, and {read} reads none; set it to ()",
-        )
+        for word in data.augment:
+            of = "log_mel" if word.endswith("_mask") else "patches"
+            _check(
+                self.codecs[0] == of or _is_part(word),
+                f"data.augment={data.augment}: {word!r} is for src.codec={of!r}, not "
+                f"{self.codecs[0]!r}; leave it out",
+            )
         _check(
             forecasts == (self.codecs[0] == "series"),
             f"{read}: " + ("objective.name='forecast' reads time series; choose tgt.codec='series'"
@@ -2006,9 +2117,9 @@ class Experiment:
         if not vectors or forecasts:
             return
         _check(
-            self.objective.kind in ("classify", "regress", "translate"),
+            self.objective.kind in ("classify", "regress", "translate", "ctc"),
             f"src.codec={codec!r}: objective.name={self.objective.name!r} reads text; choose "
-            "'classify', 'regress' or 'translate'",
+            "'classify', 'regress', 'translate' or 'ctc'",
         )
         _check(
             not data.prefixes and data.long_sources == "drop" and not data.subword_dropout,
@@ -2017,13 +2128,18 @@ class Experiment:
             "(), 'drop' and 0",
         )
         _check(
+            model.stem != "convolution" or codec == "patches",
+            f"model.stem='convolution': src.codec={codec!r} makes no patches; choose 'conv1d'",
+        )
+        _check(
             model.stem != "convolution" or self.src.patch_size == 2**model.stem_layers,
             f"model.stem_layers={model.stem_layers}: make patches of {2**model.stem_layers} pixels "
             f"smaller, and src.patch_size={self.src.patch_size}; change one of them",
         )
         _check(
-            model.stem != "convolution" or data.batching != "pack",
-            "data.batching='pack': a row of model.stem='convolution' is a picture; choose 'bucket'",
+            model.stem == "linear" or data.batching != "pack",
+            f"data.batching='pack': a row of model.stem={model.stem!r} must hold one source, which "
+            "is convolved; choose 'bucket'",
         )
 
     def _check_forecast(self) -> None:
@@ -2063,7 +2179,7 @@ class Experiment:
             f"itself whole, which only {_or(_ATTENTION)} can; choose these, or another objective",
         )
         _check(
-            objective.kind == "translate" or objective.labels or self.tokenizer.joint,
+            objective.kind in ("translate", "ctc") or objective.labels or self.tokenizer.joint,
             f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
         )
         _check(
@@ -2097,9 +2213,18 @@ class Experiment:
             f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
         )
         _check(
-            objective.kind not in ("regress", "answer") or self.training.r_drop is None,
+            objective.kind not in ("regress", "answer", "ctc") or self.training.r_drop is None,
             f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes, of "
             f"which {name} has none; set it to None",
+        )
+        _check(
+            objective.kind != "ctc" or codec != "huggingface",
+            f"tgt.codec={codec!r}: {name} has PAD for a place without a piece, which an imported "
+            "tokenizer may lack; choose another codec",
+        )
+        _check(
+            objective.kind != "ctc" or data.batching != "pack",
+            f"data.batching='pack': a row of {name} must hold one line; choose 'bucket'",
         )
 
     def _check_tasks(self) -> None:

@@ -29,6 +29,7 @@ VALIDATION = {
     "bleu": Metric("BLEU", greater_is_better=True),
     "loss": Metric("perplexity", greater_is_better=False, shown=_perplexity),
     "accuracy": Metric("accuracy", greater_is_better=True, shown=lambda share: 100 * share),
+    "wer": Metric("WER", greater_is_better=False),
 }
 
 # What eval.py and compare measure, under the names that their files have.
@@ -37,5 +38,7 @@ TRANSLATION = {
     "chrF": Metric("chrF", greater_is_better=True),
     "TER": Metric("TER", greater_is_better=False),
     "labelled_F1": Metric("labelled F1", greater_is_better=True),
+    "WER": Metric("WER", greater_is_better=False),
+    "CER": Metric("CER", greater_is_better=False),
     "exact_match": Metric("exact match, %", greater_is_better=True),
 }

@@ -20,7 +20,7 @@ MAY_CHANGE: Allowed = {
     "checkpoint.on_failed_save": ("continue", "stop"),
     "evaluation.every_steps": ANY,
     "evaluation.checkpoint": ANY,
-    "evaluation.metrics": ("BLEU", "chrF", "TER", "labelled_F1"),
+    "evaluation.metrics": ("BLEU", "chrF", "TER", "labelled_F1", "WER", "CER"),
     "evaluation.season": ANY,
     "decoding.search": ("beam", "sample"),
     "decoding.beam_size": ANY,

@@ -1,5 +1,6 @@
 """Our scores are sacrebleu's."""
 
+import jiwer
 import pytest
 import sacrebleu
 
@@ -106,4 +107,25 @@ def test_every_score_has_a_direction():
     assert METRICS.keys() <= TRANSLATION.keys()
     ways = {name: metric.gain(2.0) > metric.gain(1.0) for name, metric in TRANSLATION.items()}
     better = dict.fromkeys(("BLEU", "chrF", "labelled_F1", "exact_match"), True)
-    assert ways == better | {"TER": False}
+    assert ways == better | dict.fromkeys(("TER", "WER", "CER"), False)
+
+
+def test_error_rates():
+    """By hand, by jiwer as a whole, and by the tests that other metrics have."""
+    references = ["one two three", "four", "five six", "Seven", "eight nine ten"]
+    hypotheses = ["one too three", "", "five  five six", "seven", "eight nine ten"]
+    config = EvaluationConfig(metrics=("WER", "CER"))
+    wer, cer = score(hypotheses, references, config, resamples=200)
+    assert wer.value == pytest.approx(100 * 4 / 10)  # too, four, five, seven
+    assert wer.value == pytest.approx(100 * jiwer.wer(references, hypotheses))
+    assert "(2 substituted, 1 left out, 1 put in, of 10)" in wer.details
+    assert wer.signature.startswith("nrefs:1|case:mixed|unit:words|version:jiwer-")
+    lines = [" ".join(x.split()) for x in hypotheses]
+    assert cer.value == pytest.approx(100 * jiwer.cer(references, lines))
+    low, high = wer.interval
+    assert 0 <= low < wer.value < high
+    assert score(references, references, config)[0].value == 0
+    folded = score(hypotheses, references, EvaluationConfig(metrics=("WER",), lowercase=True))
+    assert folded[0].value == pytest.approx(30)
+    assert score(["a b"], [""], config)[0].value == 200  # nothing was said; counted as one word
+    assert not TRANSLATION["WER"].greater_is_better

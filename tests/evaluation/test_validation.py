@@ -57,11 +57,11 @@ def measured(monkeypatch):
 
         monkeypatch.setattr(validation, "_programs", lambda *_: (jax.jit(sums), lambda x: x))
 
-        def translator(*_, **given):
-            named.update(given)
+        def writer(models, tokenizers, objective, data, decoding, **given):
+            named["longest"] = data.max_length
             return SimpleNamespace(translate=lambda params, lines: [NO_TRANSLATION] * len(lines))
 
-        monkeypatch.setattr(validation, "Translator", translator)
+        monkeypatch.setattr(validation, "make_writer", writer)
         experiment = with_field(dataclasses.replace(RUN, data=DATA), "evaluation.bleu_sentences", 1)
         nothing = [""] * len(store)
         corpus, mesh = Corpus(nothing, nothing, ""), make_mesh(RUN.mesh)

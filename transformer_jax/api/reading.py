@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import Experiment
+from transformer_jax.data.codecs.codec import VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.series import Series
 from transformer_jax.decoding.series import ahead
@@ -37,14 +38,25 @@ class Reading:
     params: Any
     tokenizers: TokenizerPair
 
-    def classify(self, texts: str | Sequence[str]) -> Any:
+    def opened(self, lines: str | Sequence) -> list:
+        """Return what the source side's codec encodes: lines, or what files of that name hold."""
+        several, codec = [lines] if isinstance(lines, str) else list(lines), self.tokenizers.src
+        if not isinstance(codec, VectorCodec):
+            return several
+        return [codec.open(line) if isinstance(line, str) else line for line in several]
+
+    def _check_text(self, what: str) -> None:
+        if isinstance(self.tokenizers.src, VectorCodec) or self.experiment.objective.kind == "ctc":
+            raise UserError(f"{what}: is for models that read text and write it piece by piece")
+
+    def classify(self, texts: str | Sequence) -> Any:
         """Return the classes of a text with their probabilities, the likeliest first, or a list of
         those of several. Of a pair of texts, a TAB stands between them.
 
         Raises:
           UserError: if the model does not predict classes, or a pair is none.
         """
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = self.opened(texts)
         given = self.model, self.params, self.tokenizers, self.experiment.objective
         found = classify(*given, several)
         return found[0] if isinstance(texts, str) else found
@@ -67,7 +79,7 @@ class Reading:
         Raises:
           UserError: if the model does not predict numbers.
         """
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = self.opened(texts)
         given = self.model, self.params, self.tokenizers, self.experiment.objective
         found = values(*given, several)
         return found[0] if isinstance(texts, str) else found

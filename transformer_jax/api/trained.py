@@ -13,7 +13,9 @@ from transformer_jax.decoding.text.attention import CrossAttention, cross_attent
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.inside import Inside, inside
 from transformer_jax.decoding.text.score import score_pairs, score_texts
+from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -35,7 +37,7 @@ class TrainedModel(Reading):
         self.tokenizers, self.steps = tokenizers, steps
         self.path = path  # of its work directory
         self._models = [model]
-        self._translators: dict[tuple[DecodingConfig, int], Translator] = {}  # compiled as used
+        self._translators: dict[Any, Translator | Transcriber] = {}  # compiled as used
 
     def __repr__(self) -> str:
         data, steps = self.experiment.data, ", ".join(map(str, self.steps))
@@ -49,8 +51,11 @@ class TrainedModel(Reading):
             what = f"{KINDS[self.experiment.objective.kind]} of {data.source_language}"
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
-    def translator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Translator:
-        """Return the Translator with the given settings, else those of the experiment.
+    def translator(
+        self, decoding: DecodingConfig | None = None, n_best: int = 1
+    ) -> Translator | Transcriber:
+        """Return the Translator, of a model of CTC the Transcriber, with the given settings, else
+        those of the experiment.
 
         Raises:
           UserError: if the model does not translate.
@@ -68,22 +73,21 @@ class TrainedModel(Reading):
             )
         key = decoding or self.experiment.decoding, n_best
         if key not in self._translators:
-            data = self.experiment.data  # what training never saw, goes in parts
-            self._translators[key] = Translator(
-                self._models, self.tokenizers, *key, longest=data.max_length,
-                cut=data.long_sources == "cut",
-            )  # fmt: skip
+            experiment = self.experiment  # what training never saw, goes in parts
+            given = self._models, self.tokenizers, experiment.objective, experiment.data
+            self._translators[key] = make_writer(*given, *key)
         return self._translators[key]
 
     def translate(
         self,
-        lines: str | Sequence[str],
+        lines: str | Sequence,
         decoding: DecodingConfig | None = None,
         *,
         n_best: int | None = None,
         **fields: Any,
     ) -> Any:
-        """Return the best translation of a line, or a list of those of several, as text.
+        """Return the best translation of a line, or a list of those of several, as text. Where a
+        model reads no text, a line is the name of a file, or an array in a list.
 
         With `n_best` it is a list of up to so many hypotheses instead, best first, each with text,
         pieces (`ids`), score and log-probability. Settings are `decoding`, else those of the
@@ -94,7 +98,7 @@ class TrainedModel(Reading):
         """
         chosen = self._decoding(decoding, fields)
         translator = self.translator(chosen, 1 if n_best is None else n_best)
-        several = [lines] if isinstance(lines, str) else lines
+        several = self.opened(lines)
         hypotheses = translator.hypotheses(self.params, several)
         found = [items[0].text for items in hypotheses] if n_best is None else hypotheses
         return found[0] if isinstance(lines, str) else found
@@ -171,6 +175,7 @@ class TrainedModel(Reading):
             model has positions.
         """
         objective, pair = self.experiment.objective, self.tokenizers
+        self._check_text("score")
         if objective.labels:
             said = LABELS[objective.kind]
             raise UserError(f"score: such a model predicts {said}; see {ASKED[objective.kind]}")
@@ -197,6 +202,7 @@ class TrainedModel(Reading):
           UserError: if a translation is missing, or the model reads no text as it is.
         """
         objective = self.experiment.objective
+        source = self.opened(source)[0] if isinstance(source, str) else source
         return inside(self.model, self.params, self.tokenizers, objective, source, target)
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
@@ -207,6 +213,7 @@ class TrainedModel(Reading):
         Raises:
           UserError: if there is no source, or one side is longer than the model can read.
         """
+        self._check_text("attention")
         translator = self.translator()
         (ids,), longest = self.tokenizers.src.encode([source]), translator.longest
         if len(ids) < 2:

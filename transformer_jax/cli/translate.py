@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ _HELP = """\
 Translate text line by line, in order; empty lines stay empty. Without --input and --output
 from standard input to standard output: at a terminal each line is translated at once, through a
 pipe as soon as no more arrive.
+
+Of a model that reads sound, a line is the name of a file.
 
 Scores in JSON lines are log-probabilities (nats), normalised as "normalization" says: divided by
 the length penalty of these settings; a line translated in parts has the sum of theirs.
@@ -53,9 +56,12 @@ def main(argv: Sequence[str]) -> int:
     trained = load_ensemble(arguments.workdir, checkpoint)
     translator = trained.translator(experiment.decoding, n_best)
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
-    rows = Rows(trained.tokenizers.tgt, experiment.decoding)
+    decoding = experiment.decoding
+    if experiment.objective.kind == "ctc":  # a best path has no penalty
+        decoding = replace(decoding, alpha=0.0)
+    rows = Rows(trained.tokenizers.tgt, decoding)
     render = rows.render if as_json else lambda line, translations: translations[0].text
-    _translate(arguments, total, translator, trained.params, render)
+    _translate(arguments, total, translator, trained, render)
     return 0
 
 
@@ -123,7 +129,7 @@ def _translate(
     arguments: argparse.Namespace,
     total: int | None,
     translator: Any,
-    params: Any,
+    trained: Any,
     render: Callable[[str, Sequence[Any]], str],
 ) -> None:
     from transformer_jax.cli.lines import read_from, typed, write_to
@@ -141,7 +147,12 @@ def _translate(
         for block in blocks:
             prefixes = None if arguments.prefix is None else [arguments.prefix] * len(block)
             found = translator.hypotheses(
-                params, block, progress.watch, prefixes, first, arguments.alignments
+                trained.params,
+                trained.opened(block),
+                progress.watch,
+                prefixes,
+                first,
+                arguments.alignments,
             )
             for line, translations in zip(block, found, strict=True):
                 print(render(line, translations), file=target)

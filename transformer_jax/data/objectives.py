@@ -31,9 +31,11 @@ from transformer_jax.data.token_store import (
     Lengths,
     Selection,
     TokenStore,
+    Uneven,
     select,
     without,
 )
+from transformer_jax.data.transcribing import Ctc
 from transformer_jax.vocabulary import PAD
 
 
@@ -53,7 +55,7 @@ class Translate:
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        return store
+        return store if store.src.read is None else Uneven(*store)  # frames outnumber pieces
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective."""
@@ -239,6 +241,7 @@ OBJECTIVES: dict[str, Objective] = {
     "classify": Classify(),
     "classify_pairs": ClassifyPairs(),
     "forecast": Forecast(),
+    "ctc": Ctc(),
 }
 
 

@@ -21,6 +21,7 @@ from transformer_jax.data import (
     spelled_numbers,
     text_files,
     tfds,
+    wav_files,
 )
 from transformer_jax.data.fingerprint import fingerprint
 from transformer_jax.data.questions import located
@@ -163,6 +164,7 @@ SOURCES: dict[str, Source] = {
     "copying": copying.load,
     "chess": chess_positions.load,
     "arrays": array_files.load,
+    "wavs": wav_files.load,
     "folders": image_folders.load,
     "series": partial(series_files.load, context=0),
 }

@@ -1,4 +1,6 @@
-"""BLEU, chrF, TER and F1 of brackets through sacrebleu, with the signature of what was counted."""
+"""BLEU, chrF, TER and F1 of brackets through sacrebleu, word and character error rates through
+jiwer, always with the signature that says what was counted.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +14,7 @@ from transformer_jax import parts
 from transformer_jax.choices import pick
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.error_rates import ErrorRate
 from transformer_jax.evaluation.trees import BracketF1
 
 NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
@@ -23,6 +26,8 @@ METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "chrF": lambda c: CHRF(lowercase=c.lowercase),
     "TER": lambda c: TER(case_sensitive=not c.lowercase),
     "labelled_F1": lambda c: BracketF1(),
+    "WER": lambda c: ErrorRate("WER", c.lowercase),
+    "CER": lambda c: ErrorRate("CER", c.lowercase),
 }
 
 
@@ -80,7 +85,7 @@ def score(
     resamples: int = 0,
 ) -> list[Score]:
     """Return the scores that the config names against raw references: BLEU (Papineni et al. 2002),
-    chrF (Popovic 2015), TER (Snover et al. 2006) or one's own.
+    chrF (Popovic 2015), TER (Snover et al. 2006), WER and CER or one's own.
 
     With `resamples`, each has the mean and the 95 % interval of so many bootstrap resamples of the
     sentences (Koehn 2004), by sacrebleu, of whose kind it must be.

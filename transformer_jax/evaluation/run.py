@@ -71,7 +71,7 @@ def check_writable(directory: Path) -> None:
 
 def evaluate(
     trained: TrainedModel,
-    src: Sequence[str],
+    src: Sequence,
     references: Sequence[str],
     decoding: DecodingConfig,
     split: str,
@@ -104,7 +104,8 @@ def evaluate(
         "scores": {s.name: _as_dict(s) for s in scores},
         "details": [s.details for s in scores],
         "exact_match": exact_match(hypotheses, references),
-        "decoding": asdict(decoding),
+        # A best path has no settings.
+        "decoding": None if trained.experiment.objective.kind == "ctc" else asdict(decoding),
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }

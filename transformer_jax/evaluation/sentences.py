@@ -28,7 +28,7 @@ _MOST_COUNTED = 1_000_000  # training lines
 
 def describe(
     trained: TrainedModel,
-    src: Sequence[str],
+    src: Sequence,
     references: Sequence[str],
     found: Sequence[Translation],
 ) -> list[dict[str, Any]]:
@@ -49,17 +49,25 @@ def describe(
     seen = training_counts(trained.experiment, references)
     rows: list[dict[str, Any]] = []
     for i, scored in enumerate(scores):
-        texts = {"source": src[i], "reference": references[i], "hypothesis": hypotheses[i]}
+        texts = {"source": shown(src[i]), "reference": references[i], "hypothesis": hypotheses[i]}
         rows.append({"line": i + 1, **texts, **scored})
         if seen is not None:
             rows[i]["seen"] = [seen[word] for word in words(references[i])]
     # The members of an ensemble look at different places, some models at none.
-    if not isinstance(trained, TrainedEnsemble) and has_attention(trained.model, trained.params):
+    alone = not isinstance(trained, TrainedEnsemble) and all(isinstance(x, str) for x in src)
+    if alone and trained.experiment.objective.kind != "ctc" and has_attention(
+        trained.model, trained.params
+    ):  # fmt: skip
         for i in sorted({i for kind in picked(rows).values() for i in kind}):
             attention = _attention(trained, src[i], found[i])
             if attention is not None:
                 rows[i]["attention"] = attention
     return rows
+
+
+def shown(source: Any) -> str:
+    """Return a source as a row has it: a text as it is, of anything else where it is from."""
+    return source if isinstance(source, str) else getattr(source, "name", "")
 
 
 def words(line: str) -> list[str]:

@@ -10,14 +10,15 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.config import DataConfig, Experiment, TrainingConfig
+from transformer_jax import directions
+from transformer_jax.config import VECTORS, DataConfig, Experiment, TrainingConfig
 from transformer_jax.data.batching import Plan, fixed_batches
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import Selection, TokenStore
-from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval, score
 from transformer_jax.models.model import Model
@@ -36,7 +37,8 @@ def make_validation(
     plan: Plan,
     mesh: Mesh,
 ) -> Callable[[Any], Scores]:
-    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}.
+    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}; of what is said
+    in sound, "wer" in place of BLEU.
 
     The loss is over the items that `selected` leaves; for BLEU, a source that is too long is
     translated in parts, as `translate` does. Classes and tags also have "accuracy", the share of
@@ -44,7 +46,9 @@ def make_validation(
     accuracy of its own, "next_sentence_loss". A language model also has "bits_per_character" and
     "bits_per_byte", see `text_units`.
     """
-    protocol = replace(experiment.evaluation, metrics=("BLEU",))
+    measured = experiment.measured
+    title: Any = directions.VALIDATION[measured].title
+    protocol = replace(experiment.evaluation, metrics=(title,))
     data, objective = experiment.data, objective_named(experiment.objective.name)
     units = text_units(experiment, tokenizers.tgt, corpus)
     sums, gather = _programs(model, replace(experiment.training, steps=1), mesh)
@@ -53,10 +57,9 @@ def make_validation(
         greedy = replace(
             experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
         )
-        translator = Translator(
-            model, tokenizers, greedy, longest=data.max_length, warn=False,
-            cut=data.long_sources == "cut",
-        )  # fmt: skip
+        vectors = isinstance(tokenizers.src, VectorCodec)
+        given = [model], tokenizers, experiment.objective, data, greedy
+        translator = make_writer(*given, warn=False, cut=vectors)
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
     # The lengths of training, so that what is longer than any of them costs one more shape.
     longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())
@@ -71,7 +74,7 @@ def make_validation(
         each = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         total = each.pop(batch.main)
         scores = {"loss": total.nll / total.weight}
-        if batch.main not in ("tokens", "value", "forecast"):
+        if batch.main not in ("tokens", "value", "forecast", "ctc"):
             scores["accuracy"] = total.correct / total.weight
         for name, beside in each.items():
             scores[f"{name}_loss"] = beside.nll / beside.weight
@@ -81,7 +84,7 @@ def make_validation(
             # Whole on every device: a search on divided parameters would gather them each step.
             found = translator.translate(own_copy(gather(params)), sources)
             texts = [item.text for item in found]
-            scores["bleu"] = score(texts, references, protocol)[0].value
+            scores[measured] = score(texts, references, protocol)[0].value
         return scores
 
     return validate
@@ -117,7 +120,10 @@ def notes(store: TokenStore, experiment: Experiment) -> list[str]:
     """Return what the log should say about the validation items, if anything is unusual."""
     objective = objective_named(experiment.objective.name)
     noun, scored = objective.noun, experiment.evaluation.bleu_sentences > 0
-    parts = "; for BLEU, long sources are translated in parts" * scored
+    parts = "; for BLEU, long sources are translated in parts"
+    if experiment.src.codec in VECTORS:
+        parts = f"; for {directions.VALIDATION[experiment.measured].title}, they are cut"
+    parts *= scored
     found = [
         f"validation: the loss leaves out {count:,} of {len(store):,} {noun}s ({reason}){parts}"
         for reason, count in selected(store, experiment.data).dropped.items()

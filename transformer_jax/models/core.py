@@ -15,7 +15,7 @@ from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.embedding import Embed
-from transformer_jax.nn.stems import STEMS
+from transformer_jax.nn.stems import STEMS, Stem
 from transformer_jax.nn.view import Order
 
 
@@ -55,7 +55,7 @@ class Core(nn.Module):
         return Output(x, self.output.head())
 
     @nn.nowrap
-    def new_stem(self, begun: bool) -> nn.Module | None:
+    def new_stem(self, begun: bool) -> Stem | None:
         """Return what a source side of vectors passes first, `begun` if there is a place before
         each sequence; None for pieces, which have a table.
         """

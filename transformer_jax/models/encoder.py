@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, at_least_float32
+from transformer_jax.arrays import Array, Float, Int, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
@@ -21,6 +21,7 @@ from transformer_jax.nn.linear import Project
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import cross_view, self_view
+from transformer_jax.vocabulary import PAD
 
 
 class Kind(NamedTuple):
@@ -29,7 +30,8 @@ class Kind(NamedTuple):
     # "text": of the segment of the source that each place of the target side belongs to, [B T];
     # "place": of each place of the source, [B S]; "ends": of the first and the last place that are
     # asked for, at two places of the target side, among those of their segment, [B T].
-    of: Literal["text", "place", "ends"]
+    # "path": of each place, [B S], of which padding is certain to be PAD.
+    of: Literal["text", "place", "ends", "path"]
     choices: int | None = None  # of what is chosen from; None: pieces of the target side's codec
 
 
@@ -41,6 +43,7 @@ HEADS = {
     "value": Kind("text", choices=1),
     "tags": Kind("place"),
     "span": Kind("ends", choices=2),
+    "ctc": Kind("path"),
 }
 _NEVER = -1e9  # the logit of a place of another segment
 
@@ -113,6 +116,8 @@ class Encoder(Network):
             if kind == "ends":
                 assert batch.tgt is not None
                 found[name] = Pointed(pointed(head.logits(hidden), memory, batch.tgt), head)
+            if kind == "path":
+                found[name] = Pointed(silenced(head.logits(hidden), memory.seg), head)
         if "forecast" in self.predicts:
             found["forecast"] = self.forecast_head(x, src.inputs)
         return found
@@ -176,6 +181,12 @@ def pointed(logits: Float[Array, "B S 2"], src: Memory, tgt: Side) -> Float[Arra
     first, last = logits[:, None, :, 0], logits[:, None, :, 1]
     ends = jnp.where((tgt.pos == 0)[:, :, None], first, last)
     return jnp.where(seen, ends, _NEVER)
+
+
+def silenced(logits: Float[Array, "B S V"], seg: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+    """Return logits by which padding is PAD for certain: it adds nothing to any path."""
+    certain = jnp.where(jnp.arange(logits.shape[2]) == PAD, 0.0, _NEVER).astype(logits.dtype)
+    return jnp.where((seg > 0)[..., None], logits, certain.reshape(1, 1, -1))
 
 
 class PieceHead(nn.Module):

@@ -24,6 +24,7 @@ EMBEDDINGS = ("embedding", "src_embedding", "tgt_embedding")
 POSITIONS = ("positions", "src_positions", "tgt_positions", "query_positions")
 HEADS = (  # of an encoder
     "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
+    "ctc_head",
 )  # fmt: skip
 
 

@@ -9,9 +9,11 @@ from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import KeysValues, Slots
+from transformer_jax.nn.convolution import ConvolutionModule
 from transformer_jax.nn.feedforward import FeedForward
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.view import View
 
@@ -144,3 +146,40 @@ class CrossLayer(nn.Module):
         x = residual.write(x, y, train)
         residual = self.feed_forward_residual
         return residual.end(residual.write(x, self.feed_forward(residual.read(x), train), train))
+
+
+class Conformer(Layer):
+    """Four parts and a norm: half of what a feed-forward layer says, attention, a convolution, and
+    half of another feed-forward layer (Gulati et al. 2020, arXiv:2005.08100, section 2). Each reads
+    a norm of the stream; it stands in encoders alone.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        self.first_feed_forward = new_feed_forward(self.config, self.dtype)
+        self.first_feed_forward_residual = make_residual(self.config, self.cross)
+        self.convolution = ConvolutionModule(self.config, self.dtype)
+        self.convolution_residual = make_residual(self.config, self.cross)
+        self.final_norm = make_norm(self.config)
+
+    def __call__(
+        self,
+        x: Float[Array, "B T E"],
+        view: View,
+        train: bool,
+        memory: Float[Array, "B S D"] | None = None,
+        cross_view: View | None = None,
+    ) -> Float[Array, "B T E"]:
+        """See Layer."""
+        residual = self.first_feed_forward_residual
+        x = residual.write(x, self.first_feed_forward(residual.read(x), train) / 2, train)
+        y, _ = self.self_attention.mix(self.self_attention_residual.read(x), view, train)
+        x = self.self_attention_residual.write(x, y, train)
+        y = self.convolution(self.convolution_residual.read(x), view)
+        x = self.convolution_residual.write(x, y, train)
+        y = self.feed_forward(self.feed_forward_residual.read(x), train) / 2
+        return self.final_norm(self.feed_forward_residual.write(x, y, train))
+
+
+# Words of a pattern that are no layers of the usual parts.
+LAYERS: dict[str, type[Layer]] = {"conformer": Conformer}

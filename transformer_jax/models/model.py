@@ -21,7 +21,9 @@ class Output(NamedTuple):
 
 
 class Pointed(Output):
-    """A choice among the places of the source, whose logits [B T S] are the hidden states."""
+    """What has logits for hidden states: a choice among the places of the source, [B T S], or what
+    CTC reads, [B S V].
+    """
 
     def logits(self) -> Float[Array, "B T S"]:
         """Return the logits, at least in float32; those of other segments are very low."""

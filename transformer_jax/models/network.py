@@ -112,6 +112,12 @@ class Network(Core):
             return Entered(self.src_embedding(side.inputs), side.pos, side.seg)
         return self.stem(*map(jnp.asarray, (side.inputs, side.pos, side.seg)))
 
+    @nn.nowrap
+    def entering(self, length: Size) -> Size:
+        """Return how many places of the encoder a source side of such a length has."""
+        stem = self.new_stem(begun=False)
+        return length if stem is None else stem.length(length)
+
     def embedded(
         self,
         embedding: Any,
@@ -198,6 +204,7 @@ class NetworkStepper:
         prompt = src_length if state.src_seg is None else state.lanes.shared
         lanes, seg = state.lanes.grow(length, prompt), state.src_seg
         if seg is not None:
+            src_length = self._model.entering(src_length)
             seg = jnp.pad(seg, ((0, 0), (0, src_length - seg.shape[1])))
         return DecodeState(
             memories=[None if x is None else x.pad(src_length) for x in state.memories],

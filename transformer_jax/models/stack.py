@@ -12,7 +12,7 @@ from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.models import reversible
-from transformer_jax.models.layers import Layer
+from transformer_jax.models.layers import LAYERS, Layer
 from transformer_jax.models.sharing import SHARINGS
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.linear import PRODUCT
@@ -149,7 +149,7 @@ class Stack(nn.Module):
         self.sharing = pick(SHARINGS, c.layer_sharing, "config.model.layer_sharing")
         count = self.sharing.kept(self.pattern, self.num_layers)
         kinds = itertools.islice(itertools.cycle(self.pattern), count)
-        self.layer = [Layer(c, self.dtype, kind, self.cross) for kind in kinds]
+        self.layer = [LAYERS.get(kind, Layer)(c, self.dtype, kind, self.cross) for kind in kinds]
         self.residual = pick(RESIDUALS, c.residual, "config.model.residual")
         self.final_norm = make_norm(c) if self.residual.needs_final_norm else None
         self.relative_positions = scheme_of("stack", c)

@@ -26,9 +26,9 @@ class Entered(NamedTuple):
     seg: Int[Array, "B S"]
 
 
-class Linear(nn.Module):
-    """One map of each vector (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929, equation 1). Where
-    there is a place before each sequence, `begun`, a learned vector stands there.
+class Stem(nn.Module):
+    """What vectors pass. Where there is a place before each sequence, `begun`, a learned vector
+    stands there.
     """
 
     config: ModelConfig
@@ -37,11 +37,24 @@ class Linear(nn.Module):
     begun: bool
 
     def setup(self) -> None:
-        width, entering = self.config.d_model, self.entering
-        self.patch = Project((entering,), (width,), ("features", "embed"), self.dtype)
+        width = self.config.d_model
         if self.begun:
             init = named(nn.initializers.normal(width**-0.5), "embed")
             self.class_token = parameter(self, "class_token", init, (width,))
+
+    @nn.nowrap
+    def length(self, length: Size) -> Size:
+        """Return how many places so many vectors take in the stack."""
+        return length
+
+
+class Linear(Stem):
+    """One map of each vector (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929, equation 1)."""
+
+    def setup(self) -> None:
+        super().setup()
+        width, entering = self.config.d_model, self.entering
+        self.patch = Project((entering,), (width,), ("features", "embed"), self.dtype)
 
     @property
     def entering(self) -> int:
@@ -61,11 +74,6 @@ class Linear(nn.Module):
             first = (pos == 0) & (seg > 0)
             x = jnp.where(first[..., None], self.class_token.astype(x.dtype), x)
         return Entered(x, pos, seg)
-
-    @nn.nowrap
-    def length(self, length: Size) -> Size:
-        """Return how many places so many vectors take in the stack."""
-        return length
 
     def mapped(self, inputs: Float[Array, "B L C"]) -> Float[Array, "B L D"]:
         """Return what becomes of the vectors themselves."""
@@ -113,6 +121,66 @@ class Convolution(Linear):
             x = jax.nn.gelu(flat, approximate=False).reshape(x.shape)
         x = self.patch(x.reshape(batch, rows * columns, -1))
         return jnp.pad(x, ((0, 0), (first, length - last), (0, 0)))
+
+
+class Conv1d(Stem):
+    """Two convolutions along the sequence, of width 3 and with GELU behind each; the second has
+    stride 2, so that half as many places enter the stack (Whisper: Radford et al. 2022,
+    arXiv:2212.04356). What is not of the sequence is 0 to them, so that padding changes nothing; a
+    row holds one sequence. What stands before it is not convolved.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        width = self.config.d_model
+        self.convolution = [
+            ConvolveAlong(self.channels, width, 1, self.dtype),
+            ConvolveAlong(width, width, 2, self.dtype),
+        ]
+
+    def __call__(
+        self, inputs: Float[Array, "B L C"], pos: Int[Array, "B L"], seg: Int[Array, "B L"]
+    ) -> Entered:
+        first = int(self.begun)
+        x, kept = inputs[:, first:], seg[:, first:]
+        for convolution in self.convolution:
+            x = jax.nn.gelu(convolution(jnp.where(kept[..., None] > 0, x, 0)), approximate=False)
+        pos, seg = (
+            jnp.concatenate([old[:, :first], new], axis=1)
+            for old, new in ((pos, (pos[:, first::2] + first) // 2), (seg, seg[:, first::2]))
+        )
+        if self.begun:
+            token = jnp.broadcast_to(self.class_token.astype(x.dtype), (len(x), 1, x.shape[2]))
+            x = jnp.concatenate([token, x], axis=1)
+        return Entered(x, pos, seg)
+
+    @nn.nowrap
+    def length(self, length: Size) -> Size:
+        """See Stem."""
+        first = int(self.begun)
+        return first + (length - first + 1) // 2
+
+
+class ConvolveAlong(nn.Module):
+    """A convolution of width 3 along a sequence, with a bias; it pads as PyTorch does, by one."""
+
+    channels: int
+    width: int
+    stride: int
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B L C"]) -> Float[Array, "B S D"]:
+        init = named(nn.initializers.he_normal(), "rows", "features", "embed")
+        kernel = parameter(self, "kernel", init, (3, self.channels, self.width))
+        bias = parameter(self, "bias", named(nn.initializers.zeros, "embed"), (self.width,))
+        wide = jnp.promote_types(self.dtype, jnp.float32)
+        y = jax.lax.conv_general_dilated(
+            x.astype(self.dtype), kernel.astype(self.dtype), (self.stride,), ((1, 1),),
+            dimension_numbers=("NHC", "HIO", "NHC"),
+            preferred_element_type=None if self.dtype == jnp.bfloat16 else wide,
+        )  # fmt: skip
+        return (at_least_float32(y) + bias.reshape(1, 1, -1)).astype(self.dtype)
 
 
 class Convolve(nn.Module):
@@ -177,9 +245,10 @@ GRID_POSITIONS: dict[str, Callable[[Sequence[int], int], np.ndarray] | None] = {
     "none": None,
     "sinusoidal": sinusoidal,
 }
-STEMS: dict[str, type[Linear] | None] = {
+STEMS: dict[str, type[Stem] | None] = {
     "embedding": None,
     "linear": Linear,
     "convolution": Convolution,
     "series": Series,
+    "conv1d": Conv1d,
 }

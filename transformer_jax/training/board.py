@@ -38,9 +38,8 @@ class Board:
                 # It hides what a killed run wrote beyond its last checkpoint.
                 log = events.SessionLog(status=events.SessionLog.START)
                 self._write(events.Event(session_log=log), self._start + 1)
-            for name, value in values.items():
-                if math.isnan(value):  # of numbers, as of series, none is right or wrong
-                    continue
+            known = {name: value for name, value in values.items() if not math.isnan(value)}
+            for name, value in known.items():
                 self._write(events.Event(summary=summary.scalar(f"{group}/{name}", value)), step)
             self._writer.flush()
         except OSError:

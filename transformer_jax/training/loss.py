@@ -6,15 +6,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.nn.distributions import Distribution
 from transformer_jax.nn.embedding import Head
+from transformer_jax.vocabulary import PAD
 
 # Target positions whose logits a device has in memory at a time: enough for fast products, few
 # enough for a processor's cache. An accelerator, which has no use for that, gets 512 MB of logits.
 _POSITIONS = 128
 _LOGITS = 2**27
+_IMPOSSIBLE = 5e4  # nats: optax counts 1e5 for each step that no path takes
 
 
 class Sums(NamedTuple):
@@ -125,11 +128,31 @@ def pointer_sums(
     return loss_sums(logits, targets, weight, 0.0, "uniform")
 
 
+def ctc_sums(
+    logits: Float[Array, "B S V"],
+    head: Head,
+    targets: Int[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of -log p of lines, by all their paths through the places of a row (Graves et
+    al. 2006, equation 5), without smoothing; `correct` is NaN. What no path writes counts 0.
+    """
+    kept = (weight > 0).astype(logits.dtype)
+    none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the places are padding: see the head
+    nll = optax.ctc_loss(logits, none, targets, 1 - kept, blank_id=PAD)
+    nll = jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0).sum()
+    return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), weight.astype(nll.dtype).sum())
+
+
 # Of targets that are no choice among the rows of a head; all others have its cross-entropy.
 LOSSES: dict[str, Callable[..., Sums]] = {
     "value": squared_error_sums,
     "span": pointer_sums,
     "forecast": forecast_sums,
+    "ctc": ctc_sums,
 }
 
 

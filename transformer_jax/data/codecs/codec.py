@@ -4,12 +4,13 @@ import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Ragged, Read
+from transformer_jax.data.random import Draw
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
 
@@ -77,6 +78,14 @@ class VectorCodec:
         """Return how stored vectors are read: in training as `config` says, else as they are."""
         raise NotImplementedError
 
+    def open(self, path: str) -> Any:
+        """Return the value that a file holds.
+
+        Raises:
+          UserError: if it holds none.
+        """
+        raise UserError(f"{path}: such a model reads arrays, and no files of single values")
+
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec: vectors are read, and never written."""
         raise UserError("vectors are read, and not written; there is no text of them")
@@ -101,6 +110,15 @@ def encoded(codec: Codec, values: Sequence) -> Ragged:
     """Return values as a codec encodes them, and how they are read."""
     read = codec.reader() if isinstance(codec, VectorCodec) else None
     return Ragged.from_lists(codec.encode(values))._replace(read=read)
+
+
+def read_whole(codec: Codec, values: Sequence) -> list:
+    """Return of each value what a model reads of it: its ids, or vectors [L C] of float32."""
+    found, where = codec.encode(values), np.zeros(1, np.int64)
+    if not isinstance(codec, VectorCodec):
+        return found
+    read = codec.reader()
+    return [read(x, np.array([len(x)]), where, Draw()) for x in found]
 
 
 def with_symbols(symbols: Sequence[str], first: int) -> dict[str, int]:

@@ -13,6 +13,7 @@ from transformer_jax.data.codecs import (
     fen,
     imported,
     labels,
+    log_mel,
     moves,
     patches,
     series,
@@ -66,6 +67,7 @@ CODECS: dict[str, Kind] = {
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
     "patches": Kind(patches.Patches, patches.train, "the form of pictures", vectors=True),
     "series": Kind(series.Series, series.train, "the scale of series", vectors=True),
+    "log_mel": Kind(log_mel.LogMel, log_mel.train, "the form of a spectrogram", vectors=True),
 }
 
 

@@ -60,9 +60,11 @@ class Engine:
         def take(state: SearchState, which) -> SearchState:
             return jax.tree.map(lambda x: x[which], state)
 
-        def empty(params: Any, search: Search, shape: BatchShape, prefix: int) -> SearchState:
+        def empty(
+            params: Any, search: Search, shape: BatchShape, prefix: int, channels: int | None = None
+        ) -> SearchState:
             rows, length, room = shape.rows * mesh.size, shape.src_length, shape.room
-            request = jax.tree.map(jnp.asarray, SearchRequest.empty(1, length, prefix))
+            request = jax.tree.map(jnp.asarray, SearchRequest.empty(1, length, prefix, channels))
             # For its shapes alone: the compiler drops what computes its values.
             one = begin(search, make_stepper(params), request, room)
             state = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
@@ -76,7 +78,7 @@ class Engine:
         )
         self.take = on_each_device(take, (rows, rows))
         self.empty = jax.jit(
-            empty, static_argnames=("shape", "prefix"), out_shardings=self.sharding
+            empty, static_argnames=("shape", "prefix", "channels"), out_shardings=self.sharding
         )
 
 

@@ -28,7 +28,7 @@ Found = tuple[int, np.ndarray, np.ndarray]  # a sentence's number, tokens [W L] 
 class Sentence(NamedTuple):
     """A sentence to translate; see `SearchRequest`."""
 
-    ids: Sequence[int]
+    ids: Any  # a sequence of them, or vectors [L C]
     limit: int
     least: int = 0
     prefix: Sequence[int] = ()
@@ -63,7 +63,7 @@ def stream(
         order = order[len(mine) :]
         next_rows = 0 if following is None else following.rows
         prefix = _prefix_length(sentences)
-        batch = _Batch(engine, search, params, shape, next_rows, prefix)
+        batch = _Batch(engine, search, params, shape, next_rows, prefix, _channels(sentences))
         moving = yield from batch.drain(moving, _requests(engine, shape, mine, sentences))
 
 
@@ -75,7 +75,13 @@ def _requests(
     prefix = _prefix_length(sentences)
     for start in range(0, len(order), size):
         part = [(i, sentences[i]) for i in order[start : start + size]]
-        yield _request(engine.devices, shape.share, shape.src_length, prefix, part)
+        empty = SearchRequest.empty(size, shape.src_length, prefix, _channels(sentences))
+        yield _request(engine.devices, shape.share, empty, part)
+
+
+def _channels(sentences: Sequence[Sentence]) -> int | None:
+    first = sentences[0].ids
+    return first.shape[1] if isinstance(first, np.ndarray) and first.ndim == 2 else None
 
 
 def _prefix_length(sentences: Sequence[Sentence]) -> int:
@@ -84,11 +90,10 @@ def _prefix_length(sentences: Sequence[Sentence]) -> int:
 
 
 def _request(
-    devices: int, share: int, length: int, prefix: int, part: Sequence[tuple[int, Sentence]]
+    devices: int, share: int, request: SearchRequest, part: Sequence[tuple[int, Sentence]]
 ) -> tuple[SearchRequest, Owners]:
-    """Return numbered sentences as arrays. Neighbours go to different devices."""
+    """Fill numbered sentences into arrays. Neighbours go to different devices."""
     size = devices * share
-    request = SearchRequest.empty(size, length, prefix)
     owners, words = np.full(size, -1), np.zeros(size, np.int32)
     for place, (index, sentence) in zip(
         np.arange(size).reshape(devices, share).T.reshape(-1), part, strict=False
@@ -113,11 +118,12 @@ class _Batch:
         shape: BatchShape,
         next_rows: int,
         prefix: int,
+        channels: int | None,
     ) -> None:
         self._engine, self._search, self._params, self._shape = engine, search, params, shape
         self._next_rows = next_rows
         self._owners = np.full((engine.devices, shape.rows), -1)
-        self._state = engine.empty(params, search, shape, prefix)
+        self._state = engine.empty(params, search, shape, prefix, channels)
 
     def drain(
         self,

@@ -32,7 +32,8 @@ class SearchRequest:
     """What sentences begin from, and what is asked of each. Arrays of numpy or of jax."""
 
     # What the model reads before it writes: a source, or a prompt that hypotheses share.
-    src_ids: Int[Array | np.ndarray, "B S"]
+    # Ids, or vectors.
+    src_ids: Int[Array | np.ndarray, "B S"] | Float[Array | np.ndarray, "B S C"]
     src_lengths: Int[Array | np.ndarray, "B"]
     first: Int[Array | np.ndarray, "B"]  # the token that what is written follows: BOS, mostly
     limits: Int[Array | np.ndarray, "B"]  # most tokens, EOS counted; 0 leaves the sentence out
@@ -43,10 +44,16 @@ class SearchRequest:
     words: Int[Array | np.ndarray, "B"] | None = None
 
     @classmethod
-    def empty(cls, rows: int, src_length: int, prefix: int = 0) -> "SearchRequest":
-        """Return a request for nothing, in numpy's arrays, to be filled in."""
+    def empty(
+        cls, rows: int, src_length: int, prefix: int = 0, channels: int | None = None
+    ) -> "SearchRequest":
+        """Return a request for nothing, in numpy's arrays, to be filled in; `channels` are those of
+        vectors.
+        """
         return cls(
-            np.zeros((rows, src_length), np.int32),
+            np.zeros((rows, src_length), np.int32)
+            if channels is None
+            else np.zeros((rows, src_length, channels), np.float32),
             np.zeros(rows, np.int32),
             np.full(rows, BOS, np.int32),
             np.zeros(rows, np.int32),
@@ -117,7 +124,7 @@ class Constraint(Protocol):
 def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -> SearchState:
     """Start the model and the search."""
     ids = jnp.asarray(request.src_ids)
-    pos = jnp.broadcast_to(jnp.arange(ids.shape[1])[None], ids.shape)
+    pos = jnp.broadcast_to(jnp.arange(ids.shape[1])[None], ids.shape[:2])
     seg = (pos < jnp.asarray(request.src_lengths)[:, None]).astype(jnp.int32)
     batch = stepper.context(Side(ids, pos, seg))
     return search.start(request, room, stepper.start(batch, search.width, room))
@@ -169,13 +176,14 @@ def grow(stepper: Stepper, state: SearchState, src_length: int, room: int) -> Se
     """Return the same search with more room for sources and tokens."""
     src_ids = jnp.asarray(state.request.src_ids)
     longer = src_length - src_ids.shape[1]
+    behind = ((0, 0), (0, longer), *[(0, 0)] * (src_ids.ndim - 2))
     new = ((0, 0), (0, 0), (0, room - state.room))
     coverage = state.coverage
     if coverage is not None:
         coverage = jnp.pad(coverage, ((0, 0), (0, 0), (0, longer)), constant_values=1)
     return replace(
         state,
-        request=replace(state.request, src_ids=jnp.pad(src_ids, ((0, 0), (0, longer)))),
+        request=replace(state.request, src_ids=jnp.pad(src_ids, behind)),
         tokens=jnp.pad(state.tokens, new, constant_values=state.special.pad),
         finished=jnp.pad(state.finished, new, constant_values=state.special.pad),
         coverage=coverage,

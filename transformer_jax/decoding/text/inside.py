@@ -56,10 +56,11 @@ def inside(
         raise UserError("inside: such a model reads a text in several orders; see score")
     if model.config.architecture == "perceiver":
         raise UserError("inside: the layers of such a model see latents, and no places of a text")
-    if (target is None) == objective.translates:
+    writes = objective.translates and objective.kind != "ctc"
+    if (target is None) == writes:
         raise UserError(
             "inside: give a text and its translation"
-            if objective.translates
+            if writes
             else "inside: such a model reads one text; give no translation"
         )
     batch = _batch(tokenizers, objective, source, target)
@@ -68,15 +69,15 @@ def inside(
     sides = [side for side in (batch.src, batch.tgt) if side is not None]
     codecs = [tokenizers.src if side is batch.src else tokenizers.tgt for side in sides]
     return {
-        name: Inside(_pieces(codec, side), *stack)
+        name: Inside(_pieces(codec, side, len(stack[1])), *stack)
         for name, stack, side, codec in zip(names, stacks, sides, codecs, strict=False)
     }
 
 
-def _pieces(codec: Codec, side: Side) -> list[str]:
-    """Return how what is read is written: pieces, or the numbers of vectors."""
+def _pieces(codec: Codec, side: Side, count: int) -> list[str]:
+    """Return how what is read is written: pieces, or the numbers of what becomes of vectors."""
     if isinstance(codec, VectorCodec):
-        return [str(place) for place in range(side.inputs.shape[1])]
+        return [str(place) for place in range(count)]
     return codec.pieces(side.inputs[0])
 
 
@@ -85,7 +86,9 @@ def _batch(
 ) -> Batch:
     """Return one row without padding; pieces are those of training, and none is hidden."""
     if isinstance(tokenizers.src, VectorCodec):
-        store = TokenStore(encoded(tokenizers.src, [source]), Ragged.from_lists([[0]]))
+        tgt = [[0]] if target is None else tokenizers.tgt.encode([target])
+        special = special_of(tokenizers.tgt)
+        store = TokenStore(encoded(tokenizers.src, [source]), Ragged.from_lists(tgt), special)
         return _one(objective_named(config.name), store, config, tokenizers)
     if target is None:
         codec = tokenizers.src

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.codecs.codec import special_of
+from transformer_jax.data.codecs.codec import VectorCodec, read_whole, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
@@ -88,7 +88,7 @@ class Translator:
     def translate(
         self,
         params: Any,
-        lines: Sequence[str],
+        lines: Sequence,
         progress: Callable[[Iterable], Iterable] = iter,
     ) -> list[Translation]:
         """Return the best translation of each line; see `hypotheses`."""
@@ -97,13 +97,14 @@ class Translator:
     def hypotheses(
         self,
         params: Any,
-        lines: Sequence[str],
+        lines: Sequence,
         progress: Callable[[Iterable], Iterable] = iter,
         prefixes: Sequence[str] | None = None,
         first: int = 1,
         align: bool = False,
     ) -> list[list[Translation]]:
-        """Return up to n_best translations of each line, best first; empty lines stay empty.
+        """Return up to n_best translations of each line, best first; empty lines stay empty. Where
+        the source side has vectors, lines are what its codec encodes, such as sounds.
 
         Samples come as they were drawn, unless decoding.rerank orders them.
 
@@ -114,11 +115,7 @@ class Translator:
         those of the first model.
         """
         params = [params] if len(self._models) == 1 else list(params)
-        if align:
-            check_attention(self._models[0], params[0], "alignments")
-        if isinstance(self._search, BeamSearch) and self._search.covers:
-            name = f"decoding.coverage_penalty={self._config.coverage_penalty}"
-            check_attention(self._models[0], params[0], name)
+        self._check(params[0], align)
         parts = self._parts(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
         with jax.set_mesh(self._mesh):  # whatever mesh a training around it has
@@ -132,19 +129,29 @@ class Translator:
             results[line] = self._joined(*zip(*group, strict=True))
         return results
 
-    def _parts(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None, first: int
-    ) -> list[Sentence]:
+    def _check(self, params: Any, align: bool) -> None:
+        """Refuse what needs attention to pieces of the source, where there is none."""
+        covers = isinstance(self._search, BeamSearch) and self._search.covers
+        penalty = f"decoding.coverage_penalty={self._config.coverage_penalty}"
+        for what in ["alignments"] * align + [penalty] * covers:
+            if isinstance(self._tokenizers.src, VectorCodec):
+                raise UserError(f"{what}: is of pieces of the source, and this model reads vectors")
+            check_attention(self._models[0], params, what)
+
+    def _parts(self, lines: Sequence, prefixes: Sequence[str] | None, first: int) -> list[Sentence]:
         """Return what there is to translate, line by line."""
         begun: list[list[int]] = [[]] * len(lines)
         if prefixes is not None:
             begun = [ids[:-1] for ids in self._tokenizers.tgt.encode(prefixes)]  # without EOS
-        encode = self._tokenizers.src.encode
-        parts = []
-        for line, ids in enumerate(encode(lines)):
+        codec = self._tokenizers.src
+        encode, vectors, parts = codec.encode, isinstance(codec, VectorCodec), []
+        for line, ids in enumerate(read_whole(codec, lines)):
             sources = [ids]
             if self._cuts:
                 sources = [self._cut(ids)]
+            elif vectors and len(ids) > self.longest:
+                most = f"{self.longest:,} of data.max_length and model.max_positions"
+                raise UserError(f"line {first + line}: {len(ids):,} vectors, more than {most}")
             elif len(ids) > self.longest:
                 texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
@@ -154,7 +161,8 @@ class Translator:
                         "line %d: %d pieces, of at most %d: translated in %d parts",
                         first + line, len(ids), self.longest, len(texts),
                     )  # fmt: skip
-            for number, part in enumerate(part for part in sources if len(part) > 1):
+            least = 0 if vectors else 1  # EOS
+            for number, part in enumerate(part for part in sources if len(part) > least):
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31
                 if (room := room_behind(self._models, len(part))) < 1:
@@ -232,13 +240,15 @@ class Translator:
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 
-    def _cut(self, ids: list[int]) -> list[int]:
+    def _cut(self, ids: Any) -> Any:
         """Cut what is too long and is not split, or what no splitting makes short enough: a
         character of more pieces than positions.
         """
-        return ids if len(ids) <= self.longest else [*ids[: self.longest - 1], ids[-1]]
+        if len(ids) <= self.longest or isinstance(ids, np.ndarray):
+            return ids[: self.longest]
+        return [*ids[: self.longest - 1], ids[-1]]
 
-    def _sentence(self, ids: list[int], prefix: list[int], seed: int, line: int) -> Sentence:
+    def _sentence(self, ids: Any, prefix: list[int], seed: int, line: int) -> Sentence:
         """Return what the search needs to know of a line."""
         c, length = self._config, len(ids)
         limit = int(length * c.max_length_ratio) + c.max_extra_length

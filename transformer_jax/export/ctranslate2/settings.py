@@ -25,6 +25,7 @@ SUPPORTED: Allowed = {
     "window": (None,),
     "dilation": ANY,  # of dilated layers alone
     "global_tokens": ANY,  # of longformer's alone
+    "conv_kernel": ANY,  # of Conformers
     "block_size": ANY,  # of bigbird's, like the next
     "random_blocks": ANY,
     "recurrence": ("luong",),  # of recurrent models, like the next three

@@ -36,4 +36,5 @@ MIXERS: dict[str, type[nn.Module]] = {
     "bielman": BiElman,
     "bilstm": BiLstm,
     "bigru": BiGru,
+    "conformer": Attention,  # which is one of its parts: see `models.layers`
 }

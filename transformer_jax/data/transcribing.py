@@ -1,0 +1,52 @@
+"""What is said in a source whose places come in the order of the pieces: no places are given."""
+
+from typing import Literal
+
+import numpy as np
+
+from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.data.batch import Batch, Placement, lay_out, predicted
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.random import Draw
+from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneven, without
+
+
+class Ctc:
+    """Read the source, say at each place a piece or none: connectionist temporal classification
+    (Graves et al. 2006, https://doi.org/10.1145/1143844.1143891). PAD, which no text has, stands
+    for none. The target side has a place for each piece, and nothing to read.
+    """
+
+    order: Literal["all", "causal", "ranked"] = "all"
+    strict = False
+    predicts: tuple[str, ...] = ("ctc",)
+    noun = "pair"
+
+    def frame(self, config: ObjectiveConfig) -> Frame:
+        """See Objective: the end of the source is that of the text."""
+        return Frame(eos=False)
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective."""
+        return Uneven(*store)
+
+    def select(self, items: TokenStore, config: DataConfig) -> Selection:
+        """See Objective. A text that the source has too few places for says nothing in training."""
+        longest = np.maximum(*items.lengths)
+        return without({
+            "empty": np.minimum(*items.lengths) == 0,
+            f"longer than {config.max_length} pieces": longest > config.max_length,
+        })  # fmt: skip
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        shape = rows, src_length
+        src = lay_out(items.src, placement, placement.src_offset, shape, draw=draw)
+        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
+        target = predicted(tgt)
+        return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"ctc": target})

@@ -1,0 +1,183 @@
+"""Files of sound, .wav, in a folder or a .zip, and what is said in them."""
+
+import io
+import re
+import wave
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.config import DataConfig
+from transformer_jax.data.files import read_lines
+from transformer_jax.errors import UserError
+
+_PART = re.compile(r"(.+?)\[(\w+):(!?)(.+)\]")
+
+
+class Sound(np.ndarray):
+    """Samples [n] of int16, where they are from and how many there are a second."""
+
+    name: str
+    rate: int
+
+    @classmethod
+    def of(cls, samples: np.ndarray, name: str, rate: int) -> "Sound":
+        """Return samples as a sound."""
+        sound = samples.view(cls)
+        sound.name, sound.rate = name, rate
+        return sound
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.name, self.rate = getattr(whole, "name", "a sound"), getattr(whole, "rate", 0)
+
+
+class _Part(NamedTuple):
+    """A part of a split: some of the files of a folder or a .zip."""
+
+    name: str
+    group: str | None  # of label_pattern
+    value: str
+    other: bool  # whether it is all files but those
+
+    @classmethod
+    def read(cls, text: str) -> "_Part":
+        found = _PART.fullmatch(text)
+        if found is None:
+            return cls(text, None, "", False)
+        name, group, negated, value = found.groups()
+        return cls(name, group, value, bool(negated))
+
+
+def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
+    """Return the sounds of a split in the order of their names, and what is said in each.
+
+    Raises:
+      UserError: if a file is missing, damaged or of another form, or nobody says what is in it.
+    """
+    sounds: list[np.ndarray] = []
+    texts: list[str] = []
+    for word in getattr(config, split):
+        part = _Part.read(word)
+        given = None if config.label_pattern else _manifest(config, split, part)
+        for name, place, content in _files(config, split, part.name):
+            text = _matched(config, part, name, place) if given is None else given.get(name)
+            if text is None:
+                if given is not None:
+                    raise UserError(f"{place}: {part.name}.tsv has no line for it; add one")
+                continue
+            sounds.append(read(content, place))
+            texts.append(text)
+    return sounds, texts
+
+
+def open_sound(path: str | Path) -> Sound:
+    """Return what a file holds.
+
+    Raises:
+      UserError: if it cannot be opened, or is not 16 bits, one channel and whole.
+    """
+    try:
+        return read(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def read(content: bytes, place: str) -> Sound:
+    """Return the sound that the content of a .wav is; `place` is for messages."""
+    try:
+        with wave.open(io.BytesIO(content)) as file:
+            form, said = file.getparams(), file.getnframes()
+            samples = file.readframes(said)
+    except (wave.Error, EOFError) as error:
+        raise UserError(f"{place}: cannot be read as .wav ({error or 'it is cut off'})") from None
+    convert = f"convert it, with `sox {Path(place).name} -b 16 -c 1 OTHER.wav` for example"
+    if form.sampwidth != 2:
+        raise UserError(f"{place}: has {8 * form.sampwidth} bits a sample, not 16; {convert}")
+    if form.nchannels != 1:
+        raise UserError(f"{place}: has {form.nchannels} channels, not one; {convert}")
+    if len(samples) != 2 * said:
+        raise UserError(
+            f"{place}: is cut off: {len(samples) // 2:,} of {said:,} samples are there; get it "
+            "again, or leave it out"
+        )
+    return Sound.of(np.frombuffer(samples, "<i2").astype(np.int16), place, form.framerate)
+
+
+def _files(config: DataConfig, split: str, name: str) -> Iterator[tuple[str, str, bytes]]:
+    """Yield (name, place, content) of each .wav of a part, by name."""
+    folder = Path(config.directory or ".") / name
+    archive = folder.with_name(f"{folder.name}.zip")
+    if folder.is_dir():
+        for path in sorted(folder.glob("*.wav")):
+            yield path.name, str(path), path.read_bytes()
+    elif archive.is_file():
+        try:
+            with zipfile.ZipFile(archive) as file:
+                for inner in sorted(file.namelist()):
+                    if inner.endswith(".wav"):
+                        yield Path(inner).name, f"{archive}: {inner}", file.read(inner)
+        except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+            raise UserError(f"{archive}: cannot be read as .zip ({error})") from None
+    else:
+        raise UserError(
+            f"config.data.{split}: there is neither a folder {folder.absolute()} nor "
+            f"{archive.name} beside it; set --config.data.directory to where they lie, or "
+            f"--config.data.{split} to their names"
+            + (f". Get them with: {config.how_to_get}" if config.how_to_get else "")
+        )
+
+
+def _matched(config: DataConfig, part: _Part, name: str, place: str) -> str | None:
+    """Return what the name of a file says is in it; None, if it is not of the part."""
+    found = re.fullmatch(config.label_pattern, name)
+    if found is None or found["label"] is None:
+        raise UserError(
+            f"{place}: its name does not match config.data.label_pattern={config.label_pattern!r}; "
+            "rename it, or change the pattern"
+        )
+    if part.group is not None:
+        if part.group not in found.groupdict():
+            raise UserError(
+                f"config.data.label_pattern={config.label_pattern!r}: has no group {part.group!r}, "
+                f"of which a part [{part.group}:...] is; add (?P<{part.group}>...)"
+            )
+        if (found[part.group] == part.value) == part.other:
+            return None
+    return _text_of(config, found["label"], place)
+
+
+def _text_of(config: DataConfig, label: str, place: str) -> str:
+    texts = config.named("label_texts")
+    if not texts:
+        return label
+    if label not in texts:
+        raise UserError(
+            f"{place}: config.data.label_texts has nothing for the label {label!r}; add "
+            f"{label}=TEXT"
+        )
+    return texts[label]
+
+
+def _manifest(config: DataConfig, split: str, part: _Part) -> dict[str, str]:
+    """Return what PART.tsv says is in each file."""
+    if part.group is not None:
+        raise UserError(
+            f"config.data.{split}: [{part.group}:{part.value}] is a group of label_pattern, and "
+            "there is none; set --config.data.label_pattern"
+        )
+    path = Path(config.directory or ".") / f"{part.name}.tsv"
+    if not path.is_file():
+        raise UserError(
+            f"config.data.{split}: there is no {path.absolute()}, which says what is in each file "
+            "(NAME.wav, a TAB, the text); write it, or set --config.data.label_pattern"
+        )
+    said: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        name, tab, text = line.partition("\t")
+        if not tab or name in said:
+            raise UserError(f"{path}:{number}: must be NAME.wav, a TAB and the text, once a name")
+        said[name] = _text_of(config, text, f"{path}:{number}")
+    return said

@@ -1,0 +1,34 @@
+"""What writes the text that a model makes of a source."""
+
+from collections.abc import Sequence
+
+from transformer_jax.config import DataConfig, DecodingConfig, ObjectiveConfig
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.text.transcribe import Transcriber
+from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.models.model import Model
+
+
+def make_writer(
+    models: Sequence[Model],
+    tokenizers: TokenizerPair,
+    objective: ObjectiveConfig,
+    data: DataConfig,
+    decoding: DecodingConfig,
+    n_best: int = 1,
+    warn: bool = True,
+    cut: bool = False,
+) -> Translator | Transcriber:
+    """Return a search, or of models of CTC the best path. Sources longer than `data.max_length`
+    are translated in parts, with a warning if `warn`; sounds are refused. Where `cut`, or where
+    `data.long_sources` says so, what is beyond is left out.
+
+    Raises:
+      UserError: see Translator and Transcriber.
+    """
+    if objective.kind == "ctc":
+        return Transcriber(models, tokenizers, objective, n_best, data.max_length, cut)
+    cut = cut or data.long_sources == "cut"
+    return Translator(
+        models, tokenizers, decoding, n_best, longest=data.max_length, warn=warn, cut=cut
+    )

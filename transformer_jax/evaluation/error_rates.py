@@ -1,0 +1,71 @@
+"""Word and character error rates, by jiwer's alignments, as metrics of sacrebleu's kind: so they
+have bootstrap intervals and paired tests as BLEU has.
+"""
+
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+
+import jiwer
+import numpy as np
+from sacrebleu.metrics.base import Metric, Score, Signature
+
+
+class ErrorRateScore(Score):
+    """100 times the errors over the words, or characters, of the references."""
+
+    def __init__(self, name: str, counts: Sequence[float]) -> None:
+        substituted, deleted, inserted, length = map(float, counts)
+        errors = substituted + deleted + inserted
+        super().__init__(name, 100 * errors / max(length, 1))
+        self._verbose = (
+            f"({substituted:.0f} substituted, {deleted:.0f} left out, {inserted:.0f} put in, of "
+            f"{length:.0f})"
+        )
+
+
+class ErrorRateSignature(Signature):
+    """What was counted."""
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        super().__init__(args)
+        self._abbr |= {"case": "c", "unit": "u"}
+        self.info |= {"case": "lc" if args["lowercase"] else "mixed", "unit": args["unit"]}
+        self.info["version"] = f"jiwer-{metadata.version('jiwer')}"
+
+
+class ErrorRate(Metric):
+    """The least substitutions, deletions and insertions that make a reference of a hypothesis, over
+    the length of the references. Words stand between spaces; nothing else is normalised.
+    """
+
+    _SIGNATURE_TYPE = ErrorRateSignature
+
+    def __init__(self, name: str, lowercase: bool = False) -> None:
+        super().__init__()
+        self.name, self.lowercase = name, lowercase
+        self.unit = "words" if name == "WER" else "characters"
+
+    def _preprocess_segment(self, sent: str) -> str:
+        line = " ".join(sent.split())
+        return line.lower() if self.lowercase else line
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"reference": refs[0]}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict) -> list[int]:
+        reference, by_words = ref_kwargs["reference"], self.unit == "words"
+        if not reference or not hypothesis:  # all is put in, or left out
+            said, true = (len(x.split() if by_words else x) for x in (hypothesis, reference))
+            return [0, true, said, true]
+        found: Any = (jiwer.process_words if by_words else jiwer.process_characters)(
+            reference, hypothesis
+        )
+        wrong = found.substitutions, found.deletions, found.insertions
+        return [*wrong, found.hits + found.substitutions + found.deletions]
+
+    def _compute_score_from_stats(self, stats: Any) -> ErrorRateScore:
+        return ErrorRateScore(self.name, stats)
+
+    def _aggregate_and_compute(self, stats: Any) -> ErrorRateScore:
+        return self._compute_score_from_stats(np.sum(stats, axis=0))
