@@ -14,7 +14,7 @@ from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.data.codecs import log_mel
 from transformer_jax.models.build import build
 from transformer_jax.nn.embedding import Head
-from transformer_jax.training.loss import ctc_sums
+from transformer_jax.training.other_losses import ctc_sums
 
 pytestmark = pytest.mark.oracle
 CHANNELS, PIECES, WIDTH, HEADS = 5, 7, 24, 4

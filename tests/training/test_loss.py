@@ -10,7 +10,8 @@ import pytest
 
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training import loss
-from transformer_jax.training.loss import fused_loss_sums, loss_sums, squared_error_sums
+from transformer_jax.training.loss import fused_loss_sums, loss_sums
+from transformer_jax.training.other_losses import squared_error_sums
 
 RNG = np.random.default_rng(0)
 ROWS, LENGTH, WIDTH, VOCAB, EPSILON = 6, 5, 8, 11, 0.1

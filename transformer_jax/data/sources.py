@@ -164,7 +164,7 @@ SOURCES: dict[str, Source] = {
     "copying": copying.load,
     "chess": chess_positions.load,
     "arrays": array_files.load,
-    "wavs": wav_files.load,
     "folders": image_folders.load,
     "series": partial(series_files.load, context=0),
+    "wavs": wav_files.load,
 }

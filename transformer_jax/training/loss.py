@@ -1,23 +1,18 @@
 """Cross-entropy with label smoothing, as sums: means are made once, over the global batch."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from transformer_jax.arrays import Array, Float, Int
-from transformer_jax.nn.distributions import Distribution
 from transformer_jax.nn.embedding import Head
-from transformer_jax.vocabulary import PAD
 
 # Target positions whose logits a device has in memory at a time: enough for fast products, few
 # enough for a processor's cache. An accelerator, which has no use for that, gets 512 MB of logits.
 _POSITIONS = 128
 _LOGITS = 2**27
-_IMPOSSIBLE = 5e4  # nats: optax counts 1e5 for each step that no path takes
 
 
 class Sums(NamedTuple):
@@ -78,82 +73,6 @@ def fused_loss_sums(
     x, targets, weight = (a.reshape(-1, passes, *a.shape[1:]) for a in (x, targets, weight))
     sums = _fused(x, head, targets, weight, _Terms(gold, rest, r_drop))
     return jax.tree.map(lambda total: total / passes, sums)
-
-
-def squared_error_sums(
-    x: Float[Array, "B T D"],
-    head: Head,
-    targets: Float[Array, "B T"],
-    weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
-) -> Sums:
-    """Return the sums of squared errors of the one logit; there are no probabilities to smooth, and
-    nothing that is right or wrong: `correct` is NaN.
-    """
-    predicted = head.logits(x)[..., 0]
-    return _of_numbers((predicted - targets.astype(predicted.dtype)) ** 2, weight)
-
-
-def forecast_sums(
-    x: Float[Array, "B T K"],
-    head: Distribution,
-    targets: Float[Array, "B T"],
-    weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
-) -> Sums:
-    """Return the sums of what a distribution with these parameters loses on numbers."""
-    return _of_numbers(head.loss(x, targets.astype(x.dtype)), weight)
-
-
-def _of_numbers(loss: Float[Array, "B T"], weight: Float[Array, "B T"]) -> Sums:
-    weight = weight.astype(loss.dtype)
-    total, tokens = (weight * loss).sum(), (weight != 0).astype(loss.dtype).sum()
-    return Sums(total, total, jnp.full_like(total, jnp.nan), tokens, weight.sum())
-
-
-def pointer_sums(
-    logits: Float[Array, "B T S"],
-    head: Head,
-    targets: Int[Array, "B T"],
-    weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
-) -> Sums:
-    """Return the sums of cross-entropy over places of the source, without smoothing."""
-    return loss_sums(logits, targets, weight, 0.0, "uniform")
-
-
-def ctc_sums(
-    logits: Float[Array, "B S V"],
-    head: Head,
-    targets: Int[Array, "B T"],
-    weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
-) -> Sums:
-    """Return the sums of -log p of lines, by all their paths through the places of a row (Graves et
-    al. 2006, equation 5), without smoothing; `correct` is NaN. What no path writes counts 0.
-    """
-    kept = (weight > 0).astype(logits.dtype)
-    none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the places are padding: see the head
-    nll = optax.ctc_loss(logits, none, targets, 1 - kept, blank_id=PAD)
-    nll = jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0).sum()
-    return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), weight.astype(nll.dtype).sum())
-
-
-# Of targets that are no choice among the rows of a head; all others have its cross-entropy.
-LOSSES: dict[str, Callable[..., Sums]] = {
-    "value": squared_error_sums,
-    "span": pointer_sums,
-    "forecast": forecast_sums,
-    "ctc": ctc_sums,
-}
 
 
 class _Terms(NamedTuple):

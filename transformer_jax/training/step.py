@@ -18,7 +18,8 @@ from transformer_jax.models.model import Keys, Model
 from transformer_jax.sharding.mesh import on_every_device
 from transformer_jax.sharding.rules import active
 from transformer_jax.training.adam import AdamState
-from transformer_jax.training.loss import LOSSES, Sums, fused_loss_sums
+from transformer_jax.training.loss import Sums, fused_loss_sums
+from transformer_jax.training.other_losses import LOSSES
 from transformer_jax.training.selected import Frozen
 from transformer_jax.training.state import TrainState
 

@@ -175,7 +175,8 @@ class Translator:
                 except UserError as error:
                     raise UserError(f"line {first + line}: decoding.{error}") from None
                 sentence = self._sentence(part, prefix, seed, line)
-                parts.append(sentence._replace(words=len(lines[line].split())))
+                words = 0 if vectors else len(lines[line].split())
+                parts.append(sentence._replace(words=words))
                 check_room(self._config, self._constraint, first + line, parts[-1])
         return parts
 

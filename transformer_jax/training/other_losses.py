@@ -1,0 +1,90 @@
+"""What is lost on targets that are no choice among the rows of a head."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import optax
+
+from transformer_jax.arrays import Float, Int
+from transformer_jax.nn.distributions import Distribution
+from transformer_jax.nn.embedding import Head
+from transformer_jax.training.loss import Sums, loss_sums
+from transformer_jax.vocabulary import PAD
+
+_IMPOSSIBLE = 5e4  # nats: optax counts 1e5 for each step that no path takes
+
+
+def squared_error_sums(
+    x: Float[Array, "B T D"],
+    head: Head,
+    targets: Float[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of squared errors of the one logit; there are no probabilities to smooth, and
+    nothing that is right or wrong: `correct` is NaN.
+    """
+    predicted = head.logits(x)[..., 0]
+    return _of_numbers((predicted - targets.astype(predicted.dtype)) ** 2, weight)
+
+
+def forecast_sums(
+    x: Float[Array, "B T K"],
+    head: Distribution,
+    targets: Float[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of what a distribution with these parameters loses on numbers."""
+    return _of_numbers(head.loss(x, targets.astype(x.dtype)), weight)
+
+
+def _of_numbers(loss: Float[Array, "B T"], weight: Float[Array, "B T"]) -> Sums:
+    weight = weight.astype(loss.dtype)
+    total, tokens = (weight * loss).sum(), (weight != 0).astype(loss.dtype).sum()
+    return Sums(total, total, jnp.full_like(total, jnp.nan), tokens, weight.sum())
+
+
+def pointer_sums(
+    logits: Float[Array, "B T S"],
+    head: Head,
+    targets: Int[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of cross-entropy over places of the source, without smoothing."""
+    return loss_sums(logits, targets, weight, 0.0, "uniform")
+
+
+def ctc_sums(
+    logits: Float[Array, "B S V"],
+    head: Head,
+    targets: Int[Array, "B T"],
+    weight: Float[Array, "B T"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of -log p of lines, by all their paths through the places of a row (Graves et
+    al. 2006, equation 5), without smoothing; `correct` is NaN. What no path writes counts 0.
+    """
+    kept = (weight > 0).astype(logits.dtype)
+    none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the places are padding: see the head
+    nll = optax.ctc_loss(logits, none, targets, 1 - kept, blank_id=PAD)
+    nll = jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0).sum()
+    return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), weight.astype(nll.dtype).sum())
+
+
+# By the name of a target; all others have the cross-entropy of a head.
+LOSSES: dict[str, Callable[..., Sums]] = {
+    "value": squared_error_sums,
+    "span": pointer_sums,
+    "forecast": forecast_sums,
+    "ctc": ctc_sums,
+}
