@@ -38,7 +38,19 @@ DECODER = ModelConfig(
 PREFIX = dataclasses.replace(
     DECODER, architecture="prefix_decoder", stem="linear", num_encoder_layers=2
 )
-STEMS = [LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX]
+WHISPER = ModelConfig(
+    architecture="encoder", stem="conv1d", d_model=24, d_ff=40, num_heads=4,
+    num_encoder_layers=2, dropout_rate=0.0, norm_epsilon=1e-5, embedding_scale=False,
+    positions="sinusoidal_tensor2tensor", residual="pre_norm", activation="gelu",
+    biases=("query", "value", "output", "feed_forward"),
+)  # fmt: skip
+CONFORMER = ModelConfig(
+    architecture="encoder", stem="linear", d_model=24, d_ff=40, num_heads=4,
+    num_encoder_layers=2, dropout_rate=0.0, norm_epsilon=1e-5, positions="none",
+    relative_positions="xlnet", residual="pre_norm", activation="silu",
+    encoder_pattern=("conformer",), conv_kernel=5,
+)  # fmt: skip
+STEMS = [LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER]
 
 
 def Convolutions(config: ModelConfig, channels: int) -> Any:

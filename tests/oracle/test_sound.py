@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from oracle.compare import as_tree, assert_close
+from oracle.stems import CONFORMER, WHISPER
 
-from transformer_jax.config import ModelConfig, SourceConfig
+from transformer_jax.config import SourceConfig
 from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.data.codecs import log_mel
 from transformer_jax.models.build import build
@@ -19,18 +20,6 @@ from transformer_jax.training.other_losses import ctc_sums
 pytestmark = pytest.mark.oracle
 CHANNELS, PIECES, WIDTH, HEADS = 5, 7, 24, 4
 LENGTHS, TEXTS = (12, 8), ([3, 3, 4], [5])  # a piece twice: between them there must be none
-WHISPER = ModelConfig(
-    architecture="encoder", stem="conv1d", d_model=WIDTH, d_ff=40, num_heads=HEADS,
-    num_encoder_layers=2, dropout_rate=0.0, norm_epsilon=1e-5, embedding_scale=False,
-    positions="sinusoidal_tensor2tensor", residual="pre_norm", activation="gelu",
-    biases=("query", "value", "output", "feed_forward"),
-)  # fmt: skip
-CONFORMER = ModelConfig(
-    architecture="encoder", stem="linear", d_model=WIDTH, d_ff=40, num_heads=HEADS,
-    num_encoder_layers=2, dropout_rate=0.0, norm_epsilon=1e-5, positions="none",
-    relative_positions="xlnet", residual="pre_norm", activation="silu",
-    encoder_pattern=("conformer",), conv_kernel=5,
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("length", [100, 201, 4000, 16_123])

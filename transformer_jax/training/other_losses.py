@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
-from transformer_jax.arrays import Float, Int
+from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.nn.distributions import Distribution
 from transformer_jax.nn.embedding import Head
 from transformer_jax.training.loss import Sums, loss_sums
