@@ -156,6 +156,8 @@ NEEDS = {
     "data.example_lengths": {"data.source": "listops"},
     "data.list_depth": {"data.source": "listops"},
     "data.list_arguments": {"data.source": "listops"},
+    "decoding.draft": {"decoding.beam_size": 1},
+    "decoding.draft_length": {"decoding.beam_size": 1, "decoding.draft": "ngram"},
 }
 
 

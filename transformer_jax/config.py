@@ -1391,6 +1391,13 @@ class DecodingConfig:
     # like the other beam_size or num_samples ones by that score (Eikema and Aziz 2020), "bleu" of
     # single sentences with tokenize=13a.
     rerank: Literal["none", "chrf", "bleu"] = "none"
+    # Speculative decoding, with greedy search or sampling: where tokens are proposed from, of which
+    # one pass of the model judges several. The work directory of a smaller model with the same
+    # tokenizer, or "ngram": what followed the last pieces where they stood before, in what was read
+    # or written (Leviathan et al. 2022, Chen et al. 2023, Yang et al. 2023). Texts are those of the
+    # model, and samples have its distribution.
+    draft: str | None = None
+    draft_length: int = 4  # tokens proposed in a pass
     # Of several models: the mean of their probabilities, or of their log-probabilities.
     ensemble: Literal["probabilities", "log_probabilities"] = "probabilities"
     tokens_per_batch: int = 8192  # most source positions times hypotheses at a time on a device
@@ -1417,7 +1424,25 @@ class DecodingConfig:
             f"max_length_ratio={self.max_length_ratio} and "
             f"max_extra_length={self.max_extra_length}: leave no room for an output",
         )
+        self._check_draft()
         self.check_fits(1)
+
+    def _check_draft(self) -> None:
+        """Refuse what a draft does not speed up, and what means nothing without one."""
+        default = DecodingConfig.draft_length
+        _within(1, 64, draft_length=self.draft_length)
+        _check(
+            self.draft is not None or self.draft_length == default,
+            f"draft_length={self.draft_length}: nothing is proposed without a draft; set draft, or "
+            f"leave it at {default}",
+        )
+        _check(
+            self.draft is None or self.search == "sample" or self.beam_size == 1,
+            f"draft={self.draft!r}: beam search needs the best continuations of all its hypotheses "
+            "together at every position, and a draft proposes one text; set beam_size=1, or "
+            "search='sample'",
+        )
+        _check(self.draft != "", "draft='': names no directory; leave it out, or write None")
 
     def check_fits(self, source_length: int, most: int | None = None) -> None:
         """Check that all hypotheses of a source of so many pieces can be held at a time.

@@ -38,6 +38,8 @@ MAY_CHANGE: Allowed = {
     "decoding.top_p": ANY,
     "decoding.seed": ANY,
     "decoding.rerank": ("none", "chrf", "bleu"),
+    "decoding.draft": ANY,
+    "decoding.draft_length": ANY,
     "decoding.ensemble": ("probabilities", "log_probabilities"),
     "decoding.tokens_per_batch": ANY,
     "mesh.data": ANY,

@@ -7,12 +7,14 @@ from typing import Any
 
 from transformer_jax import counting
 from transformer_jax.api.reading import ASKED, KINDS, Reading
+from transformer_jax.api.stored import read_draft
 from transformer_jax.config import LABELS, DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.inside import Inside, inside
 from transformer_jax.decoding.text.score import score_pairs, score_texts
+from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
@@ -36,6 +38,7 @@ class TrainedModel(Reading):
         self.path = path  # of its work directory
         self._models = [model]
         self._translators: dict[tuple[DecodingConfig, int], Translator] = {}  # compiled as used
+        self._drafts: dict[str, Draft | None] = {}
 
     def __repr__(self) -> str:
         data, steps = self.experiment.data, ", ".join(map(str, self.steps))
@@ -70,7 +73,7 @@ class TrainedModel(Reading):
             data = self.experiment.data  # what training never saw, goes in parts
             self._translators[key] = Translator(
                 self._models, self.tokenizers, *key, longest=data.max_length,
-                cut=data.long_sources == "cut",
+                cut=data.long_sources == "cut", draft=self._draft(key[0]),
             )  # fmt: skip
         return self._translators[key]
 
@@ -107,7 +110,8 @@ class TrainedModel(Reading):
         experiment = self.experiment
         chosen = decoding or experiment.decoding
         codec, objective = self.tokenizers.tgt, experiment.objective
-        return Generator(self._models, codec, objective, chosen, n_best)
+        draft = self._draft(chosen)
+        return Generator(self._models, codec, objective, chosen, n_best, draft=draft)
 
     def generate(
         self,
@@ -154,6 +158,13 @@ class TrainedModel(Reading):
         """
         chosen = self._decoding(decoding, {"beam_size": 1} | fields)
         return self.generator(chosen).stream(self.params, prompt, max_tokens, stop=stop_strings)
+
+    def _draft(self, decoding: DecodingConfig) -> Draft | None:
+        """Return the model that proposes, read once; see `read_draft`."""
+        name = decoding.draft
+        if name is not None and name not in self._drafts:
+            self._drafts[name] = read_draft(name, self.experiment, self.tokenizers)
+        return None if name is None else self._drafts[name]
 
     def _decoding(self, decoding: DecodingConfig | None, fields: dict[str, Any]) -> DecodingConfig:
         chosen = decoding or self.experiment.decoding

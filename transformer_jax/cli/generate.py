@@ -63,6 +63,8 @@ def main(argv: Sequence[str]) -> int:
         _stream(arguments, generator, trained.params)
     else:
         _generate(arguments, generator, trained.params, trained.tokenizers.tgt)
+    if decoding.draft is not None:
+        print(f"drafts: {generator.acceptance}", file=sys.stderr)
     return 0
 
 

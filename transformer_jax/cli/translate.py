@@ -56,6 +56,8 @@ def main(argv: Sequence[str]) -> int:
     rows = Rows(trained.tokenizers.tgt, experiment.decoding)
     render = rows.render if as_json else lambda line, translations: translations[0].text
     _translate(arguments, total, translator, trained.params, render)
+    if experiment.decoding.draft is not None:
+        print(f"drafts: {translator.acceptance}", file=sys.stderr)
     return 0
 
 

@@ -103,6 +103,8 @@ def evaluate(
         "evaluation": asdict(evaluation),
         "references": digest(references),
     }
+    if decoding.draft is not None:
+        result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, found) if small else []
     return Evaluation(result, hypotheses, rows)
 

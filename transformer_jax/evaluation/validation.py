@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.config import DataConfig, Experiment, TrainingConfig
+from transformer_jax.config import DataConfig, DecodingConfig, Experiment, TrainingConfig
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -51,8 +51,9 @@ def make_validation(
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     if chosen:
         greedy = replace(
-            experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
-        )
+            experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048,
+            draft=None, draft_length=DecodingConfig.draft_length,
+        )  # fmt: skip
         translator = Translator(
             model, tokenizers, greedy, longest=data.max_length, warn=False,
             cut=data.long_sources == "cut",

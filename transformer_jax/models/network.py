@@ -44,7 +44,7 @@ class Network(Core):
         x = self.decoder(x, view, train, memory, across)
         return {"tokens": self.predicted(x)}
 
-    def begin(self, batch: Batch, width: int, length: int) -> "DecodeState":
+    def begin(self, batch: Batch, width: int, length: int, reach: int) -> "DecodeState":
         """Return the state behind the source and the prompt; see `Stepper.start`."""
         memory = self.encode(batch.src, False)
         memories: Sequence[KeysValues | None] = [None] * self.config.num_decoder_layers
@@ -55,15 +55,16 @@ class Network(Core):
         lanes = Lanes.empty(side.seg.shape[0], width, length)
         src_seg = None if batch.src is None else jnp.asarray(batch.src.seg)
         if batch.tgt is None:
-            return DecodeState(memories, src_seg, self.decoder.empty(lanes), lanes)
-        prompt = batch.tgt
-        lanes, slots = lanes.prompt(prompt.seg, self.order, prompt.rank)
-        x = self._embed_new(prompt.inputs, slots.view.q_pos, prompt.seg.shape[1])
-        across = _across(slots.view, src_seg)
-        everyone = jnp.ones(prompt.seg.shape[0], bool)
-        caches = self.decoder.empty(lanes)
-        _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
-        return DecodeState(memories, src_seg, caches, lanes)
+            caches = self.decoder.empty(lanes)
+        else:
+            prompt = batch.tgt
+            lanes, slots = lanes.prompt(prompt.seg, self.order, prompt.rank)
+            x = self._embed_new(prompt.inputs, slots.view.q_pos, prompt.seg.shape[1])
+            across = _across(slots.view, src_seg)
+            everyone = jnp.ones(prompt.seg.shape[0], bool)
+            caches = self.decoder.empty(lanes)
+            _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
+        return DecodeState(memories, src_seg, [cache.keep(reach) for cache in caches], lanes)
 
     def extend(
         self,
@@ -161,9 +162,9 @@ class NetworkStepper:
         """See Stepper."""
         return self._model.context(side)
 
-    def start(self, batch: Batch, width: int, length: int) -> DecodeState:
+    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> DecodeState:
         """See Stepper."""
-        return self._apply(self._variables, batch, width, length, method="begin")
+        return self._apply(self._variables, batch, width, length, reach, method="begin")
 
     def step(
         self, state: DecodeState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],

@@ -56,6 +56,10 @@ class KeysValues(NamedTuple):
         """See Cache: the lanes say what is forgotten."""
         return self
 
+    def keep(self, tokens: int) -> "KeysValues":
+        """See Cache: all tokens can be taken back."""
+        return self
+
     def pad(self, slots: int) -> "KeysValues":
         """Return a copy with empty slots behind, `slots` in all."""
         new = slots - self.keys.shape[3]

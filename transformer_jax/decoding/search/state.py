@@ -68,6 +68,8 @@ class SearchState:
     done: Bool[Array, "B"]
     coverage: Float[Array, "B W S"] | None  # attention each source position has had; padding 1
     model_state: Any  # the Stepper's
+    # Of a search that verifies drafts: passes, tokens proposed and judged, those accepted.
+    drafts: Int[Array, "B 3"] | None = None
     special: Special = static(default=OURS)
 
     @property
@@ -93,11 +95,15 @@ class Search(Protocol):
     def width(self) -> int:
         """Hypotheses a sentence."""
 
+    @property
+    def reach(self) -> int:
+        """Tokens that `advance` may take back of those that the model has read."""
+
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning of the search."""
 
     def advance(self, stepper: Stepper, state: SearchState) -> SearchState:
-        """Extend the active sentences by one token."""
+        """Extend the active sentences, by one token or more."""
 
 
 def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -> SearchState:
@@ -106,7 +112,7 @@ def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -
     pos = jnp.broadcast_to(jnp.arange(ids.shape[1])[None], ids.shape)
     seg = (pos < jnp.asarray(request.src_lengths)[:, None]).astype(jnp.int32)
     batch = stepper.context(Side(ids, pos, seg))
-    return search.start(request, room, stepper.start(batch, search.width, room))
+    return search.start(request, room, stepper.start(batch, search.width, room, search.reach))
 
 
 def blank(
@@ -183,12 +189,11 @@ def write(
     return jnp.where(here, tokens[:, :, None], history)
 
 
-def keep_idle(old: SearchState, new: SearchState) -> SearchState:
-    """Return `new` where the old sentences are active and `old` elsewhere.
+def keep_idle(old: SearchState, new: SearchState, active: Bool[Array, "B"]) -> SearchState:
+    """Return `new` where sentences are active and `old` elsewhere.
 
     The model's state is the Stepper's own affair: it knows which sentences were active.
     """
-    active = old.active
 
     def choose(before, after):
         chosen = jnp.where(active.reshape(-1, *[1] * (after.ndim - 1)), after, before)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.sharding import Mesh
@@ -13,8 +13,9 @@ from transformer_jax.data.batch import Side
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.speculative import LOOKUPS, ByModel, Speculative
 from transformer_jax.decoding.search.state import Search
-from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
+from transformer_jax.decoding.stepper import ENSEMBLES, Drafted, Ensemble, stepper_of
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.vocabulary import OURS, Special
@@ -39,24 +40,48 @@ def make_search(
     config: DecodingConfig, wanted: int, forbidden: Sequence[int], special: Special = OURS
 ) -> Search:
     """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces."""
-    if config.search == "sample" or config.beam_size == 1:
-        return Sampling.of(config, tuple(forbidden), special)
-    return BeamSearch.of(config, wanted, tuple(forbidden), special)
+    if config.search == "beam" and config.beam_size > 1:
+        return BeamSearch.of(config, wanted, tuple(forbidden), special)
+    rule = Sampling.of(config, tuple(forbidden), special)
+    if config.draft is None:
+        return rule
+    return Speculative(rule, LOOKUPS.get(config.draft, ByModel()), config.draft_length)
+
+
+class Draft(NamedTuple):
+    """A smaller model that proposes what the models of a search judge."""
+
+    model: Model
+    params: Any
+
+
+def beside(params: Sequence[Any], draft: Draft | None) -> list[Any]:
+    """Return the parameters of all that a search goes through, those of a draft the last."""
+    return [*params] if draft is None else [*params, draft.params]
 
 
 @functools.lru_cache(maxsize=8)
-def make_engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
+def make_engine(
+    models: tuple[Model, ...], ensemble: str, mesh: Mesh, draft: Model | None = None
+) -> Engine:
     """Return the engine of these models, shared by all searches: it holds compiled programs."""
-    return Engine(stepper_maker(models, ensemble), mesh)
+    return Engine(stepper_maker(models, ensemble, draft), mesh)
 
 
-def stepper_maker(models: Sequence[Model], ensemble: str) -> Callable[[Any], Stepper]:
-    """Return what makes a Stepper of the parameters of one model, or of several."""
+def stepper_maker(
+    models: Sequence[Model], ensemble: str, draft: Model | None = None
+) -> Callable[[Any], Stepper]:
+    """Return what makes a Stepper of the parameters of one model, or of several, and behind them
+    of those of a draft.
+    """
     mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
+    every = models if draft is None else [*models, draft]
 
     def make_stepper(params: Any) -> Stepper:
-        steppers = [stepper_of(model, mine) for model, mine in zip(models, params, strict=True)]
-        return steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
+        steppers = [stepper_of(model, mine) for model, mine in zip(every, params, strict=True)]
+        drafts = [steppers.pop()] if draft is not None else []
+        stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
+        return Drafted(stepper, *drafts) if drafts else stepper
 
     return make_stepper
 

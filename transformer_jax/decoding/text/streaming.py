@@ -8,9 +8,11 @@ import jax
 
 from transformer_jax.decoding.batching.batch_shapes import batch_shapes
 from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.speculative import Speculative
 from transformer_jax.decoding.search.state import Search, SearchRequest, begin
-from transformer_jax.decoding.text.searching import NO_LIMIT, stepper_maker
+from transformer_jax.decoding.text.searching import NO_LIMIT, Draft, beside, stepper_maker
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -42,6 +44,8 @@ def pieces_of(
     search: Search,
     sentence: Sentence,
     positions: int = NO_LIMIT,
+    draft: Draft | None = None,
+    acceptance: Acceptance | None = None,
 ) -> Iterator[int]:
     """Yield the pieces of one text as a search of one hypothesis writes them, EOS included.
 
@@ -50,7 +54,7 @@ def pieces_of(
     Raises:
       UserError: if the search goes after several hypotheses.
     """
-    if search.width != 1 or not isinstance(search, Sampling):
+    if search.width != 1 or not isinstance(search, Sampling | Speculative):
         raise UserError(
             "a text can be shown as it is written if it is one: with greedy search, which is "
             "decoding.beam_size=1, or with decoding.search='sample' and num_samples=1"
@@ -61,21 +65,24 @@ def pieces_of(
     request.src_ids[0, : len(sentence.ids)] = sentence.ids
     request.src_lengths[0], request.first[0] = len(sentence.ids), sentence.first
     request.limits[0], request.seeds[0] = sentence.limit, sentence.seed
-    start, advance = _programs(models, ensemble)
-    state = start(params, search, request, shape.room)
-    for place in range(1, sentence.limit + 1):
+    start, advance = _programs(models, ensemble, draft and draft.model)
+    params = beside(params, draft)
+    state, shown, done = start(params, search, request, shape.room), 0, False
+    while not done and shown < sentence.limit:
         state = advance(params, search, state)
-        tokens, done = jax.device_get((state.tokens, state.done))
-        if tokens[0, 0, place] != search.special.pad:
-            yield int(tokens[0, 0, place])
-        if done[0]:
-            return
+        wanted = state.tokens, state.position, state.done, state.drafts
+        tokens, position, (done,), drafts = jax.device_get(wanted)
+        if done and drafts is not None and acceptance is not None:
+            acceptance.add(position, drafts)
+        pieces = tokens[0, 0, shown + 1 : position[0] + 1].tolist()
+        shown = position[0]
+        yield from (piece for piece in pieces if piece != search.special.pad)
 
 
 @functools.lru_cache(maxsize=8)
-def _programs(models: tuple[Model, ...], ensemble: str) -> tuple[Any, Any]:
+def _programs(models: tuple[Model, ...], ensemble: str, draft: Model | None) -> tuple[Any, Any]:
     """Return compiled functions: the beginning of a search, and one step of it."""
-    make_stepper = stepper_maker(models, ensemble)
+    make_stepper = stepper_maker(models, ensemble, draft)
 
     def start(params: Any, search: Search, request: SearchRequest, room: int) -> Any:
         return begin(search, make_stepper(params), request, room)

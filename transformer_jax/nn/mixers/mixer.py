@@ -20,6 +20,9 @@ class Cache(Protocol):
     def rewind(self, position: Int[Array, "B"]) -> "Cache":
         """Forget what was written from a position on, unless the lanes say so already."""
 
+    def keep(self, tokens: int) -> "Cache":
+        """Return the same with room for what it takes to forget so many of the tokens to come."""
+
 
 @runtime_checkable
 class Mixer(Protocol):
