@@ -571,6 +571,10 @@ def test_all_outputs_of_a_sentence_can_be_held():
     [
         ({"decoding.beam_size": 1000, "decoding.max_extra_length": 10_000},
          ["config.decoding.beam_size=1000", "262144", "max_extra_length=10000"]),
+        ({"decoding.draft": "runs/small"},
+         ["config.decoding.draft='runs/small'", "beam search", "beam_size=1", "search='sample'"]),
+        ({"decoding.draft_length": 3}, ["config.decoding.draft_length=3", "set draft", "at 4"]),
+        ({"decoding.draft": "", "decoding.beam_size": 1}, ["config.decoding.draft=''", "None"]),
         ({"model.d_ff": 2**20, "model.d_model": 2**12},
          ["config.model.d_ff=1048576", "d_model=4096", "2147483648"]),
         ({"model.num_heads": 2**12, "model.head_dim": 2**12},

@@ -1,5 +1,6 @@
 """What a draft proposes changes how many passes a text takes, and not the text."""
 
+import dataclasses
 import functools
 from collections import Counter
 
@@ -11,6 +12,7 @@ from decoding.plainly import arrays, assert_same, greedy, log_prob, run, scored
 from decoding.test_sampling import CASES, TOY, distribution, p_value
 from decoding.toy import Toy
 from scipy import stats
+from tiny import MODEL, VARIANTS, VOCAB, random_params
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
@@ -20,6 +22,8 @@ from transformer_jax.decoding.search.speculative import ByLookup, ByModel, Specu
 from transformer_jax.decoding.search.state import SearchRequest, begin, blank
 from transformer_jax.decoding.search.state import run as advanced
 from transformer_jax.decoding.stepper import Drafted
+from transformer_jax.models.build import build
+from transformer_jax.vocabulary import UNK
 
 OTHER = Toy(vocab=TOY.vocab, salt=1)
 DRAFTS = {
@@ -134,3 +138,43 @@ def test_what_is_looked_up(read, written, expected):
     rule = Sampling.of(DecodingConfig(beam_size=1))
     proposals, _ = ByLookup().propose(rule, TOY, state, 4)
     assert proposals.tokens[0, 0].tolist() == expected
+
+
+# Models with a state beside keys and values, and what noise makes of them for a draft.
+STATES = dataclasses.replace(MODEL, num_decoder_layers=2, decoder_pattern=("ssru", "full"))
+MODELS = {"states": (STATES, 0.05), "lookup": (VARIANTS["llama"], None)}
+
+
+@functools.partial(jax.jit, static_argnames=("models", "search"))
+def searched(models, params, search, request):
+    steppers = [model.stepper(mine) for model, mine in zip(models, params, strict=True)]
+    stepper = steppers[0] if len(steppers) == 1 else Drafted(*steppers)
+    state = begin(search, stepper, request, 12)
+    last = advanced(search, stepper, state, jnp.int32(0))
+    return last.finished, last.scores, last.drafts
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_not_changed_by_their_drafts(name):
+    """In float64: states are taken back as far as proposals were wrong."""
+    config, noise = MODELS[name]
+    rng = np.random.default_rng(1)
+    request = SearchRequest.empty(6, 5)
+    request.src_ids[:] = rng.integers(UNK, VOCAB, (6, 5))
+    request.src_lengths[:], request.limits[:] = [5, 3, 1, 4, 5, 2], [12, 12, 3, 12, 7, 12]
+    rule = Sampling.of(DecodingConfig(beam_size=1))
+    with jax.enable_x64(True):
+        model = build(config, VOCAB, VOCAB, jnp.float64)
+        params = jax.tree.map(np.float64, random_params(model))
+        plain = searched((model,), [params], rule, request)
+        if noise is None:
+            found = searched((model,), [params], Speculative(rule, ByLookup(), 3), request)
+        else:
+            near = jax.tree.map(lambda x: x + noise * rng.normal(size=x.shape), params)
+            search = Speculative(rule, ByModel(), 3)
+            found = searched((model, model), [params, near], search, request)
+    np.testing.assert_array_equal(found[0], plain[0])
+    np.testing.assert_allclose(found[1], plain[1], rtol=1e-12)
+    passes, judged, accepted = np.asarray(found[2]).sum(0).tolist()
+    assert 0 < accepted < judged
+    assert passes + accepted >= (np.asarray(found[0])[:, 0, 1:] > 0).sum()

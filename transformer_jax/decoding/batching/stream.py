@@ -18,7 +18,12 @@ import numpy as np
 from transformer_jax.decoding.batching.batch_shapes import BatchShape, batch_shapes
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.acceptance import Acceptance
-from transformer_jax.decoding.search.state import Search, SearchRequest, SearchState
+from transformer_jax.decoding.search.state import (
+    Search,
+    SearchRequest,
+    SearchState,
+    has_room,
+)
 from transformer_jax.vocabulary import BOS
 
 Owners = np.ndarray  # [devices rows], the number of the sentence in each row, or -1
@@ -183,8 +188,8 @@ class _Batch:
         """Yield what is done; take out and return what is paused."""
         s = self._state
         # Sliced here: a slice on the device would be a program of its own.
-        wanted = s.done, s.position, s.finished, s.scores, s.drafts
-        done, position, tokens, scores, drafts = jax.device_get(wanted)
+        wanted = s.done, s.position, s.request.limits, s.finished, s.scores, s.drafts
+        done, position, limits, tokens, scores, drafts = jax.device_get(wanted)
         done = done.reshape(self._owners.shape)
         if self._acceptance is not None and drafts is not None:
             rows = (done & (self._owners >= 0)).reshape(-1)
@@ -193,8 +198,8 @@ class _Batch:
             where = device * self._shape.rows + row
             yield int(self._owners[device, row]), tokens[where, :, 1:], scores[where]
         self._owners[done] = -1
-        full = position.reshape(self._owners.shape) >= self._shape.room
-        return list(self._remove(full & (self._owners >= 0)))
+        fits = has_room(position, limits, self._shape.room, s.stride).reshape(self._owners.shape)
+        return list(self._remove(~fits & (self._owners >= 0)))
 
     def _remove(self, which: np.ndarray) -> Iterator[tuple[SearchState, Owners]]:
         """Take the marked sentences out, as many at a time as the next shape has room for."""

@@ -59,7 +59,7 @@ class BeamSearch:
     no_repeat_ngram: int = static()
     forbidden: tuple[int, ...] = static()
     special: Special = static(default=OURS)
-    reach: int = static(default=1)
+    stride: int = static(default=1)
 
     @classmethod
     def of(

@@ -70,14 +70,15 @@ class Speculative:
         return self.rule.special
 
     @property
-    def reach(self) -> int:
+    def stride(self) -> int:
         """See Search."""
         return self.length + 1
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning."""
         state = self.rule.start(request, room, model_state)
-        return replace(state, drafts=jnp.zeros((state.position.shape[0], 3), jnp.int32))
+        counts = jnp.zeros((state.position.shape[0], 3), jnp.int32)
+        return replace(state, drafts=counts, stride=self.stride)
 
     def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
         """Extend the active sentences by one token, and by as many more as are accepted."""
@@ -114,7 +115,7 @@ class Speculative:
             counts = jnp.where(going[:, None], counts, 0).astype(jnp.int32)
             assert state.drafts is not None
             new = replace(new, drafts=state.drafts.at[:, 1:].add(counts))
-            return (new, going & new.active & (same | ended).all(1)), None
+            return (new, going & ~new.done & (same | ended).all(1)), None
 
         (state, _), _ = jax.lax.scan(judge, (old, old.active), places)
         assert state.drafts is not None

@@ -71,6 +71,7 @@ class SearchState:
     # Of a search that verifies drafts: passes, tokens proposed and judged, those accepted.
     drafts: Int[Array, "B 3"] | None = None
     special: Special = static(default=OURS)
+    stride: int = static(default=1)  # the search's
 
     @property
     def room(self) -> int:
@@ -80,7 +81,16 @@ class SearchState:
     @property
     def active(self) -> Bool[Array, "B"]:
         """Which sentences advance; the others are done, or paused for want of room."""
-        return ~self.done & (self.position < self.room)
+        limits = jnp.asarray(self.request.limits)
+        return ~self.done & has_room(self.position, limits, self.room, self.stride)
+
+
+def has_room(position: Any, limits: Any, room: int, stride: int) -> Any:
+    """Say which sentences can go on by so many tokens, or to their limits.
+
+    Where they stop for want of room tells nothing of what they write then: no step is cut short.
+    """
+    return (position + stride <= room) | (limits <= room)
 
 
 @runtime_checkable
@@ -96,8 +106,8 @@ class Search(Protocol):
         """Hypotheses a sentence."""
 
     @property
-    def reach(self) -> int:
-        """Tokens that `advance` may take back of those that the model has read."""
+    def stride(self) -> int:
+        """Tokens that `advance` writes at most, and may take back of what the model has read."""
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning of the search."""
@@ -112,7 +122,7 @@ def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -
     pos = jnp.broadcast_to(jnp.arange(ids.shape[1])[None], ids.shape)
     seg = (pos < jnp.asarray(request.src_lengths)[:, None]).astype(jnp.int32)
     batch = stepper.context(Side(ids, pos, seg))
-    return search.start(request, room, stepper.start(batch, search.width, room, search.reach))
+    return search.start(request, room, stepper.start(batch, search.width, room, search.stride))
 
 
 def blank(
