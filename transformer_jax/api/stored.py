@@ -1,6 +1,7 @@
 """What a work directory holds of a trained model, and drafts for others."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,9 +9,10 @@ import flax.linen as nn
 import jax
 
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import Experiment, MeshConfig
+from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.search.speculative import LOOKUPS
+from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.errors import UserError
 from transformer_jax.models import lora
@@ -92,3 +94,32 @@ def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> 
             f"model of {ours.name!r}; name one of the same objective"
         )
     return Draft(stored.model, stored.params)
+
+
+class Companions:
+    """What is read once beside models with these tokenizers: drafts, and caches of prompts."""
+
+    def __init__(self, tokenizers: TokenizerPair) -> None:
+        self._tokenizers = tokenizers
+        self._drafts: dict[str, Draft | None] = {}
+        self._caches: dict[tuple[int, Path], PromptCache] = {}
+
+    def draft(self, decoding: DecodingConfig, experiment: Experiment) -> Draft | None:
+        """Return the model that proposes, if there is one; see `read_draft`."""
+        name = decoding.draft
+        if name is not None and name not in self._drafts:
+            self._drafts[name] = read_draft(name, experiment, self._tokenizers)
+        return None if name is None else self._drafts[name]
+
+    def prompts(
+        self, models: Sequence[Model], params: Sequence[Any], draft: Draft | None,
+        directory: str | Path,
+    ) -> list[PromptCache]:  # fmt: skip
+        """Return what reads the prompts of each model and of the draft, behind the others."""
+        pairs = [*zip(models, params, strict=True)] + ([tuple(draft)] if draft else [])
+        place = Path(directory)
+        for model, mine in pairs:  # whose hash takes time
+            key = id(mine), place
+            if key not in self._caches:
+                self._caches[key] = PromptCache(model, mine, self._tokenizers.digest, place)
+        return [self._caches[id(mine), place] for _, mine in pairs]

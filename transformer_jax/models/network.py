@@ -66,6 +66,12 @@ class Network(Core):
             _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
         return DecodeState(memories, src_seg, [cache.keep(reach) for cache in caches], lanes)
 
+    def blank(self, length: int, reach: int) -> "DecodeState":
+        """Return the state of one sentence with one hypothesis, without a source or a prompt."""
+        lanes = Lanes.empty(1, 1, length)
+        caches = [cache.keep(reach) for cache in self.decoder.empty(lanes)]
+        return DecodeState([None] * self.config.num_decoder_layers, None, caches, lanes)
+
     def extend(
         self,
         state: "DecodeState",
@@ -195,3 +201,30 @@ class NetworkStepper:
             caches=[cache.grow(state.lanes, lanes) for cache in state.caches],
             lanes=lanes,
         )
+
+    # A prompt that is read part by part:
+
+    def blank(self, length: int, reach: int) -> DecodeState:
+        """Return a state that has read nothing, of one sentence; see `Network.blank`."""
+        return self._apply(self._variables, length, reach, method="blank")
+
+    def part(self, state: DecodeState, first: int, last: int) -> list[Any]:
+        """Return what caches keep of the tokens from a position to another, the last read."""
+        return [cache.part(first, last) for cache in state.caches]
+
+    def with_part(
+        self, state: DecodeState, first: int, last: int, part: Sequence[Any]
+    ) -> DecodeState:
+        """Return the state as if it had read these tokens."""
+        pairs = zip(state.caches, part, strict=True)
+        caches = [cache.with_part(first, last, own) for cache, own in pairs]
+        lanes, slots = state.lanes, jnp.arange(state.lanes.seen.shape[2]).reshape(1, 1, -1)
+        return replace(state, caches=caches, lanes=replace(lanes, seen=slots < last))
+
+    def as_prompt(
+        self, state: DecodeState, count: int, width: int, length: int, reach: int
+    ) -> DecodeState:
+        """Return the state behind a prompt, of which so many tokens were read; see `start`."""
+        lanes = state.lanes.as_prompt(count, width, length)
+        caches = [cache.as_prompt(lanes, reach) for cache in state.caches]
+        return DecodeState(state.memories, None, caches, lanes)

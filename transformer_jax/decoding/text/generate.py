@@ -13,6 +13,7 @@ from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
+from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts
 from transformer_jax.decoding.text.searching import (
     Draft,
@@ -23,7 +24,7 @@ from transformer_jax.decoding.text.searching import (
     make_search,
     until_eos,
 )
-from transformer_jax.decoding.text.streaming import cut, held_back, pieces_of
+from transformer_jax.decoding.text.streaming import Alone, cut, held_back
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -45,7 +46,8 @@ class Generator:
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     texts are wanted of each prompt. Lengths are asked for with `max_tokens`: those of `config` are
     relative to a source. A `draft` is the model of `decoding.draft`, where it names one;
-    `acceptance` says how its proposals fare.
+    `acceptance` says how its proposals fare. With `prompts`, of each model and of the draft, these
+    read the prompts, and texts are written one by one.
 
     Raises:
       UserError: if the objective is not one of prompts, or a setting is one of translation.
@@ -60,6 +62,7 @@ class Generator:
         n_best: int = 1,
         devices: Sequence[jax.Device] | None = None,
         draft: Draft | None = None,
+        prompts: Sequence[PromptCache] = (),
     ) -> None:
         check_prompts(objective, config)
         check_n_best(config, n_best)
@@ -73,7 +76,7 @@ class Generator:
         self._search = make_search(config, n_best, forbidden, self._special)
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._positions = fewest_positions(self._models)
-        self._draft, self.acceptance = draft, Acceptance()
+        self._draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
         given = tuple(self._models), config.ensemble, self._mesh
         self._engine = make_engine(*given, draft and draft.model)
 
@@ -128,11 +131,10 @@ class Generator:
         read = self._read(prompt)
         sentence = self._sentence(read, 0, number, max_tokens)
         params = [params] if len(self._models) == 1 else list(params)
-        given = tuple(self._models), self._config.ensemble, params, self._search, sentence
         text = shown = self._text(read, [])
         start, ids = len(text), []
         yield text
-        for piece in pieces_of(*given, self._positions, self._draft, self.acceptance):
+        for piece in self._alone(params, sentence).pieces():
             ids.append(piece)
             text = self._text(read, ids)
             ended = cut(text, stop, start)
@@ -189,9 +191,14 @@ class Generator:
         found: list[list[Generated]],
     ) -> Iterator[int]:
         """Fill in what is found for each prompt; yield its number."""
-        params = jax.device_put(
-            beside(params, self._draft), NamedSharding(self._mesh, PartitionSpec())
-        )
+        if self._prompts:
+            for number, sentence in enumerate(sentences):
+                tokens, scores = self._alone(params, sentence).found()
+                found[number] = self._texts(read[number], tokens, scores)
+                yield number
+            return
+        params = beside(params, self._draft)
+        params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
         budget = self._config.tokens_per_batch
         for number, tokens, scores in stream(
             self._engine, self._search, params, sentences, budget, self._positions,
@@ -199,6 +206,10 @@ class Generator:
         ):  # fmt: skip
             found[number] = self._texts(read[number], tokens, scores)
             yield number
+
+    def _alone(self, params: list, sentence: Sentence) -> Alone:
+        given = tuple(self._models), self._config.ensemble, params, self._search, sentence
+        return Alone(*given, self._positions, self._draft, self.acceptance, self._prompts)
 
     def _texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
         """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts."""

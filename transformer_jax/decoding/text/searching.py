@@ -15,7 +15,13 @@ from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.speculative import LOOKUPS, ByModel, Speculative
 from transformer_jax.decoding.search.state import Search
-from transformer_jax.decoding.stepper import ENSEMBLES, Drafted, Ensemble, stepper_of
+from transformer_jax.decoding.stepper import (
+    ENSEMBLES,
+    Drafted,
+    DraftedState,
+    Ensemble,
+    stepper_of,
+)
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.vocabulary import OURS, Special
@@ -84,6 +90,14 @@ def stepper_maker(
         return Drafted(stepper, *drafts) if drafts else stepper
 
     return make_stepper
+
+
+def together(states: Sequence[Any], drafted: bool) -> Any:
+    """Return the state of the Stepper that `stepper_maker` makes, of those of its models."""
+    *models, last = states
+    models = models if drafted else [*models, last]
+    state = models[0] if len(models) == 1 else tuple(models)
+    return DraftedState(state, last) if drafted else state
 
 
 def fewest_positions(models: Sequence[Model]) -> int:

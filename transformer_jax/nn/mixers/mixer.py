@@ -23,6 +23,17 @@ class Cache(Protocol):
     def keep(self, tokens: int) -> "Cache":
         """Return the same with room for what it takes to forget so many of the tokens to come."""
 
+    # Of one sentence with one hypothesis, which reads a prompt part by part:
+
+    def part(self, first: int, last: int) -> Any:
+        """Return what it keeps of the tokens from a position to another, the last that it read."""
+
+    def with_part(self, first: int, last: int, part: Any) -> "Cache":
+        """Return the same as if it had read these tokens, of which it kept that part."""
+
+    def as_prompt(self, lanes: Lanes, reach: int) -> "Cache":
+        """Return the cache of lanes that have what it read as their prompt; see `keep`."""
+
 
 @runtime_checkable
 class Mixer(Protocol):
