@@ -208,21 +208,21 @@ class NetworkStepper:
         """Return a state that has read nothing, of one sentence; see `Network.blank`."""
         return self._apply(self._variables, length, reach, method="blank")
 
-    def part(self, state: DecodeState, first: int, last: int) -> list[Any]:
-        """Return what caches keep of the tokens from a position to another, the last read."""
-        return [cache.part(first, last) for cache in state.caches]
+    def part(self, state: DecodeState, first: Any, size: int) -> list[Any]:
+        """Return what caches keep of so many tokens from a position on, the last read."""
+        return [cache.part(first, size) for cache in state.caches]
 
     def with_part(
-        self, state: DecodeState, first: int, last: int, part: Sequence[Any]
+        self, state: DecodeState, first: Any, size: int, part: Sequence[Any]
     ) -> DecodeState:
         """Return the state as if it had read these tokens."""
         pairs = zip(state.caches, part, strict=True)
-        caches = [cache.with_part(first, last, own) for cache, own in pairs]
+        caches = [cache.with_part(first, size, own) for cache, own in pairs]
         lanes, slots = state.lanes, jnp.arange(state.lanes.seen.shape[2]).reshape(1, 1, -1)
-        return replace(state, caches=caches, lanes=replace(lanes, seen=slots < last))
+        return replace(state, caches=caches, lanes=replace(lanes, seen=slots < first + size))
 
     def as_prompt(
-        self, state: DecodeState, count: int, width: int, length: int, reach: int
+        self, state: DecodeState, count: Any, width: int, length: int, reach: int
     ) -> DecodeState:
         """Return the state behind a prompt, of which so many tokens were read; see `start`."""
         lanes = state.lanes.as_prompt(count, width, length)

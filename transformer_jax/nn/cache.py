@@ -8,7 +8,7 @@ clearing bits.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,15 +61,14 @@ class KeysValues(NamedTuple):
         """See Cache: all tokens can be taken back."""
         return self
 
-    def part(self, first: int, last: int) -> "KeysValues":
+    def part(self, first: Any, size: int) -> "KeysValues":
         """See Cache."""
-        size = last - first
         return KeysValues(
             jax.lax.dynamic_slice_in_dim(self.keys, first, size, 3),
             jax.lax.dynamic_slice_in_dim(self.values, first, size, 2),
         )
 
-    def with_part(self, first: int, last: int, part: "KeysValues") -> "KeysValues":
+    def with_part(self, first: Any, size: int, part: "KeysValues") -> "KeysValues":
         """See Cache."""
         return KeysValues(
             jax.lax.dynamic_update_slice_in_dim(self.keys, part.keys, first, 3),
@@ -194,11 +193,11 @@ class Lanes:
         written = (jnp.arange(self.seen.shape[2]) - self.shared) // self.seen.shape[1]
         return replace(self, seen=self.seen & (written[None] < position[:, None])[:, None])
 
-    def as_prompt(self, count: int, width: int, length: int) -> "Lanes":
+    def as_prompt(self, count: Any, width: int, length: int) -> "Lanes":
         """Return lanes whose prompt is what the only hypothesis of a sentence wrote, so much of it;
         behind it is room for `length` positions.
         """
         shared = self.seen.shape[2]
         here = jnp.broadcast_to((jnp.arange(shared) < count).reshape(1, 1, -1), (1, width, shared))
         seen = jnp.pad(here, ((0, 0), (0, 0), (0, length * width)))
-        return Lanes(seen, jnp.full(1, count, jnp.int32), shared)
+        return Lanes(seen, jnp.asarray(count, jnp.int32)[None], shared)

@@ -80,14 +80,14 @@ class States:
         trail, written = jax.tree.map(widened, self.current()), self.before + self.now
         return States(trail, written, 0 * written)
 
-    def part(self, first: int, last: int) -> Any:
+    def part(self, first: Any, size: int) -> Any:
         """See Cache: the state behind all that was read."""
         return self.current()
 
-    def with_part(self, first: int, last: int, part: Any) -> "States":
+    def with_part(self, first: Any, size: int, part: Any) -> "States":
         """See Cache."""
         memory = States.of(jax.tree.map(lambda x: x[:, 0], part), 1).keep(self._count - 1)
-        return States(memory.trail, memory.before + last, memory.now)
+        return States(memory.trail, memory.before + first + size, memory.now)
 
     def as_prompt(self, lanes: Lanes, reach: int) -> "States":
         """See Cache."""

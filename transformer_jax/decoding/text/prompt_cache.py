@@ -14,9 +14,8 @@ from transformer_jax.arrays import Array, Int
 from transformer_jax.decoding.text.prompt_files import PromptFiles
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
-from transformer_jax.models.network import NetworkStepper
 
-PART = 64  # positions that are read, and kept, at a time
+PART = 32  # positions that are read, and kept, at a time
 LIMIT = 2**30  # bytes of a directory, unless another number is asked for
 
 
@@ -43,33 +42,37 @@ class PromptCache:
 
     def state(self, ids: Sequence[int], length: int, width: int, room: int, stride: int) -> Any:
         """Return the state behind a prompt, padded to a length, as `Stepper.start` does."""
-        parts = -(-max(length, 1) // self._part)
-        stepper = self._stepper
-        state = _blank(self._model, self._params, parts * self._part, self._part)
-        whole, known = len(ids) // self._part, True
-        for number in range(-(-len(ids) // self._part)):
-            first, last = number * self._part, min((number + 1) * self._part, len(ids))
-            kept = self._files.get(ids[:last]) if known and number < whole else None
-            before = stepper.part(state, first, first + self._part)
-            found = None if kept is None else _like(before, kept)
-            known = found is not None
-            if found is not None:
-                state = stepper.with_part(state, first, last, found)
+        size, given = self._part, (self._model, self._params)
+        state = _blank(*given, -(-max(length, 1) // size) * size, size)
+        whole, known = len(ids) // size, True
+        for first in range(0, len(ids), size):
+            last, kept = min(first + size, len(ids)), None
+            complete = first // size < whole
+            if known and complete:
+                kept = self._found(state, ids[:last])
+                known = kept is not None
+            if kept is not None:
+                state = _taken(*given, state, np.int32(first), size, kept)
                 self.taken += 1
                 continue
-            given = np.zeros((1, 1, self._part), np.int32)
-            given[0, 0, : last - first] = ids[first:last]
-            state = _read(self._model, self._params, state, given, np.int32(first), np.int32(last))
-            if number < whole:
-                self._files.put(ids[:last], _bytes_of(stepper.part(state, first, last)))
+            new = np.zeros((1, 1, size), np.int32)
+            new[0, 0, : last - first] = ids[first:last]
+            state, part = _read(*given, state, new, np.int32(first), np.int32(last))
+            if complete:
+                arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(jax.device_get(part))]
+                self._files.put(ids[:last], arrays)
                 self.computed += 1
-        return stepper.as_prompt(state, len(ids), width, room, stride)
+        return _as_prompt(*given, state, np.int32(len(ids)), width, room, stride)
 
-    @property
-    def _stepper(self) -> NetworkStepper:
-        stepper = self._model.stepper(self._params)
-        assert isinstance(stepper, NetworkStepper)
-        return stepper
+    def _found(self, state: Any, ids: Sequence[int]) -> Any | None:
+        """Return the last part of a beginning, if there is one, and it is of the right sizes."""
+        arrays = self._files.get(ids)
+        leaves, tree = jax.tree.flatten(_part_of(self._model, self._params, state, self._part))
+        sizes = [leaf.size * leaf.dtype.itemsize for leaf in leaves]
+        if arrays is None or sizes != [array.size for array in arrays]:
+            return None
+        pairs = zip(leaves, arrays, strict=True)
+        return jax.tree.unflatten(tree, [y.view(x.dtype).reshape(x.shape) for x, y in pairs])
 
 
 def _check(model: Model) -> None:
@@ -96,19 +99,9 @@ def digest(params: Any) -> str:
     return found.hexdigest()
 
 
-def _bytes_of(part: Any) -> list[np.ndarray]:
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.device_get(part))]
-
-
-def _like(part: Any, arrays: Sequence[np.ndarray]) -> Any | None:
-    """Return flat bytes as a part of this shape; None if they are of another."""
-    leaves, tree = jax.tree.flatten(part)
-    if [leaf.nbytes for leaf in leaves] != [array.nbytes for array in arrays]:
-        return None
-    pairs = zip(leaves, arrays, strict=True)
-    return jax.tree.unflatten(
-        tree, [jnp.asarray(y.view(x.dtype).reshape(x.shape)) for x, y in pairs]
-    )
+def _part_of(model: Any, params: Any, state: Any, size: int) -> Any:
+    """Return the shapes of a part, computing nothing."""
+    return jax.eval_shape(lambda x: model.stepper(params).part(x, 0, size), state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
@@ -125,8 +118,19 @@ def _read(
     first: Any,
     last: Any,
 ) -> Any:
-    """Return the state behind one more part, which ends before the position `last`."""
-    stepper = model.stepper(params)
-    positions = first + jnp.arange(ids.shape[2])[None]
+    """Return the state behind one more part, which ends before `last`, and the part itself."""
+    stepper, size = model.stepper(params), ids.shape[2]
+    positions = first + jnp.arange(size)[None]
     state = stepper.step(state, ids, positions, jnp.ones(1, bool))[2]
-    return stepper.rewind(state, jnp.asarray(last)[None])
+    state = stepper.rewind(state, jnp.asarray(last)[None])
+    return state, stepper.part(state, first, size)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4), donate_argnums=2)
+def _taken(model: Any, params: Any, state: Any, first: Any, size: int, part: Any) -> Any:
+    return model.stepper(params).with_part(state, first, size, part)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4, 5, 6))
+def _as_prompt(model: Any, params: Any, state: Any, count: Any, *sizes: int) -> Any:
+    return model.stepper(params).as_prompt(state, count, *sizes)

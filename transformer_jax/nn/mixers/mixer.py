@@ -25,10 +25,10 @@ class Cache(Protocol):
 
     # Of one sentence with one hypothesis, which reads a prompt part by part:
 
-    def part(self, first: int, last: int) -> Any:
-        """Return what it keeps of the tokens from a position to another, the last that it read."""
+    def part(self, first: Any, size: int) -> Any:
+        """Return what it keeps of so many tokens from a position on, the last that it read."""
 
-    def with_part(self, first: int, last: int, part: Any) -> "Cache":
+    def with_part(self, first: Any, size: int, part: Any) -> "Cache":
         """Return the same as if it had read these tokens, of which it kept that part."""
 
     def as_prompt(self, lanes: Lanes, reach: int) -> "Cache":
