@@ -13,7 +13,7 @@ from tiny import RUN, random_params, random_store
 import transformer_jax
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.cli import compare, evaluate, generate, score, translate
-from transformer_jax.config import Experiment, InitConfig, ObjectiveConfig, SideConfig
+from transformer_jax.config import Experiment, InitConfig, ObjectiveConfig, SideConfig, SourceConfig
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval
@@ -208,7 +208,7 @@ def test_tokenizers_that_differ_are_refused(home):
     with pytest.raises(UserError, match=r"^config\.tokenizer\.vocab_size=61: .* has 60; set it"):
         tokenizers_of(dataclasses.replace(classes, tokenizer=other), None)
     plain = dataclasses.replace(RUN.tokenizer, vocab_size=32000, joint=False)
-    src = dataclasses.replace(classes, src=SideConfig("bytes"), tokenizer=plain)
+    src = dataclasses.replace(classes, src=SourceConfig("bytes"), tokenizer=plain)
     with pytest.raises(UserError, match=r"^config\.src\.codec='bytes': .* has 'subwords'"):
         tokenizers_of(src, None)
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data import copying, labelled, listops, spelled_numbers, tfds
+from transformer_jax.data import array_files, copying, labelled, listops, spelled_numbers, tfds
 from transformer_jax.data.files import read_lines, read_parallel, read_text
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
@@ -18,15 +20,18 @@ from transformer_jax.errors import UserError
 log = logging.getLogger("transformer_jax")
 
 Split = Literal["train", "validation", "test"]
-Source = Callable[[DataConfig, Split], tuple[Sequence[str], Sequence[str]]]
+Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence[str]]]
 _LISTED = 20  # file names in a message
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs of one split: `src[i]` and `tgt[i]` belong together; or targets alone, and no `src`."""
+    """Pairs of one split: `src[i]` and `tgt[i]` belong together; or targets alone, and no `src`.
 
-    src: Sequence[str]
+    They are texts; of sources that are none, such as pictures, arrays.
+    """
+
+    src: Sequence
     tgt: Sequence[str]
     fingerprint: str  # changes with the content
     sizes: tuple[int, ...] = ()  # how many are of each part, in their order
@@ -34,7 +39,7 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.tgt)
 
-    def __getitem__(self, index: int) -> dict[str, str]:
+    def __getitem__(self, index: int) -> dict[str, Any]:
         return {"src": self.src[index], "tgt": self.tgt[index]}
 
 
@@ -61,10 +66,10 @@ def load(
         if not any(tgt):
             raise UserError(f"{place}: holds no text")
         return Corpus((), tgt, _fingerprint(tgt), sizes)
-    if not src:
+    if not len(src):
         raise UserError(f"{place}: holds no pairs")
     tgt = checked(objective, src, tgt, lambda *line: _place(config, split, *line))
-    if split != "train":
+    if split != "train" and not isinstance(src[0], np.ndarray):
         _mention_empty(place, src, tgt)
     return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
 
@@ -112,9 +117,9 @@ def checked(
 
 def _joined(
     config: DataConfig, split: Split, source: Source
-) -> tuple[Sequence[str], Sequence[str], tuple[int, ...]]:
+) -> tuple[Sequence, Sequence[str], tuple[int, ...]]:
     """Return all parts of a split behind one another, with their prefixes, and their sizes."""
-    src: list[str] = []
+    src: list = []
     tgt: list[str] = []
     sizes = []
     prefixes = config.named("prefixes")
@@ -150,11 +155,15 @@ def _place(config: DataConfig, split: Split, number: int, source: bool) -> str:
     return f"config.data.{split}={getattr(config, split)}: pair {number}"
 
 
-def _fingerprint(*sides: Sequence[str]) -> str:
+def _fingerprint(*sides: Sequence) -> str:
     hasher = hashlib.blake2b(digest_size=16)
     for side in sides:
         hasher.update(len(side).to_bytes(8, "little"))
-        hasher.update("\n".join(side).encode())
+        if len(side) and isinstance(side[0], np.ndarray):
+            for array in side:
+                hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        else:
+            hasher.update("\n".join(side).encode())
     return hasher.hexdigest()
 
 
@@ -234,4 +243,5 @@ SOURCES: dict[str, Source] = {
     "spelled_numbers": spelled_numbers.load,
     "listops": listops.load,
     "copying": copying.load,
+    "arrays": array_files.load,
 }
