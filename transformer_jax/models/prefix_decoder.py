@@ -69,7 +69,7 @@ class PrefixDecoder(Network):
         x, seg = self.connector(x[:, 1:]), seg[:, 1:]
         return Memory(x, jnp.where(seg > 0, pos[:, 1:] - 1, 0), seg)
 
-    def begin(self, batch: Batch, width: int, length: int) -> DecodeState:
+    def begin(self, batch: Batch, width: int, length: int, reach: int) -> DecodeState:
         """Return the state behind the vectors; see `Stepper.start`."""
         memory = self.encode(batch.src, False)
         rows, count = memory.seg.shape
@@ -79,7 +79,7 @@ class PrefixDecoder(Network):
         nothing: list[Any] = [None] * self.config.num_decoder_layers
         caches, everyone = self.decoder.empty(lanes), jnp.ones(rows, bool)
         _, caches, _ = self.decoder.extend(x, caches, slots, everyone, nothing, None)
-        return DecodeState(nothing, None, caches, lanes)
+        return DecodeState(nothing, None, [cache.keep(reach) for cache in caches], lanes)
 
     def _placed(
         self, x: Float[Array, "B S D"], pos: Int[Array, "B S"], limit: int, train: bool
