@@ -9,6 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
@@ -19,6 +20,7 @@ from transformer_jax.decoding.text.searching import (
     Draft,
     beside,
     check_n_best,
+    check_pages,
     fewest_positions,
     make_engine,
     make_search,
@@ -77,6 +79,13 @@ class Generator:
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._positions = fewest_positions(self._models)
         self._draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
+        if config.cache == "paged":
+            check_pages(self._models)
+            if prompts:
+                raise UserError(
+                    "config.decoding.cache='paged': prompts that are kept in a directory are read "
+                    "into contiguous caches; leave the prompt cache out, or choose 'contiguous'"
+                )
         given = tuple(self._models), config.ensemble, self._mesh
         self._engine = make_engine(*given, draft and draft.model)
 
@@ -197,9 +206,16 @@ class Generator:
                 found[number] = self._texts(read[number], tokens, scores)
                 yield number
             return
+        budget, size = self._config.tokens_per_batch, self._config.cache_block
+        if self._config.cache == "paged":
+            make: Any = self._models[0].stepper  # which is the same in every call
+            paged = PagedStream(make, self._search, params[0], size, budget)
+            for number, tokens, scores in paged.run(sentences):
+                found[number] = self._texts(read[number], tokens, scores)
+                yield number
+            return
         params = beside(params, self._draft)
         params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
-        budget = self._config.tokens_per_batch
         for number, tokens, scores in stream(
             self._engine, self._search, params, sentences, budget, self._positions,
             self.acceptance,

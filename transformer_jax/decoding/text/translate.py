@@ -69,6 +69,8 @@ class Translator:
         draft: Draft | None = None,
     ) -> None:
         check_n_best(config, n_best)
+        if config.cache == "paged":
+            raise UserError("config.decoding.cache='paged': is for prompts; set it to 'contiguous'")
         self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
