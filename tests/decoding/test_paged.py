@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoding.test_generate import CODEC, FILES
 from decoding.test_prompt_cache import MODEL as MIXED
 from tiny import VARIANTS, VOCAB, random_params
 
@@ -102,8 +103,6 @@ def test_permuted_pages_change_nothing():
         np.testing.assert_array_equal(np.delete(now[0], 6, 0), np.delete(old[0], 6, 0))
     some = KeysValues(cache.keys[:1, ..., :5], cache.values[:1, :, :5])
     filled = pages.fill(jnp.array([2, 7]), some)
-        jnp.array([2, 7]), KeysValues(cache.keys[:1, ..., :5], cache.values[:1, :, :5])
-    )
     np.testing.assert_array_equal(filled.keys[2], cache.keys[0, ..., :4])
     np.testing.assert_array_equal(filled.values[3:], pages.values[3:])
     copied = pages.copied(jnp.array([1, 0]), jnp.array([6, 7]))

@@ -43,6 +43,22 @@ class PagedStream:
         self._pools: Any = None
         self._rest: Any = None  # of the model's state
 
+    @property
+    def count(self) -> int:
+        """Blocks of the pool."""
+        return self._count
+
+    @property
+    def gathered(self) -> int:
+        """Blocks of all rows' tables, which a step looks at."""
+        return self._table.size
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block in all layers."""
+        leaves = jax.tree.leaves(self._pools)
+        return sum(leaf.nbytes for leaf in leaves) // self._count
+
     def run(self, sentences: Sequence[Sentence]) -> Iterator[Found]:
         """Yield what is found for each sentence, best hypothesis first."""
         if not sentences:
