@@ -19,6 +19,7 @@ from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts
 from transformer_jax.decoding.text.searching import (
     Draft,
     beside,
+    check_contiguous,
     check_n_best,
     check_pages,
     fewest_positions,
@@ -224,6 +225,7 @@ class Generator:
             yield number
 
     def _alone(self, params: list, sentence: Sentence) -> Alone:
+        check_contiguous(self._config, "a text that is written by itself")
         given = tuple(self._models), self._config.ensemble, params, self._search, sentence
         return Alone(*given, self._positions, self._draft, self.acceptance, self._prompts)
 

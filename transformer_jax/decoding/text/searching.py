@@ -102,6 +102,19 @@ def together(states: Sequence[Any], drafted: bool) -> Any:
     return DraftedState(state, last) if drafted else state
 
 
+def check_contiguous(config: DecodingConfig, what: str) -> None:
+    """Check that pages are not asked for where there are none.
+
+    Raises:
+      UserError: if they are; says for what.
+    """
+    if config.cache == "paged":
+        raise UserError(
+            f"config.decoding.cache='paged': is for prompts that are continued in batches, not for "
+            f"{what}; set it to 'contiguous'"
+        )
+
+
 def check_pages(models: Sequence[Model]) -> None:
     """Check that a model can be searched on pages.
 

@@ -25,6 +25,7 @@ from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.searching import (
     Draft,
     beside,
+    check_contiguous,
     check_n_best,
     fewest_positions,
     make_engine,
@@ -69,8 +70,7 @@ class Translator:
         draft: Draft | None = None,
     ) -> None:
         check_n_best(config, n_best)
-        if config.cache == "paged":
-            raise UserError("config.decoding.cache='paged': is for prompts; set it to 'contiguous'")
+        check_contiguous(config, "a translation")
         self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
