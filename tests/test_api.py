@@ -11,8 +11,16 @@ from tiny import random_params
 
 import transformer_jax
 from transformer_jax.api import save_average
+from transformer_jax.api.stored import read_draft
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import Experiment, ModelConfig, TokenizerConfig
+from transformer_jax.config import (
+    CheckpointConfig,
+    EvaluationConfig,
+    Experiment,
+    ModelConfig,
+    ObjectiveConfig,
+    TokenizerConfig,
+)
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.decoding.text.score import _log_probs
 from transformer_jax.decoding.text.teacher_forced import each_pair
@@ -28,6 +36,10 @@ EXPERIMENT = Experiment(
         tied_embeddings="decoder", biases=(),
     ),
     tokenizer=TokenizerConfig(vocab_size=25, joint=False),
+)  # fmt: skip
+MODEL_OF_LINES = Experiment(
+    model=ModelConfig(architecture="decoder"), objective=ObjectiveConfig("language_model"),
+    evaluation=EvaluationConfig(bleu_sentences=0), checkpoint=CheckpointConfig(best_by="loss"),
 )  # fmt: skip
 GREEDY = transformer_jax.DecodingConfig(beam_size=1, max_extra_length=4)
 
@@ -141,6 +153,27 @@ def test_single_settings_can_be_changed(run):
     ):
         with pytest.raises(UserError, match=message):
             model.translate(lines, **fields)
+
+
+def test_a_draft_is_another_work_directory(run):
+    """Or another checkpoint; what is written is the model's own. Others are refused at the door."""
+    path, lines = run[0].path, ["zweihundert", "einund", "dreizig"]
+    model = transformer_jax.load(path)
+    expected = model.translate(lines, GREEDY)
+    drafted = dataclasses.replace(GREEDY, draft=f"{path}@2", draft_length=2)
+    assert model.translate(lines, drafted) == expected
+    figures = model.translator(drafted).acceptance
+    assert 0 < figures.accepted < figures.judged <= 2 * figures.passes
+    assert figures.as_dict()["tokens_per_pass"] > 1
+    assert model.translate(lines, GREEDY, draft="ngram", draft_length=2) == expected
+    assert model.translator(GREEDY).acceptance.passes == 0
+    other = train_pair(EXPERIMENT.tokenizer, TGT, SRC)
+    with pytest.raises(UserError, match=r"decoding\.draft='.*': its tokenizer is not the one of"):
+        read_draft(str(path), EXPERIMENT, other)
+    with pytest.raises(UserError, match="name='translate', and proposes nothing to a model of"):
+        read_draft(str(path), MODEL_OF_LINES, model.tokenizers)
+    with pytest.raises(UserError, match=r"^config\.decoding\.draft='.*nothing': .*nothing"):
+        model.translate(lines, GREEDY, draft=str(path / "nothing"))
 
 
 def test_hypotheses_and_scores_agree(run):

@@ -1769,8 +1769,21 @@ class DecodingConfig:
     # like the other beam_size or num_samples ones by that score (Eikema and Aziz 2020), "bleu" of
     # single sentences with tokenize=13a.
     rerank: Literal["none", "chrf", "bleu"] = "none"
+    # Speculative decoding, with greedy search or sampling: where tokens are proposed from, of which
+    # one pass of the model judges several. The work directory of a smaller model with the same
+    # tokenizer, or "ngram": what followed the last pieces where they stood before, in what was read
+    # or written (Leviathan et al. 2022, Chen et al. 2023, Yang et al. 2023). Texts are those of the
+    # model, and samples have its distribution.
+    draft: str | None = None
+    draft_length: int = 4  # tokens proposed in a pass
     # Of several models: the mean of their probabilities, or of their log-probabilities.
     ensemble: Literal["probabilities", "log_probabilities"] = "probabilities"
+    # Of a language model that continues prompts, where keys and values are: "contiguous", each row
+    # has room for the longest text; "paged", in blocks that rows take as they need them, and that
+    # prompts which begin alike and samples of one prompt share (PagedAttention, Kwon et al. 2023):
+    # less memory for more time. All blocks together have tokens_per_batch positions.
+    cache: Literal["contiguous", "paged"] = "contiguous"
+    cache_block: int = 16  # positions of a block
     tokens_per_batch: int = 8192  # most source positions times hypotheses at a time on a device
 
     def __post_init__(self) -> None:
@@ -1803,7 +1816,52 @@ class DecodingConfig:
                 f"{name}={value!r}: may leave constraint={self.constraint!r} nothing to write; "
                 f"leave it at {default!r}, or choose 'none'",
             )
+        self._check_draft()
+        self._check_cache()
         self.check_fits(1)
+
+    def _check_cache(self) -> None:
+        """Refuse what pages do not hold, and what means nothing without them."""
+        paged, default = self.cache == "paged", DecodingConfig.cache_block
+        _within(1, 4096, cache_block=self.cache_block)
+        _check(
+            paged or self.cache_block == default,
+            f"cache_block={self.cache_block}: cache='contiguous' has no blocks; set cache='paged', "
+            f"or leave it at {default}",
+        )
+        _check(
+            not paged or self.search == "sample" or self.beam_size == 1,
+            "cache='paged': a beam exchanges hypotheses at every step, and each would need copies "
+            "of its blocks, where the contiguous cache moves bits; set beam_size=1, or "
+            "search='sample'",
+        )
+        _check(
+            not paged or self.draft is None,
+            f"cache='paged': a step on pages writes one token, and draft={self.draft!r} asks for "
+            "several; leave one of them out",
+        )
+
+    def _check_draft(self) -> None:
+        """Refuse what a draft does not speed up, and what means nothing without one."""
+        default = DecodingConfig.draft_length
+        _within(1, 64, draft_length=self.draft_length)
+        _check(
+            self.draft is not None or self.draft_length == default,
+            f"draft_length={self.draft_length}: nothing is proposed without a draft; set draft, or "
+            f"leave it at {default}",
+        )
+        _check(
+            self.draft is None or self.search == "sample" or self.beam_size == 1,
+            f"draft={self.draft!r}: beam search needs the best continuations of all its hypotheses "
+            "together at every position, and a draft proposes one text; set beam_size=1, or "
+            "search='sample'",
+        )
+        _check(
+            self.draft is None or self.constraint == "none",
+            f"draft={self.draft!r}: proposals may break constraint={self.constraint!r}; leave one of "
+            "them out",
+        )
+        _check(self.draft != "", "draft='': names no directory; leave it out, or write None")
 
     def check_fits(self, source_length: int, most: int | None = None) -> None:
         """Check that all hypotheses of a source of so many pieces can be held at a time.

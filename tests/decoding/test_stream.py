@@ -18,6 +18,8 @@ from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.speculative import ByModel, Speculative
+from transformer_jax.decoding.stepper import Drafted
 from transformer_jax.vocabulary import BOS, UNK
 
 TOY, LONGEST, MOST = Toy(vocab=9), 6, 9
@@ -26,7 +28,9 @@ SEARCHES = {
         DecodingConfig(beam_size=3, coverage_penalty=0.2, no_repeat_ngram=2, alpha=1.0), 2, (5,)
     ),
     "sample": Sampling.of(DecodingConfig(search="sample", num_samples=2, top_p=0.8)),
+    "drafted": Speculative(Sampling.of(DecodingConfig(search="sample")), ByModel(), 2),
 }
+STEPPERS = {"drafted": Drafted(TOY, Toy(vocab=9, salt=1))}
 SHAPES = {
     "paused again and again": [
         BatchShape(3, 2, 1),
@@ -40,6 +44,7 @@ WAYS = [
     ("beam", "paused again and again", 2),
     ("beam", "in shares", 1),
     ("sample", "growing among others", 8),
+    ("drafted", "paused again and again", 2),
 ]
 
 sentences = st.builds(
@@ -60,16 +65,16 @@ ALWAYS = [Sentence((3, 1), 5, 0, (4,), 7), Sentence((9,) * LONGEST, MOST, MOST, 
 
 
 @functools.cache
-def engine(devices: int) -> Engine:
+def engine(devices: int, name: str) -> Engine:
     mesh = Mesh(jax.devices()[:devices], "rows")
-    return Engine(lambda params: TOY, mesh)
+    return Engine(lambda params: STEPPERS.get(name, TOY), mesh)
 
 
 def streamed(name: str, devices: int, shapes, sentences):
     """Return what is found for each sentence, by way of the given shapes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "batch_shapes", lambda *_: shapes)
-        found = list(stream(engine(devices), SEARCHES[name], (), sentences, 1))
+        found = list(stream(engine(devices, name), SEARCHES[name], (), sentences, 1))
     found.sort(key=lambda item: item[0])
     assert [number for number, *_ in found] == list(range(len(sentences)))  # none lost, none twice
     return [scored(tokens, scores) for _, tokens, scores in found]
@@ -87,7 +92,8 @@ def test_ways_do_not_matter(name, way, devices):
         expected = []
         for start in range(0, len(some), 16):
             part = [*some[start : start + 16], *[Sentence((1,), 0)] * 16][:16]
-            expected += run(SEARCHES[name], part, TOY, LONGEST, MOST, prefix=8)
+            stepper = STEPPERS.get(name, TOY)
+            expected += run(SEARCHES[name], part, stepper, LONGEST, MOST, prefix=8)
         assert_same(found, expected[: len(some)])
 
     test()

@@ -36,9 +36,10 @@ def fraction(bits):
 
 @struct.dataclass
 class ToyState:
-    """The hash of every hypothesis, and the source."""
+    """The hashes of every hypothesis, behind any number of its tokens, and the source."""
 
-    history: UInt[Array, "B W"]
+    history: UInt[Array, "B W R"]
+    count: Int[Array, "B"]  # tokens
     src_ids: Int[Array, "B S"]
 
 
@@ -73,11 +74,11 @@ class Toy:
     def context(self, side: Side) -> Batch:
         return Batch(side, None, {})
 
-    def start(self, batch: Batch, width: int, length: int) -> ToyState:
-        src_ids = batch.src.inputs * (batch.src.seg > 0)
-        batch = src_ids.shape[0]
-        history = jnp.broadcast_to(self.begin(src_ids)[:, None], (batch, width))
-        return ToyState(history, jnp.asarray(src_ids))
+    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> ToyState:
+        src_ids = jnp.asarray(batch.src.inputs * (batch.src.seg > 0))
+        rows = src_ids.shape[0]
+        begun = jnp.broadcast_to(self.begin(src_ids)[:, None, None], (rows, width, length + 1))
+        return ToyState(begun, jnp.zeros(rows, jnp.int32), src_ids)
 
     def step(
         self,
@@ -86,30 +87,45 @@ class Toy:
         positions: Int[Array, "B T"],
         active: Bool[Array, "B"],
     ):
-        history = extend(
-            state.history, tokens[:, :, 0].astype(jnp.uint32), positions.astype(jnp.uint32)
-        )
-        asked = history[:, :, None]
-        logits = self.logits(asked, jnp.arange(self.vocab).reshape(1, 1, -1))
+        where = jnp.broadcast_to(state.count[:, None, None], (*tokens.shape[:2], 1))
+        last = jnp.take_along_axis(state.history, where, axis=2, mode="clip")[:, :, 0]
+        new = []
+        for i in range(tokens.shape[2]):
+            place = positions[:, i, None].astype(jnp.uint32)
+            last = extend(last, tokens[:, :, i].astype(jnp.uint32), place)
+            new.append(last)
+        asked = jnp.stack(new, axis=2)
+        logits = self.logits(asked[..., None], jnp.arange(self.vocab).reshape(1, 1, 1, -1))
+        rows = jnp.arange(len(state.count))
+        places = state.count[:, None] + 1 + jnp.arange(len(new))[None]
+        places = jnp.where(active[:, None], places, state.history.shape[2])  # nowhere
+        lanes = jnp.arange(tokens.shape[1])
+        history = state.history.at[
+            rows[:, None, None], lanes[None, :, None], places[:, None, :]
+        ].set(asked, mode="drop")
+        count = state.count + jnp.where(active, len(new), 0)
+        return logits, self._looks(asked, state), state.replace(history=history, count=count)
+
+    def _looks(self, asked, state: ToyState):
+        asked = asked.reshape(asked.shape[0], -1, 1)
         real = (state.src_ids > 0)[:, None]
         places = jnp.arange(real.shape[2]).reshape(1, 1, -1)
-        weights = [
+        return [
             jnp.stack([self.attention(asked, places, real, layer, head) for head in range(2)], 1)
             for layer in range(2)
         ]
-        new = state.replace(history=jnp.where(active[:, None], history, state.history))
-        return logits[:, :, None], weights, new
 
     def reorder(self, state: ToyState, parents: Int[Array, "B W"]) -> ToyState:
-        return state.replace(history=jnp.take_along_axis(state.history, parents, axis=1))
+        history = jnp.take_along_axis(state.history, parents[:, :, None], axis=1)
+        return state.replace(history=history)
 
     def rewind(self, state: ToyState, position: Int[Array, "B"]) -> ToyState:
-        raise NotImplementedError  # a hash forgets what it is of; no search rewinds
+        return state.replace(count=jnp.minimum(state.count, position))
 
     def grow(self, state: ToyState, src_length: int, length: int) -> ToyState:
         new = src_length - state.src_ids.shape[1]
-        src_ids = jnp.pad(state.src_ids, ((0, 0), (0, new)))
-        return state.replace(src_ids=src_ids)
+        history = jnp.pad(state.history, ((0, 0), (0, 0), (0, length + 1 - state.history.shape[2])))
+        return state.replace(src_ids=jnp.pad(state.src_ids, ((0, 0), (0, new))), history=history)
 
     # --- the same in plain Python, for one sentence ---
 

@@ -92,3 +92,19 @@ def test_what_is_taken_back_and_who_is_not_active():
     assert numbers(memory.rewind(jnp.array([6, 2]))) == [[16, 16], [2, 2]]
     memory = States.of(jnp.zeros((1, 1)), 2).follow(jnp.array([[[[5.0]], [[7.0]]]]), both[:1])
     assert numbers(memory.reorder(jnp.array([[1, 1]]))) == [[7, 7]]
+
+
+def test_more_than_a_step_is_taken_back():
+    """Of the last three tokens, however few of them a step was of."""
+    memory = States.of(jnp.zeros((2, 1)), 1).keep(3)
+    for count in range(1, 6):
+        new = jnp.full((2, 1, 1, 1), 1.0 * count)
+        memory = memory.follow(new, jnp.array([True, count < 5]))
+    assert numbers(memory) == [[5], [4]]
+    assert numbers(memory.rewind(jnp.array([2, 1]))) == [[2], [1]]
+    memory = memory.rewind(jnp.array([4, 2])).follow(
+        jnp.full((2, 1, 2, 1), 9.0), jnp.array([True] * 2)
+    )
+    assert numbers(memory) == [[9], [9]]
+    assert numbers(memory.rewind(jnp.array([4, 2]))) == [[4], [2]]
+    assert jax.tree.leaves(memory.trail)[0].shape == (2, 1, 4, 1)

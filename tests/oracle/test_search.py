@@ -12,7 +12,9 @@ from oracle.weights import TRANSFORMERS, from_torch
 from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.speculative import ByModel, Speculative
 from transformer_jax.decoding.search.state import NEVER, NOTHING, SearchRequest, complete
+from transformer_jax.decoding.stepper import Drafted
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import EOS, UNK
 
@@ -82,11 +84,15 @@ def found_by_theirs(seed: int, config: DecodingConfig, options):
     return [rows[i : i + width] for i in range(0, len(rows), width)]
 
 
-def found_by_ours(seed: int, config: DecodingConfig, forbidden, least: int):
+def found_by_ours(seed: int, config: DecodingConfig, forbidden, least: int, draft=None):
     with jax.enable_x64(True):
         model = build(MODEL, VOCAB, VOCAB, dtype="float64")
         stepper = model.stepper(as_tree(parts(seed)[1], "float64"))
         search = Sampling.of(config, forbidden=forbidden)
+        if draft is not None:
+            small = build(MODEL, VOCAB, VOCAB, dtype="float64")
+            stepper = Drafted(stepper, small.stepper(as_tree(parts(draft)[1], "float64")))
+            search = Speculative(search, ByModel(), 3)
         if config.beam_size > 1:
             search = BeamSearch.of(config, config.beam_size, forbidden)
         request = dataclasses.replace(
@@ -126,3 +132,14 @@ def test_equals_transformers(name):
             lengths |= {len(text) for text, _ in mine}
     assert ends == {True, False}  # or the limit, or the end, would not be seen
     assert len(lengths) > 2
+
+
+@pytest.mark.parametrize("name", ["greedy", "greedy, nothing twice"])
+def test_drafts_change_nothing(name):
+    """What another model proposes, or the model itself, leaves the greedy texts of theirs."""
+    fields, forbidden, options = SEARCHES[name]
+    config = DecodingConfig(**fields)
+    theirs = found_by_theirs(0, config, options)
+    for draft in (0, 1):
+        ours = found_by_ours(0, config, forbidden, 1, draft)
+        assert [row[0][0] for row in ours] == [row[0][0] for row in theirs]

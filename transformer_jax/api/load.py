@@ -7,21 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import flax.linen as nn
-import jax
-
 from transformer_jax.api.ensemble import TrainedEnsemble
+from transformer_jax.api.stored import read
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import MeshConfig
-from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
-from transformer_jax.models import lora
-from transformer_jax.models.build import abstract_params, build_for
-from transformer_jax.models.lora import Lora
 from transformer_jax.parts import admit
-from transformer_jax.sharding.mesh import make_mesh, replicated
 from transformer_jax.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
@@ -74,31 +66,7 @@ def load(
     """
     for file in parts:
         admit(file)
-    place = WorkDir(workdir)
-    experiment = place.experiment()
-    tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint, experiment.codecs)
-    model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
-    shapes = nn.unbox(abstract_params(model))
-    shardings = replicated(shapes, make_mesh(MeshConfig()))
-    like = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings
-    )
-    checkpoints = Checkpoints(place.checkpoints, experiment.checkpoint)
-    name = experiment.evaluation.checkpoint if checkpoint is None else str(checkpoint)
-    params = checkpoints.load_params(name, like)
-    steps = checkpoints.choose(name)
-    digest = checkpoints.record(steps[-1])["host"].get("tokenizer", tokenizers.digest)
-    if digest != tokenizers.digest:
-        raise UserError(
-            f"{place.path}: its tokenizer is not the one that checkpoint {steps[-1]} was trained "
-            "with; put that one back"
-        )
-    checkpoints.close()
-    if isinstance(model, Lora):
-        params = lora.merged(params, experiment.model)
-        experiment = dataclasses.replace(experiment, model=lora.without(experiment.model))
-        model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
-    return TrainedModel(experiment, model, params, tokenizers, steps, place.path)
+    return TrainedModel(*read(workdir, checkpoint))
 
 
 def load_ensemble(

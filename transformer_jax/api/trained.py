@@ -7,11 +7,13 @@ from typing import Any
 
 from transformer_jax import counting
 from transformer_jax.api.reading import ASKED, KINDS, Reading
+from transformer_jax.api.stored import Companions
 from transformer_jax.config import LABELS, DecodingConfig, Experiment
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.text.attention import CrossAttention, cross_attention
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.inside import Inside, inside
+from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
@@ -38,6 +40,7 @@ class TrainedModel(Reading):
         self.path = path  # of its work directory
         self._models = [model]
         self._translators: dict[Any, Translator | Transcriber] = {}  # compiled as used
+        self._beside = Companions(tokenizers)
 
     def __repr__(self) -> str:
         data, steps = self.experiment.data, ", ".join(map(str, self.steps))
@@ -75,7 +78,8 @@ class TrainedModel(Reading):
         if key not in self._translators:
             experiment = self.experiment  # what training never saw, goes in parts
             given = self._models, self.tokenizers, experiment.objective, experiment.data
-            self._translators[key] = make_writer(*given, *key)
+            draft = self._beside.draft(key[0], experiment)
+            self._translators[key] = make_writer(*given, *key, draft=draft)
         return self._translators[key]
 
     def translate(
@@ -103,8 +107,16 @@ class TrainedModel(Reading):
         found = [items[0].text for items in hypotheses] if n_best is None else hypotheses
         return found[0] if isinstance(lines, str) else found
 
-    def generator(self, decoding: DecodingConfig | None = None, n_best: int = 1) -> Generator:
+    def generator(
+        self,
+        decoding: DecodingConfig | None = None,
+        n_best: int = 1,
+        prompt_cache: str | Path | None = None,
+    ) -> Generator:
         """Return the Generator with the given settings, else those of the experiment.
+
+        What it makes of prompts is kept in the directory `prompt_cache`, for those to come that
+        begin alike.
 
         Raises:
           UserError: if the model does not continue prompts.
@@ -112,7 +124,14 @@ class TrainedModel(Reading):
         experiment = self.experiment
         chosen = decoding or experiment.decoding
         codec, objective = self.tokenizers.tgt, experiment.objective
-        return Generator(self._models, codec, objective, chosen, n_best)
+        draft = self._beside.draft(chosen, experiment)
+        prompts: list[PromptCache] = []
+        if prompt_cache is not None:
+            params = [self.params] if len(self._models) == 1 else self.params
+            prompts = self._beside.prompts(self._models, params, draft, prompt_cache)
+        return Generator(
+            self._models, codec, objective, chosen, n_best, draft=draft, prompts=prompts
+        )
 
     def generate(
         self,
@@ -122,20 +141,22 @@ class TrainedModel(Reading):
         *,
         n_best: int | None = None,
         stop_strings: Sequence[str] = (),
+        prompt_cache: str | Path | None = None,
         **fields: Any,
     ) -> Any:
         """Return the text that goes on from a prompt, or a list of those of several.
 
         A language model's text begins with the prompt. It ends with EOS, before the first of the
         `stop_strings`, or after `max_tokens` new pieces; None are 256, or as many as the model has
-        positions for. The other arguments are those of `translate`: `search="sample", seed=1`.
+        positions for. What is read of a long prompt is kept in the directory `prompt_cache`, if
+        there is one. The other arguments are those of `translate`: `search="sample", seed=1`.
 
         Raises:
           UserError: if the model does not continue prompts, or a prompt and its text are
             longer than it can read.
         """
         chosen = self._decoding(decoding, fields)
-        generator = self.generator(chosen, 1 if n_best is None else n_best)
+        generator = self.generator(chosen, 1 if n_best is None else n_best, prompt_cache)
         several = [prompts] if isinstance(prompts, str) else prompts
         texts = generator.generate(self.params, several, max_tokens, stop=stop_strings)
         found = [items[0].text for items in texts] if n_best is None else texts
@@ -148,6 +169,7 @@ class TrainedModel(Reading):
         decoding: DecodingConfig | None = None,
         *,
         stop_strings: Sequence[str] = (),
+        prompt_cache: str | Path | None = None,
         **fields: Any,
     ) -> Iterator[str]:
         """Yield the text of `generate` in parts, as they are written; greedily unless it samples.
@@ -158,7 +180,8 @@ class TrainedModel(Reading):
           UserError: if the search goes after several texts at a time.
         """
         chosen = self._decoding(decoding, {"beam_size": 1} | fields)
-        return self.generator(chosen).stream(self.params, prompt, max_tokens, stop=stop_strings)
+        generator = self.generator(chosen, prompt_cache=prompt_cache)
+        return generator.stream(self.params, prompt, max_tokens, stop=stop_strings)
 
     def _decoding(self, decoding: DecodingConfig | None, fields: dict[str, Any]) -> DecodingConfig:
         chosen = decoding or self.experiment.decoding

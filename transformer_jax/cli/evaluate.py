@@ -88,6 +88,8 @@ def _translate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem
     for note in result.get("notes", ()):
         print(note)
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
+    if decoding.draft is not None:
+        print(f"drafts: {trained.translator(decoding).acceptance}")
     # Now that the scores are shown, whatever the disk does.
     evaluation.write(stem)
     print(f"written to {stem}.*")

@@ -58,11 +58,13 @@ def main(argv: Sequence[str]) -> int:
     trained = load_ensemble(arguments.workdir, checkpoint)
     decoding = experiment.decoding
     several = decoding.num_samples if decoding.search == "sample" else 1
-    generator = trained.generator(decoding, several)
+    generator = trained.generator(decoding, several, arguments.prompt_cache)
     if arguments.stream:
         _stream(arguments, generator, trained.params)
     else:
         _generate(arguments, generator, trained.params, trained.tokenizers.tgt)
+    if decoding.draft is not None:
+        print(f"drafts: {generator.acceptance}", file=sys.stderr)
     return 0
 
 
@@ -85,6 +87,8 @@ def _parser() -> Parser:
         "several times")  # fmt: skip
     add("--stream", action="store_true", help="show the text of one --prompt as it is written, "
         "greedily or, with options of sampling, a random one")  # fmt: skip
+    add("--prompt-cache", type=Path, metavar="DIR", help="keep there what is read of long prompts, "
+        "for those to come that begin alike; at most 1 GiB")  # fmt: skip
     add("--json", action="store_true", help="JSON lines with scores and pieces")
     return parser
 

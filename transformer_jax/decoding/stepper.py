@@ -1,12 +1,13 @@
-"""Models as a search sees them: with attention or without, one or several."""
+"""Models as a search sees them: with attention or without, one or several, with a draft beside."""
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.data.batch import Batch, Side
@@ -66,9 +67,9 @@ class Ensemble:
         """See Stepper."""
         return self.steppers[0].context(side)
 
-    def start(self, batch: Batch, width: int, length: int) -> tuple:
+    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> tuple:
         """See Stepper."""
-        return tuple(stepper.start(batch, width, length) for stepper in self.steppers)
+        return tuple(stepper.start(batch, width, length, reach) for stepper in self.steppers)
 
     def step(
         self,
@@ -99,3 +100,64 @@ class Ensemble:
         """See Stepper."""
         pairs = zip(self.steppers, state, strict=True)
         return tuple(stepper.grow(mine, src_length, length) for stepper, mine in pairs)
+
+
+@struct.dataclass
+class DraftedState:
+    """The states of both."""
+
+    model: Any
+    draft: Any
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A model with a smaller one beside it, whose steps are the search's own affair.
+
+    Both go back together; what each reads of a source or a prompt is its own.
+    """
+
+    model: Stepper
+    draft: Stepper
+
+    def context(self, side: Side) -> Any:
+        """See Stepper."""
+        return self.model.context(side), self.draft.context(side)
+
+    def start(self, batch: Any, width: int, length: int, reach: int = 1) -> DraftedState:
+        """See Stepper."""
+        one, other = batch
+        given = width, length, reach
+        return DraftedState(self.model.start(one, *given), self.draft.start(other, *given))
+
+    def step(
+        self,
+        state: DraftedState,
+        tokens: Int[Array, "B W T"],
+        positions: Int[Array, "B T"],
+        active: Bool[Array, "B"],
+    ):
+        """See Stepper: a step of the model alone."""
+        *found, model = self.model.step(state.model, tokens, positions, active)
+        return *found, replace(state, model=model)
+
+    def reorder(self, state: DraftedState, parents: Int[Array, "B W"]) -> DraftedState:
+        """See Stepper."""
+        model, draft = self.model, self.draft
+        return DraftedState(
+            model.reorder(state.model, parents), draft.reorder(state.draft, parents)
+        )
+
+    def rewind(self, state: DraftedState, position: Int[Array, "B"]) -> DraftedState:
+        """See Stepper."""
+        model, draft = self.model, self.draft
+        return DraftedState(
+            model.rewind(state.model, position), draft.rewind(state.draft, position)
+        )
+
+    def grow(self, state: DraftedState, src_length: int, length: int) -> DraftedState:
+        """See Stepper."""
+        return DraftedState(
+            self.model.grow(state.model, src_length, length),
+            self.draft.grow(state.draft, src_length, length),
+        )

@@ -11,7 +11,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax import directions
-from transformer_jax.config import VECTORS, DataConfig, Experiment, TrainingConfig
+from transformer_jax.config import (
+    VECTORS,
+    DataConfig,
+    DecodingConfig,
+    Experiment,
+    TrainingConfig,
+)
 from transformer_jax.data.batching import Plan, fixed_batches
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -55,8 +61,10 @@ def make_validation(
     chosen = spread(len(corpus), experiment.evaluation.bleu_sentences)
     if chosen:
         greedy = replace(
-            experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048
-        )
+            experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048,
+            draft=None, draft_length=DecodingConfig.draft_length, cache="contiguous",
+            cache_block=DecodingConfig.cache_block,
+        )  # fmt: skip
         vectors = isinstance(tokenizers.src, VectorCodec)
         given = [model], tokenizers, experiment.objective, data, greedy
         translator = make_writer(*given, warn=False, cut=vectors)

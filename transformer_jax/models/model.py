@@ -41,11 +41,11 @@ class Stepper(Protocol):
     def context(self, side: Side) -> Batch:
         """Return what `start` takes, of what is read before anything is written."""
 
-    def start(self, batch: Batch, width: int, length: int) -> Any:
+    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> Any:
         """Return the state for `width` hypotheses a sentence of up to `length` tokens.
 
         `batch.src`, where there is one, is what the encoder reads; `batch.tgt`, where there is one,
-        is a prompt that all hypotheses of a sentence share.
+        is a prompt that all hypotheses of a sentence share. `rewind` reaches over `reach` tokens.
         """
 
     def step(
@@ -62,7 +62,9 @@ class Stepper(Protocol):
         """Return the state in which hypothesis w continues hypothesis parents[w]."""
 
     def rewind(self, state: Any, position: Int[Array, "B"]) -> Any:
-        """Return the state without the tokens from a position on, at least of the last step."""
+        """Return the state without the tokens from a position on, of the last step or of the last
+        `reach` ones that `start` was asked for.
+        """
 
     def grow(self, state: Any, src_length: int, length: int) -> Any:
         """Return the state with room for sources of `src_length` and `length` tokens in all."""

@@ -51,7 +51,7 @@ class Network(Core):
         x = self.decoder(x, view, train, hidden, across)
         return {"tokens": self.predicted(x)}
 
-    def begin(self, batch: Batch, width: int, length: int) -> "DecodeState":
+    def begin(self, batch: Batch, width: int, length: int, reach: int) -> "DecodeState":
         """Return the state behind the source and the prompt; see `Stepper.start`."""
         memory = self.encode(batch.src, False)
         memories: Sequence[KeysValues | None] = [None] * self.config.num_decoder_layers
@@ -62,15 +62,22 @@ class Network(Core):
         lanes = Lanes.empty(side.seg.shape[0], width, length, self.decoder.in_slots())
         src_seg = None if memory is None else jnp.asarray(memory.seg)
         if batch.tgt is None:
-            return DecodeState(memories, src_seg, self.decoder.empty(lanes), lanes)
-        prompt = batch.tgt
-        lanes, slots = lanes.prompt(prompt.seg, self.order, prompt.rank)
-        x = self._embed_new(prompt.inputs, slots.view.q_pos, prompt.seg.shape[1])
-        across = _across(slots.view, src_seg)
-        everyone = jnp.ones(prompt.seg.shape[0], bool)
-        caches = self.decoder.empty(lanes)
-        _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
-        return DecodeState(memories, src_seg, caches, lanes)
+            caches = self.decoder.empty(lanes)
+        else:
+            prompt = batch.tgt
+            lanes, slots = lanes.prompt(prompt.seg, self.order, prompt.rank)
+            x = self._embed_new(prompt.inputs, slots.view.q_pos, prompt.seg.shape[1])
+            across = _across(slots.view, src_seg)
+            everyone = jnp.ones(prompt.seg.shape[0], bool)
+            caches = self.decoder.empty(lanes)
+            _, caches, _ = self.decoder.extend(x, caches, slots, everyone, memories, across)
+        return DecodeState(memories, src_seg, [cache.keep(reach) for cache in caches], lanes)
+
+    def blank(self, length: int, reach: int) -> "DecodeState":
+        """Return the state of one sentence with one hypothesis, without a source or a prompt."""
+        lanes = Lanes.empty(1, 1, length)
+        caches = [cache.keep(reach) for cache in self.decoder.empty(lanes)]
+        return DecodeState([None] * self.config.num_decoder_layers, None, caches, lanes)
 
     def extend(
         self,
@@ -178,9 +185,9 @@ class NetworkStepper:
         """See Stepper."""
         return self._model.context(side)
 
-    def start(self, batch: Batch, width: int, length: int) -> DecodeState:
+    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> DecodeState:
         """See Stepper."""
-        return self._apply(self._variables, batch, width, length, method="begin")
+        return self._apply(self._variables, batch, width, length, reach, method="begin")
 
     def step(
         self, state: DecodeState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
@@ -212,3 +219,30 @@ class NetworkStepper:
             caches=[cache.grow(state.lanes, lanes) for cache in state.caches],
             lanes=lanes,
         )
+
+    # A prompt that is read part by part:
+
+    def blank(self, length: int, reach: int) -> DecodeState:
+        """Return a state that has read nothing, of one sentence; see `Network.blank`."""
+        return self._apply(self._variables, length, reach, method="blank")
+
+    def part(self, state: DecodeState, first: Any, size: int) -> list[Any]:
+        """Return what caches keep of so many tokens from a position on, the last read."""
+        return [cache.part(first, size) for cache in state.caches]
+
+    def with_part(
+        self, state: DecodeState, first: Any, size: int, part: Sequence[Any]
+    ) -> DecodeState:
+        """Return the state as if it had read these tokens."""
+        pairs = zip(state.caches, part, strict=True)
+        caches = [cache.with_part(first, size, own) for cache, own in pairs]
+        lanes, slots = state.lanes, jnp.arange(state.lanes.seen.shape[2]).reshape(1, 1, -1)
+        return replace(state, caches=caches, lanes=replace(lanes, seen=slots < first + size))
+
+    def as_prompt(
+        self, state: DecodeState, count: Any, width: int, length: int, reach: int
+    ) -> DecodeState:
+        """Return the state behind a prompt, of which so many tokens were read; see `start`."""
+        lanes = state.lanes.as_prompt(count, width, length)
+        caches = [cache.as_prompt(lanes, reach) for cache in state.caches]
+        return DecodeState(state.memories, None, caches, lanes)

@@ -75,7 +75,7 @@ class PrefixDecoder(Network):
         x = self.connector(x[:, 1:]).reshape(rows, length + more, -1)[:, :length]
         return Memory(x, pos, seg)
 
-    def begin(self, batch: Batch, width: int, length: int) -> DecodeState:
+    def begin(self, batch: Batch, width: int, length: int, reach: int) -> DecodeState:
         """Return the state behind the vectors; see `Stepper.start`."""
         memory = self.encode(batch.src, False)
         rows, count = memory.seg.shape
@@ -85,7 +85,7 @@ class PrefixDecoder(Network):
         nothing: list[Any] = [None] * self.config.num_decoder_layers
         caches, everyone = self.decoder.empty(lanes), jnp.ones(rows, bool)
         _, caches, _ = self.decoder.extend(x, caches, slots, everyone, nothing, None)
-        return DecodeState(nothing, None, caches, lanes)
+        return DecodeState(nothing, None, [cache.keep(reach) for cache in caches], lanes)
 
     def _placed(
         self, x: Float[Array, "B S D"], pos: Int[Array, "B S"], limit: int, train: bool

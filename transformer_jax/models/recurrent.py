@@ -131,12 +131,12 @@ class RecurrentTranslator(Core):
         """See Model."""
         return RecurrentStepper(self, params)
 
-    def begin(self, batch: Batch, width: Size, length: Size) -> "ReadState":
+    def begin(self, batch: Batch, width: Size, length: Size, reach: int) -> "ReadState":
         """Return the state behind the source; see `Stepper.start`."""
         assert batch.src is not None
         memory, summary = self.read(batch.src, False)
         source = self.decoder.prepare(memory, jnp.asarray(batch.src.seg))
-        return ReadState(*source, States.of(self.decoder.begin(summary), width))
+        return ReadState(*source, States.of(self.decoder.begin(summary), width).keep(reach))
 
     def extend(
         self,
@@ -197,9 +197,9 @@ class RecurrentStepper:
         """See Stepper."""
         return self._model.context(side)
 
-    def start(self, batch: Batch, width: int, length: int) -> ReadState:
+    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> ReadState:
         """See Stepper."""
-        return self._apply(self._variables, batch, width, length, method="begin")
+        return self._apply(self._variables, batch, width, length, reach, method="begin")
 
     def step(
         self, state: ReadState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],

@@ -8,8 +8,9 @@ clearing bits. Where no layer keeps anything in slots, there are none.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 
@@ -55,6 +56,28 @@ class KeysValues(NamedTuple):
     def rewind(self, position: Int[Array, "B"]) -> "KeysValues":
         """See Cache: the lanes say what is forgotten."""
         return self
+
+    def keep(self, tokens: int) -> "KeysValues":
+        """See Cache: all tokens can be taken back."""
+        return self
+
+    def part(self, first: Any, size: int) -> "KeysValues":
+        """See Cache."""
+        return KeysValues(
+            jax.lax.dynamic_slice_in_dim(self.keys, first, size, 3),
+            jax.lax.dynamic_slice_in_dim(self.values, first, size, 2),
+        )
+
+    def with_part(self, first: Any, size: int, part: "KeysValues") -> "KeysValues":
+        """See Cache."""
+        return KeysValues(
+            jax.lax.dynamic_update_slice_in_dim(self.keys, part.keys, first, 3),
+            jax.lax.dynamic_update_slice_in_dim(self.values, part.values, first, 2),
+        )
+
+    def as_prompt(self, lanes: "Lanes", reach: int) -> "KeysValues":
+        """See Cache."""
+        return self.pad(lanes.seen.shape[2])
 
     def pad(self, slots: int) -> "KeysValues":
         """Return a copy with empty slots behind, `slots` in all."""
@@ -172,3 +195,12 @@ class Lanes:
             return self
         written = (jnp.arange(self.seen.shape[2]) - self.shared) // self.seen.shape[1]
         return replace(self, seen=self.seen & (written[None] < position[:, None])[:, None])
+
+    def as_prompt(self, count: Any, width: int, length: int) -> "Lanes":
+        """Return lanes whose prompt is what the only hypothesis of a sentence wrote, so much of it;
+        behind it is room for `length` positions.
+        """
+        shared = self.seen.shape[2]
+        here = jnp.broadcast_to((jnp.arange(shared) < count).reshape(1, 1, -1), (1, width, shared))
+        seen = jnp.pad(here, ((0, 0), (0, 0), (0, length * width)))
+        return Lanes(seen, jnp.asarray(count, jnp.int32)[None], shared)

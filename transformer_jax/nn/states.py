@@ -12,14 +12,15 @@ from transformer_jax.nn.cache import Lanes
 
 @struct.dataclass
 class States:
-    """The states that the last step went through, the one before it first: a Cache.
+    """The states that the last tokens led to, the one before them first: a Cache.
 
-    So a search may take back tokens of its last step. With R states, a step was of R - 1 tokens.
+    So a search may take back tokens: with R states R - 1 of them, which are those of its last step
+    unless it asked to keep more.
     """
 
     trail: Any  # [B W R ...]
-    before: Int[Array, "B"]  # tokens that were written before the last step
-    now: Int[Array, "B"]  # how many of that step count
+    before: Int[Array, "B"]  # tokens that the first state has read
+    now: Int[Array, "B"]  # the place of the state that counts
 
     @classmethod
     def of(cls, state: Any, width: Size) -> "States":
@@ -44,22 +45,58 @@ class States:
     def follow(self, new: Any, active: Bool[Array, "B"]) -> "States":
         """Return the memory behind T more tokens, which led to the states `new` [B W T ...].
 
-        Of sentences that are not active it stays as it is; what they may take back, too, if T is
-        what it was in the step before.
+        It keeps as many states as it did, or those of the step where these are more. Of sentences
+        that are not active it stays as it is; what they may take back, too, unless it grows.
         """
+        count, steps = self._count, jax.tree.leaves(new)[0].shape[2]
+        earlier = max(count, steps + 1) - steps  # states that stay, the current one the last
+        place = jnp.maximum(self.now[:, None] - jnp.arange(earlier)[None, ::-1], 0)
 
-        def chosen(current: Array, after: Array, old: Array) -> Array:
-            trail = jnp.concatenate([current[:, :, None], after.astype(current.dtype)], axis=2)
+        def chosen(old: Array, after: Array) -> Array:
+            past = jnp.take_along_axis(
+                old, place.reshape(-1, 1, earlier, *(1,) * (old.ndim - 3)), 2
+            )
+            trail = jnp.concatenate([past, after.astype(old.dtype)], axis=2)
             if old.shape != trail.shape:
-                old = jnp.broadcast_to(current[:, :, None], trail.shape)
+                old = jnp.broadcast_to(past[:, :, -1:], trail.shape)
             return jnp.where(active.reshape(-1, *(1,) * (trail.ndim - 1)), trail, old)
 
-        steps = jax.tree.leaves(new)[0].shape[2]
-        same = steps + 1 == jax.tree.leaves(self.trail)[0].shape[2]
         written = self.before + self.now
+        same = count == steps + earlier
         before, now = (self.before, self.now) if same else (written, 0 * written)
-        trail = jax.tree.map(chosen, self.current(), new, self.trail)
-        return States(trail, jnp.where(active, written, before), jnp.where(active, steps, now))
+        return States(
+            jax.tree.map(chosen, self.trail, new),
+            jnp.where(active, written + 1 - earlier, before),
+            jnp.where(active, steps + earlier - 1, now),
+        )
+
+    def keep(self, tokens: int) -> "States":
+        """See Cache; nothing that was written so far is taken back."""
+
+        def widened(x: Array) -> Array:
+            shape = (*x.shape[:2], tokens + 1, *x.shape[2:])
+            return jnp.broadcast_to(x[:, :, None], shape)
+
+        trail, written = jax.tree.map(widened, self.current()), self.before + self.now
+        return States(trail, written, 0 * written)
+
+    def part(self, first: Any, size: int) -> Any:
+        """See Cache: the state behind all that was read."""
+        return self.current()
+
+    def with_part(self, first: Any, size: int, part: Any) -> "States":
+        """See Cache."""
+        memory = States.of(jax.tree.map(lambda x: x[:, 0], part), 1).keep(self._count - 1)
+        return States(memory.trail, memory.before + first + size, memory.now)
+
+    def as_prompt(self, lanes: Lanes, reach: int) -> "States":
+        """See Cache."""
+        state = jax.tree.map(lambda x: x[:, 0], self.current())
+        return States.of(state, lanes.seen.shape[1]).keep(reach)
+
+    @property
+    def _count(self) -> int:
+        return jax.tree.leaves(self.trail)[0].shape[2]
 
     def grow(self, before: Lanes, after: Lanes) -> "States":
         """See Cache: a state has no slots."""
@@ -74,6 +111,6 @@ class States:
         return States(jax.tree.map(gathered, self.trail), self.before, self.now)
 
     def rewind(self, position: Int[Array, "B"]) -> "States":
-        """See Cache; no further than to before the last step."""
-        steps = jax.tree.leaves(self.trail)[0].shape[2] - 1
-        return States(self.trail, self.before, jnp.clip(position - self.before, 0, steps))
+        """See Cache; no further than to before the last step, or to what is kept of more."""
+        now = jnp.clip(position - self.before, 0, self._count - 1)
+        return States(self.trail, self.before, now)

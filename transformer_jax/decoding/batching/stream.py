@@ -18,7 +18,13 @@ import numpy as np
 
 from transformer_jax.decoding.batching.batch_shapes import BatchShape, batch_shapes
 from transformer_jax.decoding.batching.engine import Engine
-from transformer_jax.decoding.search.state import Search, SearchRequest, SearchState
+from transformer_jax.decoding.search.acceptance import Acceptance
+from transformer_jax.decoding.search.state import (
+    Search,
+    SearchRequest,
+    SearchState,
+    has_room,
+)
 from transformer_jax.vocabulary import BOS
 
 Owners = np.ndarray  # [devices rows], the number of the sentence in each row, or -1
@@ -45,11 +51,12 @@ def stream(
     sentences: Sequence[Sentence],
     budget: int,
     positions: int = 1 << 30,
+    acceptance: Acceptance | None = None,
 ) -> Iterator[Found]:
     """Yield what is found for each sentence, best hypothesis first, in the order of finishing.
 
     `budget` is the most source positions times hypotheses at a time on a device; `positions` is how
-    many the model knows.
+    many the model knows; `acceptance` counts how drafts fare, where there are any.
     """
     if not sentences:
         return
@@ -63,7 +70,8 @@ def stream(
         order = order[len(mine) :]
         next_rows = 0 if following is None else following.rows
         prefix = _prefix_length(sentences)
-        batch = _Batch(engine, search, params, shape, next_rows, prefix, _channels(sentences))
+        channels = _channels(sentences)
+        batch = _Batch(engine, search, params, shape, next_rows, prefix, channels, acceptance)
         moving = yield from batch.drain(moving, _requests(engine, shape, mine, sentences))
 
 
@@ -119,9 +127,10 @@ class _Batch:
         next_rows: int,
         prefix: int,
         channels: int | None,
+        acceptance: Acceptance | None,
     ) -> None:
         self._engine, self._search, self._params, self._shape = engine, search, params, shape
-        self._next_rows = next_rows
+        self._next_rows, self._acceptance = next_rows, acceptance
         self._owners = np.full((engine.devices, shape.rows), -1)
         self._state = engine.empty(params, search, shape, prefix, channels)
 
@@ -189,14 +198,18 @@ class _Batch:
         """Yield what is done; take out and return what is paused."""
         s = self._state
         # Sliced here: a slice on the device would be a program of its own.
-        done, position, tokens, scores = jax.device_get((s.done, s.position, s.finished, s.scores))
+        wanted = s.done, s.position, s.request.limits, s.finished, s.scores, s.drafts
+        done, position, limits, tokens, scores, drafts = jax.device_get(wanted)
         done = done.reshape(self._owners.shape)
+        if self._acceptance is not None and drafts is not None:
+            rows = (done & (self._owners >= 0)).reshape(-1)
+            self._acceptance.add(position[rows], drafts[rows])
         for device, row in zip(*np.nonzero(done & (self._owners >= 0)), strict=True):
             where = device * self._shape.rows + row
             yield int(self._owners[device, row]), tokens[where, :, 1:], scores[where]
         self._owners[done] = -1
-        full = position.reshape(self._owners.shape) >= self._shape.room
-        return list(self._remove(full & (self._owners >= 0)))
+        fits = has_room(position, limits, self._shape.room, s.stride).reshape(self._owners.shape)
+        return list(self._remove(~fits & (self._owners >= 0)))
 
     def _remove(self, which: np.ndarray) -> Iterator[tuple[SearchState, Owners]]:
         """Take the marked sentences out, as many at a time as the next shape has room for."""

@@ -61,6 +61,7 @@ class BeamSearch:
     forbidden: tuple[int, ...] = static()
     special: Special = static(default=OURS)
     constraint: Constraint | None = None
+    stride: int = static(default=1)
 
     @classmethod
     def of(
@@ -127,7 +128,7 @@ class BeamSearch:
             model_state=stepper.reorder(model_state, parents),
         )
         new = replace(new, done=old.done | at_limit | self._settled(new))
-        return keep_idle(old, new)
+        return keep_idle(old, new, active)
 
     def _collect(self, state: SearchState, values, scores, history, ended, at_limit) -> SearchState:
         """Let the hypotheses that finish at this step join the pool."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Float, Int, UInt, at_least_float32
+from transformer_jax.arrays import Array, Bool, Float, Int, UInt, at_least_float32
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.search.constraints import constrain
 from transformer_jax.decoding.search.penalties import LengthPenalty
@@ -52,6 +52,7 @@ class Sampling:
     forbidden: tuple[int, ...] = static()
     special: Special = static(default=OURS)
     constraint: Constraint | None = None
+    stride: int = static(default=1)
 
     @classmethod
     def of(
@@ -81,16 +82,26 @@ class Sampling:
 
     def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
         """Extend the active sentences by one token."""
-        last = last_tokens(old)
+        active = old.active
         logits, _, model_state = stepper.step(
-            old.model_state, last, old.position[:, None], old.active
+            old.model_state, last_tokens(old), old.position[:, None], active
         )
         logits = at_least_float32(logits[:, :, 0])
+        new = self.follow(old, logits, self.draw(self.filtered(logits, old), old), active)
+        return replace(new, model_state=model_state)
+
+    def follow(
+        self,
+        old: SearchState,
+        logits: Float[Array, "B W V"],
+        tokens: Int[Array, "B W"],
+        active: Bool[Array, "B"],
+    ) -> SearchState:
+        """Return the active sentences with what was chosen by some logits, or what is forced."""
         pad, _, eos = self.special
-        ended = (last[:, :, 0] == eos) | (last[:, :, 0] == pad)
-        ended &= old.position[:, None] > 0  # what is first may be the same piece
+        ended = has_ended(old)
         forced = forced_tokens(old)[:, None]
-        tokens = jnp.where(forced > 0, forced, self._choose(self._allowed(logits, old), old))
+        tokens = jnp.where(forced > 0, forced, tokens)
         chosen = jnp.take_along_axis(logits, tokens[:, :, None], axis=2)[:, :, 0]
         gain = chosen - jax.nn.logsumexp(logits, axis=-1)
         log_probs = jnp.where(ended, old.log_probs, old.log_probs + gain)
@@ -109,9 +120,45 @@ class Sampling:
             finished=written,
             scores=jnp.where(ends, scores, old.scores),
             done=old.done | at_limit | (ended | ends).all(1),
-            model_state=model_state,
         )
-        return keep_idle(old, new)
+        return keep_idle(old, new, active)
+
+    def filtered(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
+        """Return the logits of what is drawn from: minus infinity for what may not be written, at
+        the temperature, cut to top_k and top_p.
+        """
+        logits = self._allowed(logits, state)
+        if not self.random:
+            return logits
+        logits = logits / self.temperature
+        return nucleus(logits, self.top_k, self.top_p) if self.truncated else logits
+
+    def draw(
+        self, logits: Float[Array, "B W V"], state: SearchState, purpose: int | None = None
+    ) -> Int[Array, "B W"]:
+        """Return the most probable token, or a random one; see `keys`."""
+        if not self.random:
+            return argmax(logits)
+
+        def noise(key: Array) -> Float[Array, "V"]:
+            return jax.random.gumbel(key, logits.shape[2:], logits.dtype)
+
+        return argmax(logits + jax.vmap(jax.vmap(noise))(self.keys(state, purpose)))
+
+    def keys(self, state: SearchState, purpose: int | None = None) -> Array:
+        """Return the random keys [B W] of what comes next, others for each purpose: functions of
+        the seeds, of the place in the text and of the hypothesis's number.
+        """
+        key = jax.random.key(self.seed)
+
+        def own(seed, position, lane) -> Array:
+            mine = jax.random.fold_in(jax.random.fold_in(key, seed), lane)
+            mine = jax.random.fold_in(mine, position)
+            return mine if purpose is None else jax.random.fold_in(mine, purpose)
+
+        over_lanes = jax.vmap(own, (None, None, 0))
+        lanes = jnp.arange(self.width)
+        return jax.vmap(over_lanes, (0, 0, None))(state.request.seeds, state.position, lanes)
 
     def _allowed(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
         """Return the logits with minus infinity for what may not be written."""
@@ -123,23 +170,12 @@ class Sampling:
             logits = jnp.where((index == token) & banned[:, :, token, None], -jnp.inf, logits)
         return logits
 
-    def _choose(self, logits: Float[Array, "B W V"], state: SearchState) -> Int[Array, "B W"]:
-        if not self.random:
-            return argmax(logits)
-        logits = logits / self.temperature
-        if self.truncated:
-            logits = nucleus(logits, self.top_k, self.top_p)
-        key = jax.random.key(self.seed)
 
-        def noise(seed, position, lane) -> Float[Array, "V"]:
-            own = jax.random.fold_in(jax.random.fold_in(key, seed), lane)
-            own = jax.random.fold_in(own, position)
-            return jax.random.gumbel(own, logits.shape[2:], logits.dtype)
-
-        lanes = jnp.arange(self.width)
-        over_lanes = jax.vmap(noise, (None, None, 0))
-        gumbel = jax.vmap(over_lanes, (0, 0, None))(state.request.seeds, state.position, lanes)
-        return argmax(logits + gumbel)
+def has_ended(state: SearchState) -> Bool[Array, "B W"]:
+    """Return which hypotheses have come to their end, or to where nothing may be written."""
+    last, (pad, _, eos) = last_tokens(state)[:, :, 0], state.special
+    # What is first may be the same piece.
+    return ((last == eos) | (last == pad)) & (state.position[:, None] > 0)
 
 
 def nucleus(logits: Float[Array, "B W V"], top_k: Number, top_p: Number) -> Float[Array, "B W V"]:

@@ -78,7 +78,10 @@ class SearchState:
     done: Bool[Array, "B"]
     coverage: Float[Array, "B W S"] | None  # attention each source position has had; padding 1
     model_state: Any  # the Stepper's
+    # Of a search that verifies drafts: passes, tokens proposed and judged, those accepted.
+    drafts: Int[Array, "B 3"] | None = None
     special: Special = static(default=OURS)
+    stride: int = static(default=1)  # the search's
 
     @property
     def room(self) -> int:
@@ -88,7 +91,16 @@ class SearchState:
     @property
     def active(self) -> Bool[Array, "B"]:
         """Which sentences advance; the others are done, or paused for want of room."""
-        return ~self.done & (self.position < self.room)
+        limits = jnp.asarray(self.request.limits)
+        return ~self.done & has_room(self.position, limits, self.room, self.stride)
+
+
+def has_room(position: Any, limits: Any, room: int, stride: int) -> Any:
+    """Say which sentences can go on by so many tokens, or to their limits.
+
+    Where they stop for want of room tells nothing of what they write then: no step is cut short.
+    """
+    return (position + stride <= room) | (limits <= room)
 
 
 @runtime_checkable
@@ -103,11 +115,15 @@ class Search(Protocol):
     def width(self) -> int:
         """Hypotheses a sentence."""
 
+    @property
+    def stride(self) -> int:
+        """Tokens that `advance` writes at most, and may take back of what the model has read."""
+
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
         """Return the beginning of the search."""
 
     def advance(self, stepper: Stepper, state: SearchState) -> SearchState:
-        """Extend the active sentences by one token."""
+        """Extend the active sentences, by one token or more."""
 
 
 @runtime_checkable
@@ -127,7 +143,7 @@ def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -
     pos = jnp.broadcast_to(jnp.arange(ids.shape[1])[None], ids.shape[:2])
     seg = (pos < jnp.asarray(request.src_lengths)[:, None]).astype(jnp.int32)
     batch = stepper.context(Side(ids, pos, seg))
-    return search.start(request, room, stepper.start(batch, search.width, room))
+    return search.start(request, room, stepper.start(batch, search.width, room, search.stride))
 
 
 def blank(
@@ -205,12 +221,11 @@ def write(
     return jnp.where(here, tokens[:, :, None], history)
 
 
-def keep_idle(old: SearchState, new: SearchState) -> SearchState:
-    """Return `new` where the old sentences are active and `old` elsewhere.
+def keep_idle(old: SearchState, new: SearchState, active: Bool[Array, "B"]) -> SearchState:
+    """Return `new` where sentences are active and `old` elsewhere.
 
     The model's state is the Stepper's own affair: it knows which sentences were active.
     """
-    active = old.active
 
     def choose(before, after):
         chosen = jnp.where(active.reshape(-1, *[1] * (after.ndim - 1)), after, before)

@@ -9,17 +9,25 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
+from transformer_jax.decoding.text.prompt_cache import PromptCache
+from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts
 from transformer_jax.decoding.text.searching import (
+    Draft,
+    beside,
+    check_contiguous,
     check_n_best,
+    check_pages,
     fewest_positions,
     make_engine,
     make_search,
     until_eos,
 )
-from transformer_jax.decoding.text.streaming import cut, held_back, pieces_of
+from transformer_jax.decoding.text.streaming import Alone, cut, held_back
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -35,34 +43,14 @@ class Generated(NamedTuple):
     log_prob: float  # of the pieces that were written, nats
 
 
-def _continued(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
-    """Return what a language model reads: where documents are lines, the beginning of one.
-
-    Where they are files, nearly every window of the training begins in the midst of one, and so
-    does a prompt: with BOS, which training hardly ever sees there, it is predicted worse.
-    """
-    (ids,) = codec.encode([prompt], eos=False)
-    return ids if ids and objective.document == "file" else [codec.special["bos"], *ids]
-
-
-def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
-    """Return what a prefix language model reads: the source whole, and where a target begins."""
-    return [*codec.encode([prompt])[0], codec.special["bos"]]
-
-
-# What a model reads before it writes, by its objective. The last token is not yet in the cache.
-PROMPTS: dict[str, Callable[[Codec, str, ObjectiveConfig], list[int]]] = {
-    "language_model": _continued,
-    "prefix_lm": _answered,
-}
-
-
 class Generator:
     """A model that continues prompts, its codec, and compiled searches.
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     texts are wanted of each prompt. Lengths are asked for with `max_tokens`: those of `config` are
-    relative to a source.
+    relative to a source. A `draft` is the model of `decoding.draft`, where it names one;
+    `acceptance` says how its proposals fare. With `prompts`, of each model and of the draft, these
+    read the prompts, and texts are written one by one.
 
     Raises:
       UserError: if the objective is not one of prompts, or a setting is one of translation.
@@ -76,8 +64,10 @@ class Generator:
         config: DecodingConfig,
         n_best: int = 1,
         devices: Sequence[jax.Device] | None = None,
+        draft: Draft | None = None,
+        prompts: Sequence[PromptCache] = (),
     ) -> None:
-        _check(objective, config)
+        check_prompts(objective, config)
         check_n_best(config, n_best)
         self._models = list(model) if isinstance(model, Sequence) else [model]
         self._codec, self._objective, self._config = codec, objective, config
@@ -89,7 +79,16 @@ class Generator:
         self._search = make_search(config, n_best, forbidden, self._special)
         self._mesh = Mesh(devices or jax.local_devices(), "rows")
         self._positions = fewest_positions(self._models)
-        self._engine = make_engine(tuple(self._models), config.ensemble, self._mesh)
+        self._draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
+        if config.cache == "paged":
+            check_pages(self._models)
+            if prompts:
+                raise UserError(
+                    "config.decoding.cache='paged': prompts that are kept in a directory are read "
+                    "into contiguous caches; leave the prompt cache out, or choose 'contiguous'"
+                )
+        given = tuple(self._models), config.ensemble, self._mesh
+        self._engine = make_engine(*given, draft and draft.model)
 
     def generate(
         self,
@@ -142,11 +141,10 @@ class Generator:
         read = self._read(prompt)
         sentence = self._sentence(read, 0, number, max_tokens)
         params = [params] if len(self._models) == 1 else list(params)
-        given = tuple(self._models), self._config.ensemble, params, self._search, sentence
         text = shown = self._text(read, [])
         start, ids = len(text), []
         yield text
-        for piece in pieces_of(*given, self._positions):
+        for piece in self._alone(params, sentence).pieces():
             ids.append(piece)
             text = self._text(read, ids)
             ended = cut(text, stop, start)
@@ -203,13 +201,33 @@ class Generator:
         found: list[list[Generated]],
     ) -> Iterator[int]:
         """Fill in what is found for each prompt; yield its number."""
+        if self._prompts:
+            for number, sentence in enumerate(sentences):
+                tokens, scores = self._alone(params, sentence).found()
+                found[number] = self._texts(read[number], tokens, scores)
+                yield number
+            return
+        budget, size = self._config.tokens_per_batch, self._config.cache_block
+        if self._config.cache == "paged":
+            make: Any = self._models[0].stepper  # which is the same in every call
+            paged = PagedStream(make, self._search, params[0], size, budget)
+            for number, tokens, scores in paged.run(sentences):
+                found[number] = self._texts(read[number], tokens, scores)
+                yield number
+            return
+        params = beside(params, self._draft)
         params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
-        budget = self._config.tokens_per_batch
         for number, tokens, scores in stream(
-            self._engine, self._search, params, sentences, budget, self._positions
-        ):
+            self._engine, self._search, params, sentences, budget, self._positions,
+            self.acceptance,
+        ):  # fmt: skip
             found[number] = self._texts(read[number], tokens, scores)
             yield number
+
+    def _alone(self, params: list, sentence: Sentence) -> Alone:
+        check_contiguous(self._config, "a text that is written by itself")
+        given = tuple(self._models), self._config.ensemble, params, self._search, sentence
+        return Alone(*given, self._positions, self._draft, self.acceptance, self._prompts)
 
     def _texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
         """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts."""
@@ -221,19 +239,3 @@ class Generator:
                 log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
                 texts.append(Generated(self._text(read, ids), ids, score, log_prob))
         return texts[: self._n_best]
-
-
-def _check(objective: ObjectiveConfig, config: DecodingConfig) -> None:
-    translates = objective.kind == "translate"
-    if objective.kind not in PROMPTS:
-        raise UserError(
-            f"config.objective.name={objective.name!r}: such a model does not continue a "
-            + ("prompt; to translate with it, use translate" if translates else "prompt")
-        )
-    for name, off in (("rerank", "none"), ("coverage_penalty", 0.0), ("constraint", "none")):
-        value = getattr(config, name)
-        if value != off:
-            raise UserError(
-                f"config.decoding.{name}={value!r}: is for translations; set it to {off!r} to "
-                "generate text"
-            )

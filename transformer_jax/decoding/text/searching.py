@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.sharding import Mesh
@@ -13,10 +13,19 @@ from transformer_jax.data.batch import Side
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.speculative import LOOKUPS, ByModel, Speculative
 from transformer_jax.decoding.search.state import Constraint, Search
-from transformer_jax.decoding.stepper import ENSEMBLES, Ensemble, stepper_of
+from transformer_jax.decoding.stepper import (
+    ENSEMBLES,
+    Drafted,
+    DraftedState,
+    Ensemble,
+    stepper_of,
+)
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.mixers.recurrence import Recurrence
 from transformer_jax.vocabulary import OURS, Special
 
 NO_LIMIT = 1 << 30  # positions of models that know any number
@@ -40,26 +49,93 @@ def make_search(
     constraint: Constraint | None = None,
 ) -> Search:  # fmt: skip
     """Return the search with these settings, for `wanted` hypotheses, without forbidden pieces."""
-    if config.search == "sample" or config.beam_size == 1:
-        return Sampling.of(config, tuple(forbidden), special, constraint)
-    return BeamSearch.of(config, wanted, tuple(forbidden), special, constraint)
+    if config.search == "beam" and config.beam_size > 1:
+        return BeamSearch.of(config, wanted, tuple(forbidden), special, constraint)
+    rule = Sampling.of(config, tuple(forbidden), special, constraint)
+    if config.draft is None:
+        return rule
+    return Speculative(rule, LOOKUPS.get(config.draft, ByModel()), config.draft_length)
+
+
+class Draft(NamedTuple):
+    """A smaller model that proposes what the models of a search judge."""
+
+    model: Model
+    params: Any
+
+
+def beside(params: Sequence[Any], draft: Draft | None) -> list[Any]:
+    """Return the parameters of all that a search goes through, those of a draft the last."""
+    return [*params] if draft is None else [*params, draft.params]
 
 
 @functools.lru_cache(maxsize=8)
-def make_engine(models: tuple[Model, ...], ensemble: str, mesh: Mesh) -> Engine:
+def make_engine(
+    models: tuple[Model, ...], ensemble: str, mesh: Mesh, draft: Model | None = None
+) -> Engine:
     """Return the engine of these models, shared by all searches: it holds compiled programs."""
-    return Engine(stepper_maker(models, ensemble), mesh)
+    return Engine(stepper_maker(models, ensemble, draft), mesh)
 
 
-def stepper_maker(models: Sequence[Model], ensemble: str) -> Callable[[Any], Stepper]:
-    """Return what makes a Stepper of the parameters of one model, or of several."""
+def stepper_maker(
+    models: Sequence[Model], ensemble: str, draft: Model | None = None
+) -> Callable[[Any], Stepper]:
+    """Return what makes a Stepper of the parameters of one model, or of several, and behind them
+    of those of a draft.
+    """
     mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
+    every = models if draft is None else [*models, draft]
 
     def make_stepper(params: Any) -> Stepper:
-        steppers = [stepper_of(model, mine) for model, mine in zip(models, params, strict=True)]
-        return steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
+        steppers = [stepper_of(model, mine) for model, mine in zip(every, params, strict=True)]
+        drafts = [steppers.pop()] if draft is not None else []
+        stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers, mean)
+        return Drafted(stepper, *drafts) if drafts else stepper
 
     return make_stepper
+
+
+def together(states: Sequence[Any], drafted: bool) -> Any:
+    """Return the state of the Stepper that `stepper_maker` makes, of those of its models."""
+    *models, last = states
+    models = models if drafted else [*models, last]
+    state = models[0] if len(models) == 1 else tuple(models)
+    return DraftedState(state, last) if drafted else state
+
+
+def check_contiguous(config: DecodingConfig, what: str) -> None:
+    """Check that pages are not asked for where there are none.
+
+    Raises:
+      UserError: if they are; says for what.
+    """
+    if config.cache == "paged":
+        raise UserError(
+            f"config.decoding.cache='paged': is for prompts that are continued in batches, not for "
+            f"{what}; set it to 'contiguous'"
+        )
+
+
+def check_pages(models: Sequence[Model]) -> None:
+    """Check that a model can be searched on pages.
+
+    Raises:
+      UserError: if it cannot.
+    """
+    config, paged = models[0].config, "config.decoding.cache='paged'"
+    if len(models) > 1:
+        raise UserError(f"{paged}: pages are of one model; set it to 'contiguous' for an ensemble")
+    if config.architecture != "decoder" or getattr(models[0], "order", "causal") != "causal":
+        raise UserError(
+            f"{paged}: what prompts that begin alike have in common can be shared where a decoder "
+            "reads from left to right alone; set it to 'contiguous'"
+        )
+    kinds = [pick(MIXERS, name, "config.model.decoder_pattern") for name in config.decoder_pattern]
+    if any(issubclass(kind, Recurrence) for kind in kinds):
+        raise UserError(
+            f"{paged}: config.model.decoder_pattern={config.decoder_pattern} has layers whose past "
+            "is a state of constant size, without positions to divide; set it to 'contiguous'"
+        )
 
 
 def fewest_positions(models: Sequence[Model]) -> int:

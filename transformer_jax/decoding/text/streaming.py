@@ -2,15 +2,32 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from transformer_jax.decoding.batching.batch_shapes import batch_shapes
 from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.sampling import Sampling
-from transformer_jax.decoding.search.state import Search, SearchRequest, begin
-from transformer_jax.decoding.text.searching import NO_LIMIT, stepper_maker
+from transformer_jax.decoding.search.speculative import Speculative
+from transformer_jax.decoding.search.state import (
+    Search,
+    SearchRequest,
+    SearchState,
+    begin,
+    run,
+)
+from transformer_jax.decoding.text.prompt_cache import PromptCache
+from transformer_jax.decoding.text.searching import (
+    NO_LIMIT,
+    Draft,
+    beside,
+    stepper_maker,
+    together,
+)
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -35,47 +52,88 @@ def held_back(text: str, stop: Sequence[str], start: int) -> int:
     return max([*begun, len(text) - len(text.rstrip("\ufffd"))])
 
 
-def pieces_of(
-    models: tuple[Model, ...],
-    ensemble: str,
-    params: Any,
-    search: Search,
-    sentence: Sentence,
-    positions: int = NO_LIMIT,
-) -> Iterator[int]:
-    """Yield the pieces of one text as a search of one hypothesis writes them, EOS included.
+class Alone(NamedTuple):
+    """A text that is searched by itself, and what for; see `batching.stream` for several."""
 
-    They are those of `batching.stream`, random ones too.
+    models: tuple[Model, ...]
+    ensemble: str
+    params: list[Any]
+    search: Search
+    sentence: Sentence
+    positions: int = NO_LIMIT
+    draft: Draft | None = None
+    acceptance: Acceptance | None = None
+    prompts: Sequence[PromptCache] = ()  # of each model, if of any
 
-    Raises:
-      UserError: if the search goes after several hypotheses.
-    """
-    if search.width != 1 or not isinstance(search, Sampling):
-        raise UserError(
-            "a text can be shown as it is written if it is one: with greedy search, which is "
-            "decoding.beam_size=1, or with decoding.search='sample' and num_samples=1"
-        )
-    sizes = [len(sentence.ids)], [sentence.limit]
-    shape = batch_shapes(*sizes, 1, 1, 1, positions)[-1]
-    request = SearchRequest.empty(1, shape.src_length)
-    request.src_ids[0, : len(sentence.ids)] = sentence.ids
-    request.src_lengths[0], request.first[0] = len(sentence.ids), sentence.first
-    request.limits[0], request.seeds[0] = sentence.limit, sentence.seed
-    start, advance = _programs(models, ensemble)
-    state = start(params, search, request, shape.room)
-    for place in range(1, sentence.limit + 1):
-        state = advance(params, search, state)
-        tokens, done = jax.device_get((state.tokens, state.done))
-        if tokens[0, 0, place] != search.special.pad:
-            yield int(tokens[0, 0, place])
-        if done[0]:
-            return
+    def begin(self) -> SearchState:
+        """Return the beginning of the search."""
+        sentence, search = self.sentence, self.search
+        lengths = [len(sentence.ids)], [sentence.limit]
+        shape = batch_shapes(*lengths, search.width, 1, 1, self.positions)[-1]
+        request = SearchRequest.empty(1, shape.src_length)
+        request.src_ids[0, : len(sentence.ids)] = sentence.ids
+        request.src_lengths[0], request.first[0] = len(sentence.ids), sentence.first
+        request.limits[0], request.seeds[0] = sentence.limit, sentence.seed
+        if not self.prompts:
+            return self._programs[0](self._every, search, request, shape.room)
+        given = sentence.ids, shape.src_length, search.width, shape.room, search.stride
+        read = together([own.state(*given) for own in self.prompts], self.draft is not None)
+        return _behind(search, request, shape.room, read)
+
+    def pieces(self) -> Iterator[int]:
+        """Yield the pieces of one text as a search of one hypothesis writes them, EOS included.
+
+        They are those of `batching.stream`, random ones too.
+
+        Raises:
+          UserError: if the search goes after several hypotheses.
+        """
+        search, limit = self.search, self.sentence.limit
+        if search.width != 1 or not isinstance(search, Sampling | Speculative):
+            raise UserError(
+                "a text can be shown as it is written if it is one: with greedy search, which is "
+                "decoding.beam_size=1, or with decoding.search='sample' and num_samples=1"
+            )
+        state, shown, done = self.begin(), 0, False
+        while not done and shown < limit:
+            state = self._programs[1](self._every, search, state)
+            tokens, position, (done,) = jax.device_get((state.tokens, state.position, state.done))
+            pieces = tokens[0, 0, shown + 1 : position[0] + 1].tolist()
+            shown = position[0]
+            if done:
+                self._count(state)
+            yield from (piece for piece in pieces if piece != search.special.pad)
+
+    def found(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the hypotheses [W L], best first, and their scores [W]."""
+        state = self._programs[2](self._every, self.search, self.begin())
+        self._count(state)
+        tokens, scores = jax.device_get((state.finished, state.scores))
+        return tokens[0, :, 1:], scores[0]
+
+    def _count(self, state: SearchState) -> None:
+        if state.drafts is not None and self.acceptance is not None:
+            self.acceptance.add(*jax.device_get((state.position, state.drafts)))
+
+    @property
+    def _every(self) -> list[Any]:
+        return beside(self.params, self.draft)
+
+    @property
+    def _programs(self) -> tuple[Any, Any, Any]:
+        return _programs(self.models, self.ensemble, self.draft and self.draft.model)
+
+
+@functools.partial(jax.jit, static_argnums=2, donate_argnums=3)
+def _behind(search: Search, request: SearchRequest, room: int, read: Any) -> SearchState:
+    """Return the beginning of a search behind what was read."""
+    return search.start(request, room, read)
 
 
 @functools.lru_cache(maxsize=8)
-def _programs(models: tuple[Model, ...], ensemble: str) -> tuple[Any, Any]:
-    """Return compiled functions: the beginning of a search, and one step of it."""
-    make_stepper = stepper_maker(models, ensemble)
+def _programs(models: tuple[Model, ...], ensemble: str, draft: Model | None) -> tuple[Any, ...]:
+    """Return compiled functions: the beginning of a search, a step of it, and all of them."""
+    make_stepper = stepper_maker(models, ensemble, draft)
 
     def start(params: Any, search: Search, request: SearchRequest, room: int) -> Any:
         return begin(search, make_stepper(params), request, room)
@@ -83,4 +141,8 @@ def _programs(models: tuple[Model, ...], ensemble: str) -> tuple[Any, Any]:
     def advance(params: Any, search: Search, state: Any) -> Any:
         return search.advance(make_stepper(params), state)
 
-    return jax.jit(start, static_argnums=3), jax.jit(advance, donate_argnums=2)
+    def finish(params: Any, search: Search, state: Any) -> Any:
+        return run(search, make_stepper(params), state, jnp.int32(0))
+
+    begun = jax.jit(start, static_argnums=3)
+    return begun, *(jax.jit(function, donate_argnums=2) for function in (advance, finish))

@@ -15,6 +15,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codec import VectorCodec, read_whole, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.constraints import CONSTRAINTS
 from transformer_jax.decoding.search.penalties import divisor
@@ -24,6 +25,9 @@ from transformer_jax.decoding.text.constrained import check_room, check_whole
 from transformer_jax.decoding.text.long_lines import alike, split
 from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.searching import (
+    Draft,
+    beside,
+    check_contiguous,
     check_n_best,
     fewest_positions,
     make_engine,
@@ -48,7 +52,8 @@ class Translator:
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
     parts, with a warning if `warn`; if `cut`, what is beyond them is left out. The work is shared
-    among `devices`, by default this process's.
+    among `devices`, by default this process's. A `draft` is the model of `decoding.draft`, where
+    it names one; `acceptance` says how its proposals fare.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -64,8 +69,10 @@ class Translator:
         longest: int = LONGEST,
         warn: bool = True,
         cut: bool = False,
+        draft: Draft | None = None,
     ) -> None:
         check_n_best(config, n_best)
+        check_contiguous(config, "a translation")
         self._models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
@@ -78,7 +85,9 @@ class Translator:
         given = forbidden, self._special, self._constraint
         self._search = make_search(config, wanted, *given)
         self._position_limit = fewest_positions(self._models)
-        self._engine = make_engine(tuple(self._models), config.ensemble, self._mesh)
+        self._draft, self.acceptance = draft, Acceptance()
+        models = tuple(self._models)
+        self._engine = make_engine(models, config.ensemble, self._mesh, draft and draft.model)
 
     @property
     def longest(self) -> int:
@@ -185,12 +194,13 @@ class Translator:
     ) -> Iterator[int]:
         """Fill in what is found for each part; yield lines as they are finished."""
         whole = NamedSharding(self._mesh, PartitionSpec())
-        params = jax.device_put(params, whole)
+        params = jax.device_put(beside(params, self._draft), whole)
         left = Counter(part.line for part in parts)
         budget = self._config.tokens_per_batch
         for number, tokens, scores in stream(
-            self._engine, self._search, params, parts, budget, self._position_limit
-        ):
+            self._engine, self._search, params, parts, budget, self._position_limit,
+            self.acceptance,
+        ):  # fmt: skip
             found[number] = self._translations(tokens, scores)
             line = parts[number].line
             left[line] -= 1

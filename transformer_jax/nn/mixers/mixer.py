@@ -20,6 +20,20 @@ class Cache(Protocol):
     def rewind(self, position: Int[Array, "B"]) -> "Cache":
         """Forget what was written from a position on, unless the lanes say so already."""
 
+    def keep(self, tokens: int) -> "Cache":
+        """Return the same with room for what it takes to forget so many of the tokens to come."""
+
+    # Of one sentence with one hypothesis, which reads a prompt part by part:
+
+    def part(self, first: Any, size: int) -> Any:
+        """Return what it keeps of so many tokens from a position on, the last that it read."""
+
+    def with_part(self, first: Any, size: int, part: Any) -> "Cache":
+        """Return the same as if it had read these tokens, of which it kept that part."""
+
+    def as_prompt(self, lanes: Lanes, reach: int) -> "Cache":
+        """Return the cache of lanes that have what it read as their prompt; see `keep`."""
+
 
 @runtime_checkable
 class Mixer(Protocol):

@@ -1,0 +1,178 @@
+"""What is kept of prompts changes how soon a text begins, and not the text."""
+
+import dataclasses
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoding.test_generate import CODEC, FILES, GREEDY
+from tiny import VARIANTS, VOCAB, random_params
+
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.prompt_cache import PromptCache, digest
+from transformer_jax.decoding.text.prompt_files import PromptFiles
+from transformer_jax.decoding.text.searching import Draft
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+
+# Keys and values, of which a window is seen, and a state.
+CONFIG = dataclasses.replace(
+    VARIANTS["decoder"], num_decoder_layers=2, decoder_pattern=("local", "ssru"), window=3,
+    positions="learned", max_positions=64,
+)  # fmt: skip
+MODEL = build(CONFIG, VOCAB, VOCAB, jnp.float64)
+NARROW = build(CONFIG, VOCAB, VOCAB)
+PARAMS = [jax.tree.map(np.float64, random_params(NARROW, seed)) for seed in (0, 1)]
+LONG = "thequickbrownfoxjumps"  # five parts of four pieces, and one more; the last is not read
+
+
+@pytest.fixture(autouse=True)
+def exact():
+    with jax.enable_x64(True):
+        yield
+
+
+def cache(directory, params=PARAMS[0], tokenizer="one", **sizes):
+    return PromptCache(MODEL, params, tokenizer, directory, **{"part": 4, **sizes})
+
+
+def written(prompts, text=LONG, decoding=GREEDY, params=PARAMS[0], draft=None):
+    given, one = (MODEL, CODEC, FILES, decoding), jax.devices()[:1]
+    generator = Generator(*given, draft=draft, prompts=prompts, devices=one)
+    ((*found,),) = generator.generate(params, [text], 9)
+    assert [item.text for item in found] == [
+        CODEC.decode([*CODEC.encode([text], eos=False)[0], *item.ids]) for item in found
+    ]
+    return [(item.ids, item.score) for item in found]
+
+
+def same(one, other):
+    """Texts are the same, and scores up to the order of sums."""
+    assert [ids for ids, _ in one] == [ids for ids, _ in other] != []
+    np.testing.assert_allclose([x for _, x in one], [x for _, x in other], rtol=1e-10)
+
+
+def test_texts_are_those_without_it(tmp_path):
+    """Whatever is found of a prompt: nothing, all of it, its beginning; to the last bit."""
+    fresh, again, shorter = (cache(tmp_path) for _ in range(3))
+    whole, other = written([fresh]), LONG[:9] + "foxjumpszebra"
+    assert (fresh.taken, fresh.computed) == (0, 5)
+    same(whole, written(()))
+    assert written([again]) == whole
+    assert (again.taken, again.computed) == (5, 0)
+    expected = written((), other)
+    same(written([shorter], other), expected)
+    assert (shorter.taken, shorter.computed) == (2, 3)
+    draft = Draft(MODEL, PARAMS[1])
+    drafted = dataclasses.replace(GREEDY, draft="another", draft_length=2)
+    same(written([again, cache(tmp_path, PARAMS[1])], decoding=drafted, draft=draft), whole)
+
+
+def test_what_is_of_something_else_is_not_taken(tmp_path):
+    """Parameters, one number of them, tokenizer, size of parts, or config; nor by another name."""
+    own = cache(tmp_path)
+    own.state(range(4, 12), 8, 1, 4, 1)
+    assert own.computed == 2
+    almost = jax.tree.map(np.copy, PARAMS[0])
+    jax.tree.leaves(almost)[-1].reshape(-1).view(np.uint64)[-1] ^= 1
+    others = cache(tmp_path, PARAMS[1]), cache(tmp_path, almost), cache(tmp_path, tokenizer="two")
+    for other in (*others, cache(tmp_path, part=2)):
+        other.state(range(4, 12), 8, 1, 4, 1)
+        assert other.taken == 0
+    assert digest(PARAMS[0]) == digest(jax.tree.map(jnp.asarray, PARAMS[0]))
+    with pytest.raises(UserError, match="architecture='encoder_decoder': a prompt cache keeps"):
+        PromptCache(build(VARIANTS["deeper"], VOCAB, VOCAB), {}, "one", tmp_path)
+    with pytest.raises(UserError, match=r"prefix_lm'.* reads a prompt in both directions"):
+        PromptCache(build(CONFIG, VOCAB, VOCAB, order="ranked"), {}, "one", tmp_path)
+
+
+def files(directory, limit=1 << 20, **facts) -> PromptFiles:
+    return PromptFiles(directory, {"model": "a", **facts}, limit)
+
+
+ARRAYS = [np.arange(6.0).reshape(2, 3), np.array([True]), np.zeros((0, 2), np.int32)]
+
+
+def stored(kept: PromptFiles, ids=(1, 2)) -> bool:
+    """Say whether a part is there, and just as it was written."""
+    found = kept.get(ids)
+    if found is not None:
+        assert [x.tobytes() for x in found] == [x.tobytes() for x in ARRAYS]
+    return found is not None
+
+
+def test_damage_is_noticed(tmp_path, caplog):
+    """Any bit, any length, another file's content; what is written anew is taken."""
+    kept = files(tmp_path)
+    kept.put([1, 2], ARRAYS)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    damaged = [whole[:size] for size in range(0, len(whole), 97)]
+    for place in range(0, len(whole), 61):
+        damaged.append(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+    for content in damaged:
+        caplog.clear()
+        path.write_bytes(content)
+        assert not stored(kept)
+        assert f"{path}: damaged" in caplog.text
+    kept.put([1, 2], ARRAYS)
+    assert stored(kept)
+    for other, ids, reason in (
+        (files(tmp_path, model="b"), (1, 2), "model"),
+        (kept, (1, 3), "prompt"),
+    ):
+        other.put(ids, ARRAYS)
+        other._path(ids).replace(path)  # as if two names were one
+        assert not stored(kept)
+        assert f"of another {reason}" in caplog.text
+
+
+def test_what_was_not_used_goes_first(tmp_path):
+    kept = files(tmp_path, limit=4 * 2000)
+    for number in range(3):
+        kept.put([number], ARRAYS)
+        os.utime(kept._path([number]), (number + 1, number + 1))
+    size = kept._path([0]).stat().st_size
+    kept = files(tmp_path, limit=3 * size)
+    assert stored(kept, [0])  # and has been used
+    abandoned, in_use = (tmp_path / f"{name}.aside" for name in "ab")
+    for path in (abandoned, in_use):
+        path.write_bytes(b"half")
+    os.utime(abandoned, (1, 1))
+    kept.put([3], ARRAYS)
+    assert [stored(kept, [number]) for number in range(4)] == [True, False, True, True]
+    assert (abandoned.exists(), in_use.exists()) == (False, True)
+    files(tmp_path, limit=size - 1).put([4], ARRAYS)  # larger than all there may be
+    assert not stored(kept, [4])
+
+
+def test_several_write_and_read_at_a_time(tmp_path):
+    """What is read is whole, whoever writes, evicts or deletes meanwhile."""
+
+    def work(seed: int) -> int:
+        kept, rng, hits = files(tmp_path, limit=9000), np.random.default_rng(seed), 0
+        for number in rng.integers(0, 9, 60).tolist():
+            hits += stored(kept, [number])
+            kept.put([number], ARRAYS)
+        return hits
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) > 0
+    assert not list(tmp_path.glob("*.aside"))
+
+
+def test_a_disk_that_takes_nothing_is_a_warning(tmp_path, caplog, monkeypatch):
+    kept = files(tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    for ids in ([1], [2]):
+        kept.put(ids, ARRAYS)
+        assert not stored(kept, ids)
+    assert caplog.text.count("No space left on device") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,125 @@
+"""What a work directory holds of a trained model, and drafts for others."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.search.speculative import LOOKUPS
+from transformer_jax.decoding.text.prompt_cache import PromptCache
+from transformer_jax.decoding.text.searching import Draft
+from transformer_jax.errors import UserError
+from transformer_jax.models import lora
+from transformer_jax.models.build import abstract_params, build_for
+from transformer_jax.models.lora import Lora
+from transformer_jax.models.model import Model
+from transformer_jax.sharding.mesh import make_mesh, replicated
+from transformer_jax.workdir import WorkDir
+
+
+class Stored(NamedTuple):
+    """A trained model as it is read back; see `api.load`."""
+
+    experiment: Experiment
+    model: Model
+    params: Any
+    tokenizers: TokenizerPair
+    steps: list[int]
+    path: Path  # of the work directory
+
+
+def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
+    """Read a work directory and a checkpoint; see `api.load`.
+
+    Raises:
+      UserError: if the directory holds no such thing.
+    """
+    place = WorkDir(workdir)
+    experiment = place.experiment()
+    tokenizers = TokenizerPair.load(place.path, experiment.tokenizer.joint, experiment.codecs)
+    model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
+    shapes = nn.unbox(abstract_params(model))
+    shardings = replicated(shapes, make_mesh(MeshConfig()))
+    like = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings
+    )
+    checkpoints = Checkpoints(place.checkpoints, experiment.checkpoint)
+    name = experiment.evaluation.checkpoint if checkpoint is None else str(checkpoint)
+    params = checkpoints.load_params(name, like)
+    steps = checkpoints.choose(name)
+    digest = checkpoints.record(steps[-1])["host"].get("tokenizer", tokenizers.digest)
+    if digest != tokenizers.digest:
+        raise UserError(
+            f"{place.path}: its tokenizer is not the one that checkpoint {steps[-1]} was trained "
+            "with; put that one back"
+        )
+    checkpoints.close()
+    if isinstance(model, Lora):
+        params = lora.merged(params, experiment.model)
+        experiment = dataclasses.replace(experiment, model=lora.without(experiment.model))
+        model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
+    return Stored(experiment, model, params, tokenizers, steps, place.path)
+
+
+def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> Draft | None:
+    """Return the model that config.decoding.draft names, DIR or DIR@CHECKPOINT, to propose what one
+    with such an experiment and tokenizer judges; None where it names no model.
+
+    Raises:
+      UserError: if it is not there, writes other pieces, or begins with something else.
+    """
+    if name in LOOKUPS:
+        return None
+    named = f"config.decoding.draft={name!r}: "
+    path, at, checkpoint = name.rpartition("@")
+    try:
+        stored = read(path, checkpoint) if at else read(name)
+    except UserError as error:
+        raise UserError(f"{named}{error}") from None
+    if stored.tokenizers.digest != tokenizers.digest:
+        raise UserError(
+            f"{named}its tokenizer is not the one of the model that judges its proposals; train it "
+            "on the same data with the same fields of config.tokenizer, or name another directory"
+        )
+    theirs, ours = stored.experiment.objective, experiment.objective
+    if theirs.kind != ours.kind and not (theirs.translates and ours.translates):
+        raise UserError(
+            f"{named}was trained with objective.name={theirs.name!r}, and proposes nothing to a "
+            f"model of {ours.name!r}; name one of the same objective"
+        )
+    return Draft(stored.model, stored.params)
+
+
+class Companions:
+    """What is read once beside models with these tokenizers: drafts, and caches of prompts."""
+
+    def __init__(self, tokenizers: TokenizerPair) -> None:
+        self._tokenizers = tokenizers
+        self._drafts: dict[str, Draft | None] = {}
+        self._caches: dict[tuple[int, Path], PromptCache] = {}
+
+    def draft(self, decoding: DecodingConfig, experiment: Experiment) -> Draft | None:
+        """Return the model that proposes, if there is one; see `read_draft`."""
+        name = decoding.draft
+        if name is not None and name not in self._drafts:
+            self._drafts[name] = read_draft(name, experiment, self._tokenizers)
+        return None if name is None else self._drafts[name]
+
+    def prompts(
+        self, models: Sequence[Model], params: Sequence[Any], draft: Draft | None,
+        directory: str | Path,
+    ) -> list[PromptCache]:  # fmt: skip
+        """Return what reads the prompts of each model and of the draft, behind the others."""
+        pairs = [*zip(models, params, strict=True)] + ([tuple(draft)] if draft else [])
+        place = Path(directory)
+        for model, mine in pairs:  # whose hash takes time
+            key = id(mine), place
+            if key not in self._caches:
+                self._caches[key] = PromptCache(model, mine, self._tokenizers.digest, place)
+        return [self._caches[id(mine), place] for _, mine in pairs]

@@ -1,0 +1,136 @@
+"""Prompts that are read part by part, of which a directory keeps the parts."""
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Int
+from transformer_jax.decoding.text.prompt_files import PromptFiles
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+
+PART = 32  # positions that are read, and kept, at a time
+LIMIT = 2**30  # bytes of a directory, unless another number is asked for
+
+
+class PromptCache:
+    """What a model makes of prompts. Whole parts of them are taken from `directory` where they, and
+    all before them, are there; what is computed instead is the same to the last bit.
+
+    Raises:
+      UserError: if parts of a prompt cannot be read one after another by such a model.
+    """
+
+    def __init__(
+        self, model: Model, params: Any, tokenizer: str, directory: str | Path,
+        limit: int = LIMIT, part: int = PART,
+    ) -> None:  # fmt: skip
+        _check(model)
+        self._model, self._params, self._part = model, params, part
+        facts = {
+            "model": repr(model), "params": digest(params), "tokenizer": tokenizer, "part": part,
+            "backend": jax.default_backend(), "jax": jax.__version__,
+        }  # fmt: skip
+        self._files = PromptFiles(Path(directory), facts, limit)
+        self.computed = self.taken = 0  # parts, so far
+
+    def state(self, ids: Sequence[int], length: int, width: int, room: int, stride: int) -> Any:
+        """Return the state behind a prompt, padded to a length, as `Stepper.start` does."""
+        size, given = self._part, (self._model, self._params)
+        state = _blank(*given, -(-max(length, 1) // size) * size, size)
+        whole, known = len(ids) // size, True
+        for first in range(0, len(ids), size):
+            last, kept = min(first + size, len(ids)), None
+            complete = first // size < whole
+            if known and complete:
+                kept = self._found(state, ids[:last])
+                known = kept is not None
+            if kept is not None:
+                state = _taken(*given, state, np.int32(first), size, kept)
+                self.taken += 1
+                continue
+            new = np.zeros((1, 1, size), np.int32)
+            new[0, 0, : last - first] = ids[first:last]
+            state, part = _read(*given, state, new, np.int32(first), np.int32(last))
+            if complete:
+                arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(jax.device_get(part))]
+                self._files.put(ids[:last], arrays)
+                self.computed += 1
+        return _as_prompt(*given, state, np.int32(len(ids)), width, room, stride)
+
+    def _found(self, state: Any, ids: Sequence[int]) -> Any | None:
+        """Return the last part of a beginning, if there is one, and it is of the right sizes."""
+        arrays = self._files.get(ids)
+        leaves, tree = jax.tree.flatten(_part_of(self._model, self._params, state, self._part))
+        sizes = [leaf.size * leaf.dtype.itemsize for leaf in leaves]
+        if arrays is None or sizes != [array.size for array in arrays]:
+            return None
+        pairs = zip(leaves, arrays, strict=True)
+        return jax.tree.unflatten(tree, [y.view(x.dtype).reshape(x.shape) for x, y in pairs])
+
+
+def _check(model: Model) -> None:
+    name = model.config.architecture
+    if name != "decoder":
+        raise UserError(
+            f"config.model.architecture={name!r}: a prompt cache keeps what a decoder makes of a "
+            "prompt, and such a model has none; leave it out"
+        )
+    if getattr(model, "order", "causal") != "causal":
+        raise UserError(
+            "config.objective.name='prefix_lm': such a model reads a prompt in both directions, so "
+            "that nothing of its beginning can be kept; leave the prompt cache out"
+        )
+
+
+def digest(params: Any) -> str:
+    """Return a hash of parameters, their names, types and shapes."""
+    found = hashlib.blake2b(digest_size=32)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        array = np.ascontiguousarray(jax.device_get(leaf))
+        found.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def _part_of(model: Any, params: Any, state: Any, size: int) -> Any:
+    """Return the shapes of a part, computing nothing."""
+    return jax.eval_shape(lambda x: model.stepper(params).part(x, 0, size), state)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def _blank(model: Any, params: Any, length: int, reach: int) -> Any:
+    return model.stepper(params).blank(length, reach)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _read(
+    model: Any,
+    params: Any,
+    state: Any,
+    ids: Int[np.ndarray | Array, "1 1 P"],
+    first: Any,
+    last: Any,
+) -> Any:
+    """Return the state behind one more part, which ends before `last`, and the part itself."""
+    stepper, size = model.stepper(params), ids.shape[2]
+    positions = first + jnp.arange(size)[None]
+    state = stepper.step(state, ids, positions, jnp.ones(1, bool))[2]
+    state = stepper.rewind(state, jnp.asarray(last)[None])
+    return state, stepper.part(state, first, size)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4), donate_argnums=2)
+def _taken(model: Any, params: Any, state: Any, first: Any, size: int, part: Any) -> Any:
+    return model.stepper(params).with_part(state, first, size, part)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4, 5, 6))
+def _as_prompt(model: Any, params: Any, state: Any, count: Any, *sizes: int) -> Any:
+    return model.stepper(params).as_prompt(state, count, *sizes)
