@@ -120,25 +120,59 @@ class Sampling:
         return logits
 
     def _choose(self, logits: Float[Array, "B W V"], state: SearchState) -> Int[Array, "B W"]:
+        if state.request.asked is not None:
+            return self._as_asked(logits, state)
         if not self.random:
             return argmax(logits)
         logits = logits / self.temperature
         if self.truncated:
             logits = nucleus(logits, self.top_k, self.top_p)
-        key = jax.random.key(self.seed)
+        seeds = jnp.broadcast_to(jnp.asarray(self.seed), state.position.shape)
+        return argmax(logits + self._noise(seeds, jnp.zeros_like(state.position), logits, state))
 
-        def noise(seed, position, lane) -> Float[Array, "V"]:
-            own = jax.random.fold_in(jax.random.fold_in(key, seed), lane)
+    def _as_asked(self, logits: Float[Array, "B W V"], state: SearchState) -> Int[Array, "B W"]:
+        """Choose by the numbers of each sentence; what none of them asks for is not computed."""
+        asked = jax.tree.map(jnp.asarray, state.request.asked)
+        temperature, top_k, top_p = (
+            x[:, None, None] for x in (asked.temperature, asked.top_k, asked.top_p)
+        )
+        random = (asked.temperature > 0) & state.active
+        cut = random & ((asked.top_k > 0) | (asked.top_p < 1))
+        scaled = jnp.where(temperature > 0, logits / jnp.where(temperature > 0, temperature, 1), 0)
+
+        def sampled():
+            kept = jax.lax.cond(
+                cut.any(),
+                lambda: jnp.where(cut[:, None, None], nucleus(scaled, top_k, top_p), scaled),
+                lambda: scaled,
+            )
+            return argmax(kept + self._noise(asked.seed, asked.lane, logits, state))
+
+        best = argmax(logits)
+        drawn = jax.lax.cond(random.any(), sampled, lambda: best)
+        return jnp.where(random[:, None], drawn, best)
+
+    def _noise(
+        self, seeds: UInt[Array, "B"], lanes: Int[Array, "B"], logits: Float[Array, "B W V"],
+        state: SearchState,
+    ) -> Float[Array, "B W V"]:  # fmt: skip
+        """Return Gumbel noise: a function of the seeds, the hypothesis and the position alone."""
+
+        def noise(seed, sentence, position, lane) -> Float[Array, "V"]:
+            own = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), sentence), lane)
             own = jax.random.fold_in(own, position)
             return jax.random.gumbel(own, logits.shape[2:], logits.dtype)
 
-        lanes = jnp.arange(self.width)
-        over_lanes = jax.vmap(noise, (None, None, 0))
-        gumbel = jax.vmap(over_lanes, (0, 0, None))(state.request.seeds, state.position, lanes)
-        return argmax(logits + gumbel)
+        over_lanes = jax.vmap(noise, (None, None, None, 0))
+        lanes = lanes[:, None] + jnp.arange(self.width)[None]
+        return jax.vmap(over_lanes)(seeds, state.request.seeds, state.position, lanes)
 
 
-def nucleus(logits: Float[Array, "B W V"], top_k: Number, top_p: Number) -> Float[Array, "B W V"]:
+def nucleus(
+    logits: Float[Array, "B W V"],
+    top_k: Number | Int[Array, "B 1 1"],
+    top_p: Number | Float[Array, "B 1 1"],
+) -> Float[Array, "B W V"]:
     """Return the logits with minus infinity outside the top_k (0: all) and the top_p (1: all)."""
     ordered = -jnp.sort(-logits, axis=-1)
     most = jnp.where(top_k > 0, top_k, logits.shape[2])

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.arrays import Array, Bool, Float, Int, UInt
 from transformer_jax.data.batch import Side
 from transformer_jax.models.model import Stepper
 from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, Special
@@ -24,7 +24,30 @@ Number = Float[Array, ""] | Int[Array, ""] | float | int
 static = functools.partial(struct.field, pytree_node=False)
 
 NEVER = (PAD, BOS)  # no text holds these, so no search writes them
+ENDLESS = np.int32(2**31 - 1)  # steps: until the search is at its end
 NOTHING = -1e9  # score of a hypothesis that is not there; finite, so differences stay numbers
+
+
+@struct.dataclass
+class Asked:
+    """Numbers that sentences have of their own, in place of those of the search: so sentences that
+    are asked for in different ways go through one program, side by side.
+    """
+
+    wanted: Int[Array | np.ndarray, "B"]  # of a beam: the best hypotheses that must be exact
+    temperature: Float[Array | np.ndarray, "B"]  # of samples; 0: the most probable token
+    top_k: Int[Array | np.ndarray, "B"]
+    top_p: Float[Array | np.ndarray, "B"]
+    seed: UInt[Array | np.ndarray, "B"]
+    lane: Int[Array | np.ndarray, "B"]  # of the first hypothesis: which of a prompt's samples it is
+
+    @classmethod
+    def empty(cls, rows: int) -> "Asked":
+        """Return what asks for nothing in particular, in numpy's arrays, to be filled in."""
+        return cls(
+            np.ones(rows, np.int32), np.zeros(rows, np.float32), np.zeros(rows, np.int32),
+            np.ones(rows, np.float32), np.zeros(rows, np.uint32), np.zeros(rows, np.int32),
+        )  # fmt: skip
 
 
 @struct.dataclass
@@ -39,9 +62,12 @@ class SearchRequest:
     least: Int[Array | np.ndarray, "B"]  # fewest tokens, EOS counted, but for the limit
     prefix: Int[Array | np.ndarray, "B P"]  # tokens that it begins with; 0 is padding
     seeds: Int[Array | np.ndarray, "B"]  # of random numbers
+    asked: Asked | None = None  # None: the search's own numbers
 
     @classmethod
-    def empty(cls, rows: int, src_length: int, prefix: int = 0) -> "SearchRequest":
+    def empty(
+        cls, rows: int, src_length: int, prefix: int = 0, asked: bool = False
+    ) -> "SearchRequest":
         """Return a request for nothing, in numpy's arrays, to be filled in."""
         return cls(
             np.zeros((rows, src_length), np.int32),
@@ -51,6 +77,7 @@ class SearchRequest:
             np.zeros(rows, np.int32),
             np.zeros((rows, prefix), np.int32),
             np.zeros(rows, np.int32),
+            Asked.empty(rows) if asked else None,
         )
 
 
@@ -132,11 +159,16 @@ def blank(
     )
 
 
-def run(search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""]) -> SearchState:
-    """Advance until no more than `wake` sentences are active."""
+def run(
+    search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""],
+    steps: Int[Array, ""],
+) -> SearchState:  # fmt: skip
+    """Advance until no more than `wake` sentences are active, or by so many steps."""
     return jax.lax.while_loop(
-        lambda s: s.active.sum() > wake, lambda s: search.advance(stepper, s), state
-    )
+        lambda carry: (carry[0].active.sum() > wake) & (carry[1] > 0),
+        lambda carry: (search.advance(stepper, carry[0]), carry[1] - 1),
+        (state, steps),
+    )[0]
 
 
 def complete(
@@ -147,7 +179,7 @@ def complete(
     Returns the hypotheses, best first, PAD after EOS, and their scores in nats.
     """
     state = begin(search, stepper, request, room)
-    state = run(search, stepper, state, jnp.zeros((), jnp.int32))
+    state = run(search, stepper, state, jnp.zeros((), jnp.int32), jnp.asarray(ENDLESS))
     return state.finished[:, :, 1:], state.scores
 
 
