@@ -47,6 +47,13 @@ class LiveStream:
         self._moving: list[Moving] = [[] for _ in tiers]  # into each of them
         self._steps = dict.fromkeys(map(id, self._batches), 1)
 
+    def compile(self) -> None:
+        """Compile all programs, so that no sentence waits for one."""
+        with jax.set_mesh(self._mesh):
+            for tier, beyond in itertools.zip_longest(self._tiers, self._tiers[1:], fillvalue=[]):
+                for rows in tier:
+                    rows.compile(_share(rows), self._prefix, beyond)
+
     @property
     def _batches(self) -> list[Rows]:
         return [rows for tier in self._tiers for rows in tier]
@@ -63,10 +70,11 @@ class LiveStream:
         """Sentences that can be searched at a time."""
         return sum(rows.owners.size for rows in self._batches)
 
-    @property
-    def longest(self) -> int:
-        """The longest source or prompt that there is a shape for."""
-        return self._tiers[-1][0].shape.src_length
+    def takes(self, sentence: Sentence) -> bool:
+        """Say whether there is a shape for a sentence."""
+        shape = self._tiers[-1][0].shape
+        fits = len(sentence.ids) <= shape.src_length and sentence.limit <= shape.room
+        return fits and len(sentence.prefix) <= self._prefix
 
     def enter(self, waiting: Iterable[tuple[int, Sentence]]) -> list[int]:
         """Begin with those of some numbered sentences that there are rows for; say which.
@@ -129,7 +137,7 @@ class LiveStream:
 
     def _begin(self, rows: Rows, part: Sequence[tuple[int, int, Sentence]]) -> None:
         """Let sentences, each with its device, into a batch, a share at a time."""
-        devices, share = self._engine.devices, max(1, rows.shape.rows // 4)
+        devices, share = self._engine.devices, _share(rows)
         lines = [[item for item in part if item[0] == device] for device in range(devices)]
         for start in range(0, max(map(len, lines)), share):
             chosen = [line[start : start + share] for line in lines]
@@ -150,3 +158,8 @@ class LiveStream:
                     elif (owners >= 0).any():
                         staying.append((state, owners))
                 moving[:] = staying
+
+
+def _share(rows: Rows) -> int:
+    """Return how many sentences of a device come in at a time: a newcomer alone costs as much."""
+    return max(1, rows.shape.rows // 4)

@@ -115,6 +115,24 @@ class Rows:
             where = device * self.shape.rows + row
             yield int(self.owners[device, row]), tokens[where, :, 1 : position[where] + 1]
 
+    def compile(self, share: int, prefix: int, beyond: "Sequence[Rows]") -> None:
+        """Compile all that happens here, for sentences that come in `share` on a device at a time
+        and may go on to other batches.
+        """
+        devices = self._engine.devices
+        nobody = request_of(devices, share, self.shape.src_length, prefix, [], asked=True)
+        self.enter(*nobody)
+        self.run(0, 1)
+        where = np.zeros(devices * self._leaving, np.int64)
+        for rows in beyond:
+            state = self._engine.take(self._state, jax.device_put(where, self._engine.sharding))
+            rows.put(state, np.full((devices, self._leaving), -1))
+
+    @property
+    def _leaving(self) -> int:
+        """Sentences of a device that are taken out at a time."""
+        return max(1, min(self.shape.share, self._next_rows // 4))
+
     def _entering(self, request: SearchRequest, owners: Owners) -> tuple:
         return jax.device_put((request, self._claim(owners)), self._engine.sharding)
 
@@ -153,7 +171,7 @@ class Rows:
 
     def remove(self, which: np.ndarray) -> Iterator[tuple[SearchState, Owners]]:
         """Take the marked sentences out, as many at a time as the next shape has room for."""
-        share = max(1, min(self.shape.share, self._next_rows // 4))
+        share = self._leaving
         rows = [np.flatnonzero(marked) for marked in which]
         for start in range(0, max(map(len, rows)), share):
             where = np.zeros((len(rows), share), np.int64)
