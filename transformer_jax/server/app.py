@@ -36,10 +36,7 @@ def application(service: Service) -> Starlette:
         path: str, method: str, handler: Callable[[Service, Request], Awaitable[Response]],
         render: Render = api.rendered, open_to_all: bool = False,
     ) -> Route:  # fmt: skip
-        answer = guarded(
-            functools.partial(handler, service), path, service.settings, service.metrics, render,
-            open_to_all,
-        )  # fmt: skip
+        answer = guarded(handler, path, service, render, open_to_all)
         return Route(path, answer, methods=[method])
 
     libre, openai = libretranslate.rendered, completions.rendered

@@ -14,14 +14,13 @@ from starlette.responses import Response
 
 from transformer_jax.errors import UserError
 from transformer_jax.server.asking import Gone
-from transformer_jax.server.metrics import Metrics
 from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.service import Service
 from transformer_jax.server.settings import Settings
 
 log = logging.getLogger("transformer_jax")
 
 T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
 Render = Callable[[Refusal], dict[str, Any]]  # an error in a protocol's own form
 
 
@@ -31,19 +30,19 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 
 
 def guarded(
-    handler: Handler, name: str, settings: Settings, metrics: Metrics, render: Render,
-    open_to_all: bool = False,
-) -> Handler:  # fmt: skip
+    handler: Callable[[Service, Request], Awaitable[Response]], name: str, service: Service,
+    render: Render, open_to_all: bool = False,
+) -> Callable[[Request], Awaitable[Response]]:  # fmt: skip
     """Return a handler that whoever has no key does not reach, and that always answers in form."""
 
     async def answer(request: Request) -> Response:
         began = time.monotonic()
         try:
             if not open_to_all:
-                check_key(settings, _bearer(request))
-            response = await handler(request)
+                check_key(service.settings, bearer(request))
+            response = await handler(service, request)
         except (Gone, ClientDisconnect):
-            metrics.answered(name, 499, time.monotonic() - began)
+            service.metrics.answered(name, 499, time.monotonic() - began)
             return Response(status_code=499)  # nobody reads it
         except Refusal as error:
             response = json_response(render(error), error.status, error.headers)
@@ -52,15 +51,17 @@ def guarded(
         except Exception:
             log.exception("%s: a request failed", name)
             response = json_response(render(Refusal(500, "an error of the server; see its log")), 500)
-        metrics.answered(name, response.status_code, time.monotonic() - began)
+        service.metrics.answered(name, response.status_code, time.monotonic() - began)
         return response
 
     return answer
 
 
-def _bearer(request: Request) -> str:
+def bearer(request: Request) -> str:
+    """Return the key in the headers of a request."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+    # Headers come as Latin-1, whatever the client meant.
+    return key.strip().encode("latin-1").decode(errors="replace") if scheme.lower() == "bearer" else ""
 
 
 def check_key(settings: Settings, given: str) -> None:
@@ -70,7 +71,7 @@ def check_key(settings: Settings, given: str) -> None:
       Refusal: if it is not the key.
     """
     if settings.key is not None and not hmac.compare_digest(
-        given.encode(errors="replace"), settings.key.encode()
+        given.encode(errors="replace"), settings.key.encode(errors="replace")
     ):
         raise Refusal(401, "needs the key of this server: Authorization: Bearer KEY")
 

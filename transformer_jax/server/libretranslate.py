@@ -9,7 +9,7 @@ from starlette.responses import Response
 from transformer_jax.decoding.text.long_lines import alike
 from transformer_jax.server.api import translating
 from transformer_jax.server.asking import unless_gone
-from transformer_jax.server.door import check_key, check_texts, json_response, read
+from transformer_jax.server.door import bearer, check_key, check_texts, json_response, read
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.texts import Patience, translations
@@ -35,8 +35,7 @@ class Detect(Struct):
 
 def _check_key(service: Service, request: Request, given: str) -> None:
     """Check the key that stands in the body, as this protocol has it, or in a header."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    check_key(service.settings, given or (key if scheme.lower() == "bearer" else ""))
+    check_key(service.settings, given or bearer(request))
 
 
 async def translate(service: Service, request: Request) -> Response:
