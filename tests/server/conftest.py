@@ -1,6 +1,7 @@
 """Tiny models behind the server: a translator and a language model, random, quickly compiled."""
 
 import dataclasses
+import time
 
 import jax
 import pytest
@@ -57,9 +58,10 @@ def quick_to_compile():
 def served(service: Service):
     """Yield a client of a server that is ready."""
     with TestClient(application(service), raise_server_exceptions=False) as client:
-        while not service.ready:
-            assert client.get("/ready").status_code == 503
+        while (answer := client.get("/ready")).status_code != 200:
+            assert answer.status_code == 503
             assert service.worker.alive
+            time.sleep(0.05)
         client.service = service
         yield client
 

@@ -65,7 +65,10 @@ def test_options(translating):
     wanted = expected(body["texts"], prefix="the")
     for row, (theirs, *_) in zip(rows, wanted, strict=True):
         (ours,) = row["translations"]
-        assert (ours["text"], ours["alignments"]) == (theirs.text, [[*p] for p in theirs.alignments])
+        assert (ours["text"], ours["alignments"]) == (
+            theirs.text,
+            [[*p] for p in theirs.alignments],
+        )
     refused = translating.post("/api/translate", json={"text": "a", "prefix": " ".join(WORDS * 9)})
     assert (refused.status_code, "prefix: " in refused.text) == (400, True)
 
@@ -101,7 +104,9 @@ def test_libretranslate(translating):
         "translatedText": [one.text], "alternatives": [[two.text]],
         "detectedLanguage": [{"confidence": 0, "language": "en"}],
     }  # fmt: skip
-    answer = translating.post("/translate", json={"q": "two men walk\n\na man", "target": "de"}).json()
+    answer = translating.post(
+        "/translate", json={"q": "two men walk\n\na man", "target": "de"}
+    ).json()
     assert answer["translatedText"] == f"{several[0][0].text}\n\n{several[1][0].text}"
     codes = {row["code"]: row["targets"] for row in translating.get("/languages").json()}
     assert codes == {"en": ["de"], "de": []}

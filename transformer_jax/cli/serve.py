@@ -131,7 +131,9 @@ def _settings(arguments: argparse.Namespace) -> Any:
     key = os.environ.get(_KEY) or None
     if key is None and arguments.host not in ("127.0.0.1", "::1", "localhost"):
         logging.getLogger("transformer_jax").warning(
-            "--host=%s without %s: whoever reaches this machine may use the model", arguments.host, _KEY
+            "--host=%s without %s: whoever reaches this machine may use the model",
+            arguments.host,
+            _KEY,
         )
     return Settings(name=name, key=key, allow_reload=arguments.allow_reload, **limits)
 

@@ -37,9 +37,7 @@ class _Common(Struct, forbid_unknown_fields=True, kw_only=True):
 
     def patience(self, service: Service, low: bool = False) -> Patience:
         """Return how long this request waits."""
-        return Patience(
-            seconds_for(self.timeout, service.settings), low or self.priority == "low"
-        )
+        return Patience(seconds_for(self.timeout, service.settings), low or self.priority == "low")
 
 
 class Translate(_Common):
@@ -203,9 +201,7 @@ async def generate(service: Service, request: Request) -> Response:
         return await streamed(request, events, "text/event-stream", most)
     found = await unless_gone(request, texts(service, model, prompt, patience))
     rows = [_text(model, text) for text in found[: asked.n]]
-    return json_response(
-        {"model": service.settings.name, "prompt_tokens": len(ids), "texts": rows}
-    )
+    return json_response({"model": service.settings.name, "prompt_tokens": len(ids), "texts": rows})
 
 
 def _text(model: Served, text: Text) -> dict[str, Any]:
@@ -228,7 +224,9 @@ async def _events(
                 yield event({"prompt": beginning, "prompt_tokens": len(prompt.read)})
             first = False
             row = {"index": part.index, "text": part.text}
-            yield event(row | ({"finish": part.finish, "tokens": part.tokens} if part.finish else {}))
+            yield event(
+                row | ({"finish": part.finish, "tokens": part.tokens} if part.finish else {})
+            )
     except Refusal as error:
         if first:
             raise
@@ -291,5 +289,3 @@ def _error(error: Refusal) -> dict[str, Any]:
 def rendered(error: Refusal) -> dict[str, Any]:
     """Return an error in this protocol's form."""
     return {"error": _error(error)}
-
-

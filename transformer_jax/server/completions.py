@@ -20,6 +20,7 @@ from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.texts import Part, Patience, Prompt, parts_of, texts
 
+_TOKENS = 16  # unless another number is asked for, as in the protocol
 _MADE = int(time.time())
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -39,7 +40,7 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
 
     model: str
     prompt: str | list[str] = ""
-    max_tokens: Annotated[int, Meta(ge=1)] | None = 16
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = 1.0
     n: Annotated[int, Meta(ge=1, le=128)] | None = 1
@@ -115,7 +116,7 @@ def _prompt(model: Served, asked: Completion, text: str, place: int) -> Prompt:
     n = asked.n or 1
     generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
     number = 1 + place if asked.seed is not None else model.number(None)
-    asking, ids = model.prompting(generator, text, asked.max_tokens, n, number)
+    asking, ids = model.prompting(generator, text, asked.max_tokens, n, number, _TOKENS)
     return Prompt(generator, asking, ids, asked.stops())
 
 

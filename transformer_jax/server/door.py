@@ -50,7 +50,9 @@ def guarded(
             response = json_response(render(Refusal(400, str(error))), 400)
         except Exception:
             log.exception("%s: a request failed", name)
-            response = json_response(render(Refusal(500, "an error of the server; see its log")), 500)
+            response = json_response(
+                render(Refusal(500, "an error of the server; see its log")), 500
+            )
         service.metrics.answered(name, response.status_code, time.monotonic() - began)
         return response
 
@@ -61,7 +63,9 @@ def bearer(request: Request) -> str:
     """Return the key in the headers of a request."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     # Headers come as Latin-1, whatever the client meant.
-    return key.strip().encode("latin-1").decode(errors="replace") if scheme.lower() == "bearer" else ""
+    return (
+        key.strip().encode("latin-1").decode(errors="replace") if scheme.lower() == "bearer" else ""
+    )
 
 
 def check_key(settings: Settings, given: str) -> None:

@@ -13,7 +13,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = self._make(Counter, "requests", "answered requests", ["endpoint", "status"])
+        self._requests = self._make(
+            Counter, "requests", "answered requests", ["endpoint", "status"]
+        )
         self._seconds = self._make(
             Histogram, "request_seconds", "seconds until the answer began", ["endpoint"],
             buckets=_SECONDS,

@@ -13,7 +13,7 @@ from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.stepper import has_attention
-from transformer_jax.decoding.text.generate import PROMPTS, Generator
+from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
 from transformer_jax.decoding.text.live import live_generation, live_translation, numbered
 from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score_texts
 from transformer_jax.decoding.text.translate import Translator
@@ -185,9 +185,11 @@ class Served:
         return score_pairs(*model, trained.tokenizers, sources, targets, TOKENS, objective)
 
     def prompting(
-        self, generator: Generator, prompt: str, max_tokens: int | None, n: int, number: int
-    ) -> tuple[Asking, list[int]]:
-        """Return what continuing a prompt asks for, and what is read of it.
+        self, generator: Generator, prompt: str, max_tokens: int | None, n: int, number: int,
+        unless: int = MAX_TOKENS,
+    ) -> tuple[Asking, list[int]]:  # fmt: skip
+        """Return what continuing a prompt asks for, and what is read of it. `unless` is how many
+        tokens are written at most where it is not said.
 
         Raises:
           UserError: if the prompt, or what is to be written, is too long.
@@ -199,7 +201,7 @@ class Served:
                 f"prompt: {len(read)} pieces, of at most {self._settings.max_prompt}; shorten it"
             )
         if max_tokens is None:
-            max_tokens = min(most, generator.limit(1, len(read), None))
+            max_tokens = min(unless, most, generator.limit(1, len(read), None))
         if max_tokens > most:
             raise UserError(f"max_tokens={max_tokens}: at most {most}; lower it")
         sentence = generator.sentence(read, 0, number, max_tokens)

@@ -90,9 +90,7 @@ class Prompt(NamedTuple):
         ]  # fmt: skip
 
 
-async def texts(
-    service: Service, model: Served, prompt: Prompt, patience: Patience
-) -> list[Text]:
+async def texts(service: Service, model: Served, prompt: Prompt, patience: Patience) -> list[Text]:
     """Return the texts of a prompt; at a stop string the search ends, too."""
     watched = bool(prompt.stop) and prompt.asking.kind != BEAM
     growing = prompt.parts()

@@ -63,9 +63,7 @@ def batch_shapes(
     return shapes
 
 
-def live_shapes(
-    longest: int, most: int, rows: int, positions: int = 1 << 30
-) -> list[BatchShape]:
+def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) -> list[BatchShape]:
     """Return the shapes for sentences that are not known beforehand, by length and then by rows.
 
     Few, since all are compiled before the first sentence comes: sources of up to 32 pieces and of
