@@ -40,7 +40,7 @@ SLOW = (
     "decoding/test_top.py", "decoding/test_translate.py", "experiments/test_plan.py",
     "e2e/", "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",
-    "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
+    "server/", "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
     "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
     "test_classifier.py", "test_parts.py", "test_span_corruption.py", "test_tour.py",
     "test_translate_cli.py", "test_understanding.py", "training/",

@@ -100,6 +100,8 @@ def _parser() -> Parser:
 
 def _bound(host: str, port: int) -> socket.socket:
     """Return a socket at an address, which takes no connections yet."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port={port}: must lie between 0 and 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

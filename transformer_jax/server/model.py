@@ -73,7 +73,8 @@ class Served:
         generator = self.generator(one, 1)
         longest = min(settings.max_prompt, generator.positions)
         most = min(settings.max_tokens, generator.positions)
-        return live_generation(generator, params, settings.rows, longest, most)
+        rows = settings.rows if kind == SINGLE else max(1, settings.rows // 4)  # seldom asked for
+        return live_generation(generator, params, rows, longest, most)
 
     def renew(self, kind: str) -> None:
         """Begin a stream anew, after a failure: see `worker.Streams`."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import threading
 from typing import Any
 
 import h11
@@ -72,7 +73,7 @@ class Server(uvicorn.Server):
         """Listen."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
-        if hasattr(signal, "SIGHUP"):
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
             self._loop.add_signal_handler(signal.SIGHUP, self._begin, self._service.reload)
         if self._watch:
             self._begin(self._watched)

@@ -250,7 +250,7 @@ function begin(model) {
     $("into").textContent = language(model.target);
     $("source").lang = model.source;
     $("target").lang = model.target;
-    $("hint").textContent = model.aligns ? "Point at a word to see where it comes from" : "";
+    $("hint").textContent = model.aligns ? "Point at a word to see its source" : "";
     $("translation").hidden = false;
     $("source").focus();
     typed();
