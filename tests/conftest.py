@@ -35,7 +35,8 @@ process._MALLOC.clear()  # a worker runs many programs in turn: it would keep th
 # them out.
 SLOW = (
     "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_inside.py",
-    "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_streaming.py", "export/test_stablehlo.py",
+    "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_streaming.py",
+    "export/test_stablehlo.py",
     "decoding/test_long_lines.py", "decoding/test_sampling.py", "decoding/test_stream.py",
     "decoding/test_top.py", "decoding/test_translate.py", "experiments/test_plan.py",
     "e2e/", "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",
@@ -48,7 +49,8 @@ SLOW = (
 # Files of tests that see all 8 devices. Others see one: a program for eight takes much longer to
 # compile and to run.
 ALL_DEVICES = (
-    "decoding/test_live.py", "decoding/test_stream.py", "decoding/test_translate.py", "e2e/", "nn/test_dropout.py",
+    "decoding/test_live.py", "decoding/test_stream.py", "decoding/test_translate.py", "e2e/",
+    "nn/test_dropout.py",
     "sharding/test_meshes.py", "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
     "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip

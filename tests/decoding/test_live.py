@@ -19,7 +19,10 @@ from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Numbers
 from transformer_jax.decoding.search.sampling import Sampling
 
-SHAPES = [BatchShape(1, 3, 4), BatchShape(4, 3, 4), BatchShape(2, LONGEST, MOST)]
+SHAPES = {
+    "beam": [BatchShape(1, 3, 4), BatchShape(4, 3, 4), BatchShape(2, LONGEST, MOST)],
+    "asked": [BatchShape(2, LONGEST, MOST)],
+}
 DEVICES = 2
 SEARCH = {
     "beam": SEARCHES["beam"],
@@ -31,7 +34,7 @@ SEARCH = {
 def live(name: str) -> LiveStream:
     mesh = Mesh(jax.devices()[:DEVICES], "rows")
     engine = Engine(lambda params: TOY, mesh)
-    return LiveStream(engine, mesh, SEARCH[name], (), SHAPES, prefix=8)
+    return LiveStream(engine, mesh, SEARCH[name], (), SHAPES[name], prefix=8)
 
 
 def go(stream: LiveStream, arriving, leaving=()):
@@ -81,7 +84,6 @@ def test_neighbours_do_not_matter(some, sizes, leaving):
 
 ASKED = [
     {"beam_size": 1},
-    {"search": "sample", "temperature": 0.7},
     {"search": "sample", "temperature": 1.5, "top_k": 3, "top_p": 0.8, "seed": 7},
     {"search": "sample", "top_p": 0.9, "seed": 5, "num_samples": 3},
 ]

@@ -19,9 +19,11 @@ FIELDS = [
     "echo", "logprobs", "suffix", "best_of", "stream_options", "user",
 ]  # fmt: skip
 VALUES = [
-    "a dog", "", "en", "de", "auto", "tiny", "\x00", "\u2028\u202e", "😀" * 9, "a\nb\n", "../../etc",
+    "a dog", "", "en", "de", "auto", "tiny", "\x00", "\u2028\u202e", "😀" * 9, "a\nb\n",
+    "../../etc",
     "</script>", "text", "low", 0, 1, 2, 3, -1, 10, 10**30, 0.5, 1e308, True, False, None, [], {},
-    ["a", "b"], ["a"], [1], [[]], {"a": 1}, {"include_usage": True}, "x" * 500, ["a"] * 20, "a " * 90,
+    ["a", "b"], ["a"], [1], [[]], {"a": 1}, {"include_usage": True}, "x" * 500, ["a"] * 20,
+    "a " * 90,
 ]  # fmt: skip
 LIKELY = {
     "/api/translate": {"text": "a dog"}, "/api/batches": {"texts": ["a", "dog"]},

@@ -12,7 +12,8 @@ from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.server.asking import Answer
 from transformer_jax.server.model import Asking
 from transformer_jax.server.refusals import Refusal
-from transformer_jax.server.worker import Closed, Ended, Found, Full, Ticket, Worker
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket
+from transformer_jax.server.worker import Worker
 
 # --- the worker alone, with a stream whose texts finish when they are let ---
 
@@ -231,6 +232,12 @@ def test_unknown_addresses(translating):
     assert translating.post("/v1/models").json()["error"]["type"] == "invalid_request_error"
 
 
+SCOPE = {
+    "type": "http", "method": "POST", "headers": [], "query_string": b"", "http_version": "1.1",
+    "asgi": {"version": "3.0", "spec_version": "2.4"},
+}  # fmt: skip
+
+
 def call(app, body: bytes, path: str, leave):
     """Return what an application sends to a client that leaves when `leave` says so."""
     sent = []
@@ -248,9 +255,7 @@ def call(app, body: bytes, path: str, leave):
         async def send(message):
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b"",
-                 "http_version": "1.1", "asgi": {"version": "3.0", "spec_version": "2.4"}}  # fmt: skip
-        await app(scope, receive, send)
+        await app(SCOPE | {"path": path}, receive, send)
 
     asyncio.run(main())
     return sent
@@ -294,9 +299,7 @@ def test_slow_bodies(translating, monkeypatch):
         async def send(message):
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": "/api/translate", "headers": [],
-                 "query_string": b"", "http_version": "1.1", "asgi": {"version": "3.0"}}  # fmt: skip
-        await translating.app(scope, receive, send)
+        await translating.app(SCOPE | {"path": "/api/translate"}, receive, send)
         return sent
 
     assert asyncio.run(main())[0]["status"] == 408

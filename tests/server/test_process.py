@@ -1,4 +1,4 @@
-"""A server as a process: signals under load, checkpoints that come and are damaged, slow clients."""
+"""A server as a process: signals under load, checkpoints that come, slow clients."""
 
 import concurrent.futures
 import contextlib
@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -173,21 +174,14 @@ def test_slow_headers(workdir):
     with running(workdir, "--rows=2") as server:
         slow = socket.create_connection(("127.0.0.1", server.port))
         slow.sendall(b"GET / HTTP/1.1\r\n")
-        began = time.monotonic()
-        with pytest.raises(OSError):  # noqa: PT011 (a reset or a broken pipe)
-            while time.monotonic() < began + 30:
+        end = time.monotonic() + 25
+        while not select.select([slow], [], [], 0)[0]:  # nothing is sent: readable is closed
+            assert time.monotonic() < end
+            with contextlib.suppress(OSError):
                 slow.sendall(b"x: y\r\n")
-                if slow.recv(1, socket.MSG_DONTWAIT) == b"" if _readable(slow) else False:
-                    raise ConnectionResetError
-                assert server.ask()[0] == 200
-                time.sleep(0.5)
-        assert time.monotonic() < began + 25
-
-
-def _readable(connection: socket.socket) -> bool:
-    import select
-
-    return bool(select.select([connection], [], [], 0)[0])
+            assert server.ask()[0] == 200
+            time.sleep(0.5)
+        slow.close()
 
 
 def test_wrong_arguments(workdir):
@@ -201,7 +195,10 @@ def test_wrong_arguments(workdir):
     ):
         command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", *arguments]
         found = subprocess.run(
-            [*command, f"--workdir={workdir}"], cwd=ROOT, capture_output=True, text=True,
+            [*command, f"--workdir={workdir}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
             timeout=120,
         )
         assert found.returncode == 2, found.stderr

@@ -1,46 +1,20 @@
-"""Our own protocol: /api/translate, /api/generate, /api/score, /api/batches, /api/model."""
+"""Our own protocol: /api/translate, /api/score and /api/model."""
 
-import asyncio
-from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.server.asking import called, unless_gone
-from transformer_jax.server.door import check_texts, json_response, read, seconds_for
-from transformer_jax.server.events import event, line, streamed
+from transformer_jax.server.door import check_texts, json_response, read
 from transformer_jax.server.model import Served
+from transformer_jax.server.own import Common, Count, Number, translating, translation_row
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
-from transformer_jax.server.texts import (
-    Patience,
-    Prompt,
-    Text,
-    field_values,
-    parts_of,
-    texts,
-    translations,
-)
-
-Seconds = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=1, le=1000)]
-Number = Annotated[int, Meta(ge=0, lt=2**31)]
-_WINDOW = 16  # texts of a batch that are asked for at a time
+from transformer_jax.server.texts import translations
 
 
-class _Common(Struct, forbid_unknown_fields=True, kw_only=True):
-    priority: Literal["normal", "low"] = "normal"
-    timeout: Seconds | None = None
-
-    def patience(self, service: Service, low: bool = False) -> Patience:
-        """Return how long this request waits."""
-        return Patience(seconds_for(self.timeout, service.settings), low or self.priority == "low")
-
-
-class Translate(_Common):
+class Translate(Common):
     """POST /api/translate"""
 
     text: str | None = None
@@ -57,47 +31,12 @@ class Translate(_Common):
         return [self.text] if self.text is not None else self.texts or []
 
 
-class Generate(_Common):
-    """POST /api/generate"""
-
-    prompt: str = ""
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
-    n: Count = 1
-    stop: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] = []
-    stream: bool = False
-    sample: bool = False
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
-    beam_size: int | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of decoding that it sets, as the options of `generate` do."""
-        drawn = field_values(
-            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
-        )
-        if drawn or self.sample:
-            if self.beam_size is not None:
-                raise Refusal(400, "beam_size: searches without sampling; leave one of them out")
-            return {"search": "sample", "num_samples": self.n, **drawn}
-        if self.beam_size is not None or self.stream:
-            return {"search": "beam", "beam_size": self.beam_size or 1}
-        return {}
-
-
-class Score(_Common):
+class Score(Common):
     """POST /api/score"""
 
     texts: list[str] | None = None
     sources: list[str] | None = None
     targets: list[str] | None = None
-
-
-class Batch(Translate):
-    """POST /api/batches: as many texts as one likes, answered as they are finished."""
-
-    priority: Literal["normal", "low"] = "low"
 
 
 async def translate(service: Service, request: Request) -> Response:
@@ -111,128 +50,8 @@ async def translate(service: Service, request: Request) -> Response:
         asked.alignments, asked.line,
     )  # fmt: skip
     found = await unless_gone(request, work)
-    results = [{"translations": [_translation(model, t) for t in items]} for items in found]
+    results = [{"translations": [translation_row(model, t) for t in items]} for items in found]
     return json_response({"model": service.settings.name, "results": results})
-
-
-def translating(service: Service) -> Served:
-    """Return the model, which translates.
-
-    Raises:
-      Refusal: if it does not.
-    """
-    if not service.model.translates:
-        raise Refusal(404, "this model does not translate; see /api/model")
-    return service.model
-
-
-def _translation(model: Served, found: Translation) -> dict[str, Any]:
-    pieces = model.trained.tokenizers.tgt.pieces(found.ids)
-    row = {"text": found.text, "score": found.score, "log_prob": found.log_prob, "pieces": pieces}
-    return row if found.alignments is None else row | {"alignments": found.alignments}
-
-
-async def batches(service: Service, request: Request) -> Response:
-    """Translate many texts, a few at a time, behind those of others: JSON lines as they come."""
-    asked = await read(request, Batch, service.settings)
-    lines = asked.lines()
-    check_texts(lines, service.settings, service.settings.max_batch)
-    model, patience = translating(service), asked.patience(service)
-    model.translation([""], asked.n_best, asked.prefix, 1)  # what is wrong with all of them
-    parts = _batch(service, model, asked, lines, patience)
-    most = patience.seconds * (1 + len(lines))
-    return await streamed(request, parts, "application/x-ndjson", most)
-
-
-async def _batch(
-    service: Service, model: Served, asked: Batch, lines: list[str], patience: Patience
-) -> AsyncGenerator[bytes]:
-    async def one(index: int) -> bytes:
-        number = None if asked.line is None else asked.line + index
-        while True:
-            try:
-                (found,) = await translations(
-                    service, model, [lines[index]], patience, asked.n_best, asked.prefix,
-                    asked.alignments, number,
-                )  # fmt: skip
-                rows = [_translation(model, t) for t in found]
-                return line({"index": index, "translations": rows})
-            except Refusal as error:
-                if error.status != 429:
-                    return line({"index": index, "error": _error(error)})
-                await asyncio.sleep(0.2)
-            except ValueError as error:  # a UserError: of this line alone
-                return line({"index": index, "error": _error(Refusal(400, str(error)))})
-
-    tasks: set[asyncio.Task[bytes]] = set()
-    left = iter(range(len(lines)))
-    try:
-        while True:
-            for index in left:
-                tasks.add(asyncio.create_task(one(index)))
-                if len(tasks) == _WINDOW:
-                    break
-            if not tasks:
-                return
-            done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def generate(service: Service, request: Request) -> Response:
-    """Continue a prompt: whole, or as server-sent events while it is written."""
-    asked = await read(request, Generate, service.settings)
-    check_texts([asked.prompt, *asked.stop], service.settings)
-    model = service.model
-    if not model.generates:
-        raise Refusal(404, "this model does not continue prompts; see /api/model")
-    if asked.n > service.settings.max_texts:
-        raise Refusal(400, f"n={asked.n}: at most {service.settings.max_texts}")
-    generator = model.generator(asked.fields(), asked.n)
-    number = 1 if asked.seed is not None else model.number(None)
-    asking, ids = model.prompting(generator, asked.prompt, asked.max_tokens, asked.n, number)
-    prompt, patience = Prompt(generator, asking, ids, asked.stop), asked.patience(service)
-    if asked.stream:
-        events = _events(service, model, prompt, patience)
-        most = patience.seconds + service.settings.patience
-        return await streamed(request, events, "text/event-stream", most)
-    found = await unless_gone(request, texts(service, model, prompt, patience))
-    rows = [_text(model, text) for text in found[: asked.n]]
-    return json_response({"model": service.settings.name, "prompt_tokens": len(ids), "texts": rows})
-
-
-def _text(model: Served, text: Text) -> dict[str, Any]:
-    pieces = model.trained.tokenizers.tgt.pieces(text.ids)
-    row = {"text": text.text, "finish": text.finish, "pieces": pieces}
-    return row | {"score": text.score, "log_prob": text.log_prob}
-
-
-async def _events(
-    service: Service, model: Served, prompt: Prompt, patience: Patience
-) -> AsyncGenerator[bytes]:
-    began = asyncio.get_running_loop().time()
-    first = True
-    try:
-        async for part in parts_of(service, model, prompt, patience):
-            if first:
-                seconds = asyncio.get_running_loop().time() - began
-                service.metrics.first_token.observe(seconds)
-                beginning = prompt.generator.text(prompt.read, [])
-                yield event({"prompt": beginning, "prompt_tokens": len(prompt.read)})
-            first = False
-            row = {"index": part.index, "text": part.text}
-            yield event(
-                row | ({"finish": part.finish, "tokens": part.tokens} if part.finish else {})
-            )
-    except Refusal as error:
-        if first:
-            raise
-        yield event({"error": _error(error)})
-        return
-    yield event({"done": True})
 
 
 async def score(service: Service, request: Request) -> Response:
@@ -278,14 +97,5 @@ async def about(service: Service, request: Request) -> Response:
         "hypotheses": decoding.hypotheses, "steps": model.trained.steps,
         "limits": {"characters": settings.max_characters, "texts": settings.max_texts,
                    "tokens": settings.max_tokens, "prompt": settings.max_prompt,
-                   "seconds": settings.timeout},
+                   "positions": model.positions, "seconds": settings.timeout},
     })  # fmt: skip
-
-
-def _error(error: Refusal) -> dict[str, Any]:
-    return {"type": error.type, "message": error.message}
-
-
-def rendered(error: Refusal) -> dict[str, Any]:
-    """Return an error in this protocol's form."""
-    return {"error": _error(error)}

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transformer_jax.server import api, completions, libretranslate
+from transformer_jax.server import api, batches, completions, generate, libretranslate, own
 from transformer_jax.server.door import Render, guarded, json_response
 from transformer_jax.server.page import page
 from transformer_jax.server.refusals import Refusal
@@ -34,7 +34,7 @@ def application(service: Service) -> Starlette:
 
     def route(
         path: str, method: str, handler: Callable[[Service, Request], Awaitable[Response]],
-        render: Render = api.rendered, open_to_all: bool = False,
+        render: Render = own.rendered, open_to_all: bool = False,
     ) -> Route:  # fmt: skip
         answer = guarded(handler, path, service, render, open_to_all)
         return Route(path, answer, methods=[method])
@@ -48,8 +48,8 @@ def application(service: Service) -> Starlette:
         route("/reload", "POST", reload),
         route("/api/model", "GET", api.about),
         route("/api/translate", "POST", api.translate),
-        route("/api/batches", "POST", api.batches),
-        route("/api/generate", "POST", api.generate),
+        route("/api/batches", "POST", batches.batches),
+        route("/api/generate", "POST", generate.generate),
         route("/api/score", "POST", api.score),
         # The key may stand in the body here: these look for it themselves.
         route("/translate", "POST", libretranslate.translate, libre, open_to_all=True),
@@ -87,7 +87,7 @@ async def _start(service: Service) -> None:
 async def _unknown(service: Service, request: Request, error: Any) -> Response:
     said = {404: "there is no such address", 405: "there is no such method here"}
     refusal = Refusal(error.status_code, said.get(error.status_code, "not possible"))
-    render = completions.rendered if request.url.path.startswith(_OF) else api.rendered
+    render = completions.rendered if request.url.path.startswith(_OF) else own.rendered
     service.metrics.answered("other", refusal.status, 0.0)
     return json_response(render(refusal), refusal.status, dict(error.headers or {}))
 

@@ -11,7 +11,8 @@ from starlette.requests import Request
 
 from transformer_jax.server.model import Asking, Served
 from transformer_jax.server.refusals import Refusal
-from transformer_jax.server.worker import Closed, Ended, Found, Full, Ticket, Worker, Written
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, Written
+from transformer_jax.server.worker import Worker
 
 T = TypeVar("T")
 Hypotheses = tuple[np.ndarray, np.ndarray]  # tokens [W L] and scores [W]
@@ -64,9 +65,9 @@ class Answer:
             event = await self._events.get()
             if isinstance(event, Ended):
                 raise Refusal(event.status, event.message, 5 if event.status == 503 else None)
-            if event.index in self._left:
+            if event.place in self._left:
                 if isinstance(event, Found):
-                    self._left.discard(event.index)
+                    self._left.discard(event.place)
                 yield event
 
     async def found(self) -> list[Hypotheses]:
@@ -78,7 +79,7 @@ class Answer:
         results: dict[int, Hypotheses] = {}
         async for event in self.events():
             if isinstance(event, Found):
-                results[event.index] = event.tokens, event.scores
+                results[event.place] = event.tokens, event.scores
         return [results[index] for index in range(self._count)]
 
 

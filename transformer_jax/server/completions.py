@@ -103,7 +103,8 @@ async def completions(service: Service, request: Request) -> Response:
         events = _events(service, model, asked, prompts, head, patience)
         most = patience.seconds + service.settings.patience
         return await streamed(request, events, "text/event-stream", most)
-    choices, written = [], 0
+    choices: list[dict[str, Any]] = []
+    written = 0
     for prompt in prompts:
         for text in await unless_gone(request, texts(service, model, prompt, patience)):
             shown = text.text if asked.echo else text.text[text.start :]
@@ -132,11 +133,11 @@ async def _events(
             async for part in parts_of(service, model, prompt, patience):
                 if not counts and not begun:
                     service.metrics.first_token.observe(time.monotonic() - began)
-                index = place * n + part.index
-                if asked.echo and part.index not in begun:
+                index = place * n + part.place
+                if asked.echo and part.place not in begun:
                     shown = prompt.generator.text(prompt.read, []) + part.text
-                    part = Part(part.index, shown, part.finish, part.tokens)
-                begun.add(part.index)
+                    part = Part(part.place, shown, part.finish, part.tokens)
+                begun.add(part.place)
                 counts[index] = part.tokens
                 choice = _choice(index, part.text, part.finish)
                 yield event({**head, "choices": [choice]})

@@ -16,6 +16,7 @@ from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
 from transformer_jax.decoding.text.live import live_generation, live_translation, numbered
 from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score_texts
+from transformer_jax.decoding.text.searching import NO_LIMIT
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation
 from transformer_jax.door import parse
@@ -91,6 +92,12 @@ class Served:
                 self._aligned([ids], [[Translation("", ids, 0.0)]])
             if self.scores:
                 self._scored([ids], [ids])
+
+    @property
+    def positions(self) -> int | None:
+        """How many pieces a prompt and what is written behind it may have together, if not any."""
+        found = self.generator({}, 1).positions if self.generates else NO_LIMIT
+        return found if found < NO_LIMIT else None
 
     @property
     def longest(self) -> int:
@@ -205,7 +212,8 @@ class Served:
             max_tokens = min(unless, most, generator.limit(1, len(read), None))
         if max_tokens > most:
             raise UserError(f"max_tokens={max_tokens}: at most {most}; lower it")
-        sentence = generator.sentence(read, 0, number, max_tokens)
+        limit = generator.limit(1, len(read), max_tokens)
+        sentence = generator.sentence(read, 0, number, limit)
         if config.search == "beam" and config.beam_size > 1:
             if config.beam_size != self.decoding.beam_size or BEAM not in self.streams:
                 only = self.decoding.beam_size if BEAM in self.streams else 1

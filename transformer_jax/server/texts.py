@@ -12,7 +12,7 @@ from transformer_jax.server.asking import Answer, called
 from transformer_jax.server.model import BEAM, Asking, Served
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
-from transformer_jax.server.worker import Found
+from transformer_jax.server.tickets import Found
 
 
 class Patience(NamedTuple):
@@ -53,7 +53,7 @@ class Text(NamedTuple):
 class Part(NamedTuple):
     """What a text grew by."""
 
-    index: int
+    place: int  # of the text, among those of the prompt
     text: str
     finish: str | None = None  # at its end; see `Text`
     tokens: int = 0  # of the whole text so far
@@ -100,13 +100,13 @@ async def texts(service: Service, model: Served, prompt: Prompt, patience: Patie
     ) as answer:
         async for event in answer.events():
             if isinstance(event, Found):
-                done[event.index] = prompt.whole(event)
+                done[event.place] = prompt.whole(event)
                 continue
-            parts = growing[event.index]
+            parts = growing[event.place]
             parts.add(event.ids[len(parts.ids) :])
             if parts.ended:
-                answer.drop(event.index)
-                done[event.index] = [Text(parts.shown, parts.start, parts.ids, parts.ended)]
+                answer.drop(event.place)
+                done[event.place] = [Text(parts.shown, parts.start, parts.ids, parts.ended)]
     return [text for index in sorted(done) for text in done[index]]
 
 
@@ -120,21 +120,21 @@ async def parts_of(
         prompt.asking.kind != BEAM, patience.low,
     ) as answer:  # fmt: skip
         async for event in answer.events():
+            last = isinstance(event, Found)
             if isinstance(event, Found) and prompt.asking.kind == BEAM:
                 for rank, text in enumerate(prompt.whole(event)):
                     yield Part(rank, text.text[text.start :], text.finish, len(text.ids))
                 continue
-            parts = growing[event.index]
-            last = isinstance(event, Found)
             ids = until_eos(event.tokens[0].tolist(), prompt.generator.special) if isinstance(
                 event, Found) else event.ids  # fmt: skip
-            text = parts.add(ids[len(parts.ids) :])
+            parts = growing[event.place]
+            new = parts.add(ids[len(parts.ids) :])
             if last and not parts.ended:
-                text += parts.finish()
+                new += parts.finish()
             if parts.ended and not last:
-                answer.drop(event.index)
-            if text or parts.ended:
-                yield Part(event.index, text, parts.ended, len(parts.ids))
+                answer.drop(event.place)
+            if new or parts.ended:
+                yield Part(event.place, new, parts.ended, len(parts.ids))
 
 
 def field_values(**fields: Any) -> dict[str, Any]:

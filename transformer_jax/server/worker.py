@@ -10,80 +10,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
 from transformer_jax.decoding.batching.live import LiveStream
-from transformer_jax.decoding.batching.rows import Sentence
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Streams, Ticket, Written
 
 log = logging.getLogger("transformer_jax")
 
 _BEHIND = 0.05  # seconds by which each further text of a ticket stands behind the one before
 _LOW = 10.0  # seconds by which a ticket of low priority does
-
-
-class Found(NamedTuple):
-    """A text is finished: its hypotheses, best first, tokens [W L] and scores [W]."""
-
-    index: int
-    tokens: np.ndarray
-    scores: np.ndarray
-
-
-class Written(NamedTuple):
-    """A text has grown: all tokens so far, those of the first hypothesis."""
-
-    index: int
-    ids: list[int]
-
-
-class Ended(NamedTuple):
-    """A ticket ends without being finished: status and reason as in `Refusal`."""
-
-    status: int
-    message: str
-
-
-class Streams(Protocol):
-    """A model: where each kind of search goes on."""
-
-    streams: dict[str, LiveStream]
-
-    def renew(self, kind: str) -> None:
-        """Begin a stream anew, after a failure."""
-
-
-@dataclass(eq=False)
-class Ticket:
-    """Texts of one request, to be searched by `deadline`, of `time.monotonic`."""
-
-    model: Streams
-    kind: str
-    sentences: Sequence[Sentence]
-    deadline: float
-    deliver: Callable[[Any], None]  # called from the worker's thread
-    watched: bool = False  # whether what is written is delivered on the way
-    low: bool = False  # priority
-    left: set[int] = field(init=False)  # texts that are not finished
-
-    def __post_init__(self) -> None:
-        self.left = set(range(len(self.sentences)))
-
-
-class Full(Exception):
-    """There are too many waiting; after `seconds` there may be room."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-
-class Closed(Exception):
-    """The worker takes nothing new."""
 
 
 class Worker:

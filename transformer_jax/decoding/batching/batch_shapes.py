@@ -68,7 +68,8 @@ def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) ->
     """Return the shapes for sentences that are not known beforehand, by length and then by rows.
 
     Few, since all are compiled before the first sentence comes: sources of up to 32 pieces and of
-    up to `longest`, with outputs of up to `most`; in each a batch of few rows, where these are many, and one of `rows`.
+    up to `longest`, with outputs of up to `most`; of each a batch of `rows` and, where these are
+    many, one of few.
     """
     longest = min(-(-max(longest, 1) // 8) * 8, positions)
     most = min(-(-most // 8) * 8, positions)

@@ -50,7 +50,7 @@ class LiveStream:
     def compile(self) -> None:
         """Compile all programs, so that no sentence waits for one."""
         with jax.set_mesh(self._mesh):
-            for tier, beyond in itertools.zip_longest(self._tiers, self._tiers[1:], fillvalue=[]):
+            for tier, beyond in zip(self._tiers, [*self._tiers[1:], []], strict=True):
                 for rows in tier:
                     rows.compile(_share(rows), self._prefix, beyond)
 

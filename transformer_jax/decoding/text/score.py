@@ -175,8 +175,8 @@ def corrupted_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str])
 def log_probs_of(
     model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
 ) -> list[np.ndarray]:
-    """Return the log-probabilities (nats) of what is predicted in each item that the objective makes
-    of a store, in batches of so many positions.
+    """Return the log-probabilities (nats) of what is predicted in each item that the objective
+    makes of a store, in batches of so many positions.
     """
     items = objective_named(config.name).items(store, config)
     return _of_items(model, params, config, items, tokens_per_batch)

@@ -137,7 +137,7 @@ class Translator:
     def sentences(
         self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1
     ) -> list[Sentence]:
-        """Return what there is to translate, line by line; lines that are too long in parts.
+        """Return what there is to translate, line by line; what is too long, in parts.
 
         Raises:
           UserError: if a line is too long for the model.
@@ -191,14 +191,11 @@ class Translator:
             if not left[line]:
                 yield line
 
-    def align(
-        self, params: Any, parts: Sequence[Sentence], found: list[list[Translation]],
-        tokens_per_batch: int = 4096,
-    ) -> None:  # fmt: skip
+    def align(self, params: Any, parts: Sequence[Sentence], found: list, most: int = 4096):
         """Add alignments to what was found, in batches of so many positions."""
         sources = [part.ids for part, items in zip(parts, found, strict=True) for _ in items]
         targets = [item.ids for items in found for item in items]
-        given = self.models[0], params, self._tokenizers, sources, targets, tokens_per_batch
+        given = self.models[0], params, self._tokenizers, sources, targets, most
         aligned = iter(alignments(*given))
         for items in found:
             items[:] = [item._replace(alignments=next(aligned)) for item in items]

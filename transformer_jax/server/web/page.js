@@ -61,7 +61,8 @@ function typed() {
   $("count").textContent = text.length > limit / 2 ? `${text.length} of ${limit} characters a line` : "";
   clearTimeout(state.timer);
   if (state.asking) state.asking.abort();
-  if (!text.trim()) { state.lines = []; say(""); return draw(); }
+  say("");
+  if (!text.trim()) { state.lines = []; return draw(); }
   $("target").classList.add("waiting");
   state.timer = setTimeout(translate, 250);
 }
@@ -256,8 +257,9 @@ function begin(model) {
     typed();
   } else {
     $("about").textContent = "Language model";
-    $("tokens").max = model.limits.tokens;
-    $("tokens").value = Math.min(128, model.limits.tokens);
+    const { tokens, positions } = model.limits;
+    $("tokens").max = Math.min(tokens, positions || tokens);
+    $("tokens").value = Math.min(128, tokens, positions ? Math.floor(positions / 2) : tokens);
     $("generation").hidden = false;
     $("prompt").focus();
   }
