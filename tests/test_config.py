@@ -179,6 +179,8 @@ NEEDS = {
     "data.list_depth": {"data.source": "listops"},
     "data.list_arguments": {"data.source": "listops"},
     "decoding.draft": {"decoding.beam_size": 1},
+    "decoding.cache": {"decoding.beam_size": 1},
+    "decoding.cache_block": {"decoding.beam_size": 1, "decoding.cache": "paged"},
     "decoding.draft_length": {"decoding.beam_size": 1, "decoding.draft": "ngram"},
 }
 
@@ -595,6 +597,10 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.decoding.beam_size=1000", "262144", "max_extra_length=10000"]),
         ({"decoding.draft": "runs/small"},
          ["config.decoding.draft='runs/small'", "beam search", "beam_size=1", "search='sample'"]),
+        ({"decoding.cache": "paged"}, ["config.decoding.cache='paged'", "beam", "beam_size=1"]),
+        ({"decoding.cache_block": 8}, ["config.decoding.cache_block=8", "cache='paged'", "at 16"]),
+        ({"decoding.cache": "paged", "decoding.search": "sample", "decoding.draft": "ngram"},
+         ["config.decoding.cache='paged'", "draft='ngram'", "leave one"]),
         ({"decoding.draft_length": 3}, ["config.decoding.draft_length=3", "set draft", "at 4"]),
         ({"decoding.draft": "", "decoding.beam_size": 1}, ["config.decoding.draft=''", "None"]),
         ({"model.d_ff": 2**20, "model.d_model": 2**12},

@@ -196,6 +196,7 @@ BRANCHES = {
     "bleu_tokenize": "sacrebleu",
     "stop": "decoding.search.beam",
     "search": "decoding.text.translate",
+    "cache": "decoding.text.generate",
 }
 
 

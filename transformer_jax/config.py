@@ -1493,6 +1493,12 @@ class DecodingConfig:
     draft_length: int = 4  # tokens proposed in a pass
     # Of several models: the mean of their probabilities, or of their log-probabilities.
     ensemble: Literal["probabilities", "log_probabilities"] = "probabilities"
+    # Of a language model that continues prompts, where keys and values are: "contiguous", each row
+    # has room for the longest text; "paged", in blocks that rows take as they need them, and that
+    # prompts which begin alike and samples of one prompt share (PagedAttention, Kwon et al. 2023):
+    # less memory for more time. All blocks together have tokens_per_batch positions.
+    cache: Literal["contiguous", "paged"] = "contiguous"
+    cache_block: int = 16  # positions of a block
     tokens_per_batch: int = 8192  # most source positions times hypotheses at a time on a device
 
     def __post_init__(self) -> None:
@@ -1518,7 +1524,29 @@ class DecodingConfig:
             f"max_extra_length={self.max_extra_length}: leave no room for an output",
         )
         self._check_draft()
+        self._check_cache()
         self.check_fits(1)
+
+    def _check_cache(self) -> None:
+        """Refuse what pages do not hold, and what means nothing without them."""
+        paged, default = self.cache == "paged", DecodingConfig.cache_block
+        _within(1, 4096, cache_block=self.cache_block)
+        _check(
+            paged or self.cache_block == default,
+            f"cache_block={self.cache_block}: cache='contiguous' has no blocks; set cache='paged', "
+            f"or leave it at {default}",
+        )
+        _check(
+            not paged or self.search == "sample" or self.beam_size == 1,
+            "cache='paged': a beam exchanges hypotheses at every step, and each would need copies "
+            "of its blocks, where the contiguous cache moves bits; set beam_size=1, or "
+            "search='sample'",
+        )
+        _check(
+            not paged or self.draft is None,
+            f"cache='paged': a step on pages writes one token, and draft={self.draft!r} asks for "
+            "several; leave one of them out",
+        )
 
     def _check_draft(self) -> None:
         """Refuse what a draft does not speed up, and what means nothing without one."""

@@ -41,6 +41,8 @@ MAY_CHANGE: Allowed = {
     "decoding.draft": ANY,
     "decoding.draft_length": ANY,
     "decoding.ensemble": ("probabilities", "log_probabilities"),
+    "decoding.cache": ("contiguous", "paged"),
+    "decoding.cache_block": ANY,
     "decoding.tokens_per_batch": ANY,
     "mesh.data": ANY,
     "mesh.fsdp": ANY,

@@ -52,7 +52,8 @@ def make_validation(
     if chosen:
         greedy = replace(
             experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048,
-            draft=None, draft_length=DecodingConfig.draft_length,
+            draft=None, draft_length=DecodingConfig.draft_length, cache="contiguous",
+            cache_block=DecodingConfig.cache_block,
         )  # fmt: skip
         translator = Translator(
             model, tokenizers, greedy, longest=data.max_length, warn=False,

@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import HELD_POSITIONS, DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.decoding.batching.paged import PagedStream
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.penalties import divisor
@@ -19,7 +20,9 @@ from transformer_jax.decoding.text.prompts import PROMPTS, check_prompts
 from transformer_jax.decoding.text.searching import (
     Draft,
     beside,
+    check_contiguous,
     check_n_best,
+    check_pages,
     fewest_positions,
     make_engine,
     make_search,
@@ -78,6 +81,13 @@ class Generator:
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self.positions = fewest_positions(self.models)
         self.draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
+        if config.cache == "paged":
+            check_pages(self.models)
+            if prompts:
+                raise UserError(
+                    "config.decoding.cache='paged': prompts that are kept in a directory are read "
+                    "into contiguous caches; leave the prompt cache out, or choose 'contiguous'"
+                )
         given = tuple(self.models), config.ensemble, self.mesh
         self.engine = make_engine(*given, draft and draft.model)
 
@@ -192,9 +202,16 @@ class Generator:
                 found[number] = self.texts(read[number], tokens, scores)
                 yield number
             return
+        budget, size = self.config.tokens_per_batch, self.config.cache_block
+        if self.config.cache == "paged":
+            make: Any = self.models[0].stepper  # which is the same in every call
+            paged = PagedStream(make, self.search, params[0], size, budget)
+            for number, tokens, scores in paged.run(sentences):
+                found[number] = self.texts(read[number], tokens, scores)
+                yield number
+            return
         params = beside(params, self.draft)
         params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
-        budget = self.config.tokens_per_batch
         for number, tokens, scores in stream(
             self.engine, self.search, params, sentences, budget, self.positions, self.acceptance
         ):
@@ -202,6 +219,7 @@ class Generator:
             yield number
 
     def _alone(self, params: list, sentence: Sentence) -> Alone:
+        check_contiguous(self.config, "a text that is written by itself")
         given = tuple(self.models), self.config.ensemble, params, self.search, sentence
         return Alone(*given, self.positions, self.draft, self.acceptance, self._prompts)
 

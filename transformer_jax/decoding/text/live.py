@@ -7,7 +7,7 @@ from transformer_jax.decoding.batching.batch_shapes import live_shapes
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Numbers, Sentence
 from transformer_jax.decoding.text.generate import Generator
-from transformer_jax.decoding.text.searching import beside
+from transformer_jax.decoding.text.searching import beside, check_contiguous
 from transformer_jax.decoding.text.translate import Translator
 
 PREFIX = 32  # pieces that a translation may be asked to begin with
@@ -42,5 +42,6 @@ def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int 
 
 
 def _stream(who: Translator | Generator, params: Any, shapes: list, prefix: int) -> LiveStream:
+    check_contiguous(who.config, "a server's stream")
     params = beside([params] if len(who.models) == 1 else list(params), who.draft)
     return LiveStream(who.engine, who.mesh, who.search, params, shapes, prefix)

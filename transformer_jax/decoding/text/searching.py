@@ -24,6 +24,8 @@ from transformer_jax.decoding.stepper import (
 )
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.mixers.recurrence import Recurrence
 from transformer_jax.vocabulary import OURS, Special
 
 NO_LIMIT = 1 << 30  # positions of models that know any number
@@ -98,6 +100,41 @@ def together(states: Sequence[Any], drafted: bool) -> Any:
     models = models if drafted else [*models, last]
     state = models[0] if len(models) == 1 else tuple(models)
     return DraftedState(state, last) if drafted else state
+
+
+def check_contiguous(config: DecodingConfig, what: str) -> None:
+    """Check that pages are not asked for where there are none.
+
+    Raises:
+      UserError: if they are; says for what.
+    """
+    if config.cache == "paged":
+        raise UserError(
+            f"config.decoding.cache='paged': is for prompts that are continued in batches, not for "
+            f"{what}; set it to 'contiguous'"
+        )
+
+
+def check_pages(models: Sequence[Model]) -> None:
+    """Check that a model can be searched on pages.
+
+    Raises:
+      UserError: if it cannot.
+    """
+    config, paged = models[0].config, "config.decoding.cache='paged'"
+    if len(models) > 1:
+        raise UserError(f"{paged}: pages are of one model; set it to 'contiguous' for an ensemble")
+    if config.architecture != "decoder" or getattr(models[0], "order", "causal") != "causal":
+        raise UserError(
+            f"{paged}: what prompts that begin alike have in common can be shared where a decoder "
+            "reads from left to right alone; set it to 'contiguous'"
+        )
+    kinds = [pick(MIXERS, name, "config.model.decoder_pattern") for name in config.decoder_pattern]
+    if any(issubclass(kind, Recurrence) for kind in kinds):
+        raise UserError(
+            f"{paged}: config.model.decoder_pattern={config.decoder_pattern} has layers whose past "
+            "is a state of constant size, without positions to divide; set it to 'contiguous'"
+        )
 
 
 def fewest_positions(models: Sequence[Model]) -> int:

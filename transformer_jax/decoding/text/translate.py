@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
@@ -25,6 +25,7 @@ from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.searching import (
     Draft,
     beside,
+    check_contiguous,
     check_n_best,
     fewest_positions,
     make_engine,
@@ -68,6 +69,7 @@ class Translator:
         draft: Draft | None = None,
     ) -> None:
         check_n_best(config, n_best)
+        check_contiguous(config, "a translation")
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self.config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
@@ -184,8 +186,7 @@ class Translator:
         self, params: list, parts: Sequence[Sentence], found: list[list[Translation]]
     ) -> Iterator[int]:
         """Fill in what is found for each part; yield lines as they are finished."""
-        params = beside(params, self.draft)
-        params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
+        params = jax.device_put(beside(params, self.draft), NamedSharding(self.mesh, jax.P()))
         left = Counter(part.line for part in parts)
         budget = self.config.tokens_per_batch
         for number, tokens, scores in stream(
@@ -213,9 +214,8 @@ class Translator:
             return found[0]
         src, tgt = self._tokenizers
         source_words = [count_words(src, part.ids) for part in parts]
-        eos = self._special.eos
         return [
-            join(items, source_words, [count_words(tgt, item.ids) for item in items], eos)
+            join(items, source_words, [count_words(tgt, x.ids) for x in items], self._special.eos)
             for items in alike(found)
         ]
 

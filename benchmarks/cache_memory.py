@@ -1,0 +1,88 @@
+"""Bytes of keys and values while prompts are continued: contiguous caches beside pages.
+
+    python benchmarks/cache_memory.py [--prompts=64] [--common=96] [--block=16]
+
+A decoder of random weights with the sizes of configs/shakespeare.py; prompts of 8 to 128 pieces,
+drawn alike, of which the first --common are the same for all; --max-tokens more for each. Of
+contiguous caches, the largest batch counts; of pages, the most blocks that were in use at a time,
+and the pool that has room for --tokens-per-batch positions. What a step on pages gathers, a layer
+at a time, comes on top: `gathered_mb`. One JSON line an engine.
+"""
+
+import argparse
+import json
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from transformer_jax.config import DecodingConfig, ModelConfig
+from transformer_jax.decoding.batching.batch_shapes import batch_shapes
+from transformer_jax.decoding.batching.engine import Engine
+from transformer_jax.decoding.batching.paged import PagedStream
+from transformer_jax.decoding.batching.stream import Sentence, stream
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.models.build import build, init_params
+from transformer_jax.vocabulary import UNK
+
+MODEL = ModelConfig(
+    architecture="decoder", d_model=128, d_ff=512, num_heads=4, num_decoder_layers=4,
+    num_encoder_layers=6,
+)  # fmt: skip
+VOCAB = 64
+
+
+def megabytes(tree) -> float:
+    """Return the size of arrays, or of their abstract shapes."""
+    leaves = jax.tree.leaves(tree)
+    return round(sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) / 1e6, 3)
+
+
+def main() -> None:
+    """Measure, and print one JSON line an engine."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in (("prompts", 64), ("common", 96), ("max-tokens", 32), ("block", 16),
+                        ("tokens-per-batch", 8192)):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=value)
+    arguments = parser.parse_args()
+    rng, model = np.random.default_rng(0), build(MODEL, VOCAB, VOCAB)
+    params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(jax.random.key(0))
+    common = rng.integers(UNK, VOCAB, arguments.common).tolist()
+    sentences = []
+    for length in rng.integers(8, 129, arguments.prompts).tolist():
+        ids = (common + rng.integers(UNK, VOCAB, 128).tolist())[:length]
+        sentences.append(Sentence(ids, arguments.max_tokens, arguments.max_tokens))
+    search, budget = Sampling.of(DecodingConfig(beam_size=1)), arguments.tokens_per_batch
+
+    mesh = jax.sharding.Mesh(jax.devices()[:1], "rows")
+    engine = Engine(model.stepper, mesh)
+    lengths, limits = [len(s.ids) for s in sentences], [s.limit for s in sentences]
+    states = [
+        jax.eval_shape(lambda p, s=shape: engine.empty(p, search, s, 0), params)
+        for shape in batch_shapes(lengths, limits, 1, budget, 1)
+    ]
+    largest = max(megabytes(state.model_state.caches) for state in states)
+    streamed = stream(engine, search, params, sentences, budget)
+    found = {number: tokens for number, tokens, _ in streamed}
+    print(json.dumps({"engine": "contiguous", "cache_mb": largest}), flush=True)
+
+    paged = PagedStream(model.stepper, search, params, arguments.block, budget)
+    same = sum(
+        (tokens[:, : arguments.max_tokens] == found[number][:, : arguments.max_tokens]).all()
+        for number, tokens, _ in paged.run(sentences)
+    )
+    block = paged.block_bytes / 1e6
+    row = {
+        "engine": "paged",
+        "cache_mb": round(paged.most_used * block, 3),
+        "pool_mb": round(paged.count * block, 3),
+        "gathered_mb": round(paged.gathered * block / MODEL.num_decoder_layers, 3),
+        "same_texts": f"{same} of {len(sentences)}",
+    }
+    print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A paged cache holds what a contiguous one does, and what prompts have in common once."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoding.test_generate import CODEC, FILES
+from decoding.test_prompt_cache import MODEL as MIXED
+from tiny import VARIANTS, VOCAB, random_params
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.batching.blocks import Blocks
+from transformer_jax.decoding.batching.paged import PagedStream
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.state import SearchRequest, complete
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.searching import check_pages
+from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
+from transformer_jax.nn.cache import KeysValues
+from transformer_jax.nn.pages import Pages
+from transformer_jax.vocabulary import BOS, UNK
+
+CONFIG = dataclasses.replace(VARIANTS["llama"], num_decoder_layers=1)
+RNG = np.random.default_rng(0)
+LONG = RNG.integers(UNK, VOCAB, 11).tolist()
+SENTENCES = [
+    Sentence(ids, limit, seed=seed, first=BOS)
+    for seed, (ids, limit) in enumerate(
+        [(LONG, 9), (LONG[:8], 5), (LONG, 3), ([], 9), ([7, *LONG[1:]], 9), (LONG[:9], 1)]
+    )
+]
+
+
+def alone(model, params, search):
+    request = SearchRequest.empty(len(SENTENCES), 11)
+    for row, s in enumerate(SENTENCES):
+        request.src_ids[row, : len(s.ids)], request.src_lengths[row] = s.ids, len(s.ids)
+        request.limits[row], request.seeds[row] = s.limit, s.seed
+    return jax.jit(lambda r: complete(search, model.stepper(params), r, 9))(request)
+
+
+def test_texts_are_those_of_contiguous_caches():
+    """Greedy and sampled, in float64, however few blocks there are and whoever makes room."""
+    with jax.enable_x64(True):
+        model = build(CONFIG, VOCAB, VOCAB, jnp.float64)
+        params = jax.tree.map(jnp.float64, random_params(build(CONFIG, VOCAB, VOCAB)))
+        used = []
+        for fields, budget in (
+            ({"beam_size": 1}, 1), ({"search": "sample", "num_samples": 2}, 4096),
+            ({"search": "sample", "num_samples": 2}, 1),
+        ):  # fmt: skip
+            search = Sampling.of(DecodingConfig(**fields))
+            tokens, scores = map(np.asarray, alone(model, params, search))
+            stream = PagedStream(model.stepper, search, params, 4, budget)
+            found = {number: found for number, *found in stream.run(SENTENCES)}
+            assert sorted(found) == list(range(len(SENTENCES)))
+            for number, (mine, score) in found.items():
+                np.testing.assert_array_equal(mine[:, :9], tokens[number])
+                np.testing.assert_allclose(score, scores[number], rtol=1e-10)
+            used.append(stream.most_used)
+        assert used[2] < used[1]  # some made room for others
+
+
+def test_what_prompts_have_in_common_is_stored_once():
+    """Whole blocks of the same beginning; a block that two use is copied before one writes."""
+    blocks = Blocks(6)
+    first = [blocks.take(name) for name in ("a", "ab")]
+    second = [blocks.share("a"), blocks.share("ab"), blocks.take("abc")]
+    assert second[:2] == first
+    assert blocks.free == 3
+    copy = blocks.own(second[1])
+    assert copy not in (*first, *second)
+    assert (blocks.own(first[1]), blocks.uses(first[1])) == (first[1], 1)  # nobody else's now
+    assert blocks.share("b") is None
+    for block in (first[0], first[1], copy, second[2]):
+        blocks.release(block)
+    assert blocks.share("ab") is None  # forgotten with its last user
+    assert blocks.share("a") == first[0]
+    assert blocks.free == 5
+
+
+def test_permuted_pages_change_nothing():
+    """What a row sees depends on its table alone; what is written elsewhere stays as it is."""
+    pages = Pages(*(jnp.asarray(RNG.normal(size=s)) for s in ((7, 2, 3, 4), (7, 2, 4, 5))))
+    table, order = jnp.array([[0, 3], [5, 1]]), RNG.permutation(7)
+    place, active = jnp.array([6, 2]), jnp.array([True, False])
+    cache = KeysValues(*(jnp.asarray(RNG.normal(size=s)) for s in ((2, 2, 3, 8), (2, 2, 8, 5))))
+    moved, elsewhere = Pages(*(x[order] for x in pages)), jnp.asarray(np.argsort(order))[table]
+    for one, other in zip(pages.gathered(table), moved.gathered(elsewhere), strict=True):
+        np.testing.assert_array_equal(one, other)
+    after = pages.write(table, place, active, cache)
+    again = moved.write(elsewhere, place, active, cache).gathered(elsewhere)
+    seen, before = after.gathered(table), pages.gathered(table)
+    for axis, *arrays in zip((3, 2), cache, before, seen, again, strict=True):
+        new, old, now, other = (np.moveaxis(np.asarray(x), axis, 1) for x in arrays)
+        np.testing.assert_array_equal(now, other)
+        np.testing.assert_array_equal(now[1], old[1])
+        np.testing.assert_array_equal(now[0, 6], new[0, 6])
+        np.testing.assert_array_equal(np.delete(now[0], 6, 0), np.delete(old[0], 6, 0))
+    some = KeysValues(cache.keys[:1, ..., :5], cache.values[:1, :, :5])
+    filled = pages.fill(jnp.array([2, 7]), some)
+    np.testing.assert_array_equal(filled.keys[2], cache.keys[0, ..., :4])
+    np.testing.assert_array_equal(filled.values[3:], pages.values[3:])
+    copied = pages.copied(jnp.array([1, 0]), jnp.array([6, 7]))
+    np.testing.assert_array_equal(copied.keys[6], pages.keys[1])
+
+
+def test_what_cannot_be_on_pages_is_refused():
+    config = DecodingConfig(beam_size=1, cache="paged")
+    with pytest.raises(UserError, match="layers whose past is a state"):
+        Generator(MIXED, CODEC, FILES, config)
+    plain = build(CONFIG, VOCAB, VOCAB)
+    with pytest.raises(UserError, match="pages are of one model"):
+        Generator([plain, plain], CODEC, FILES, config)
+    with pytest.raises(UserError, match="reads from left to right alone"):
+        check_pages([build(CONFIG, VOCAB, VOCAB, order="ranked")])

@@ -1,0 +1,66 @@
+"""Keys and values in blocks of positions, which rows share by tables (PagedAttention: Kwon et al.
+2023, arXiv:2309.06180). A step gathers the blocks of each row, and what it looks at is what a
+contiguous cache would hold; XLA copies them for that, so pages save memory and no time.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Bool, Float, Int
+from transformer_jax.nn.cache import KeysValues
+
+
+class Pages(NamedTuple):
+    """The blocks of all rows, C positions each; a table [R T] names those of a row, in order."""
+
+    keys: Float[Array, "P K H C"]
+    values: Float[Array, "P K C Hv"]
+
+    @classmethod
+    def like(cls, cache: KeysValues, count: int, size: int) -> "Pages":
+        """Return so many empty blocks of that size, of the heads of a contiguous cache."""
+        _, heads, key_size, _ = cache.keys.shape
+        keys = jnp.zeros((count, heads, key_size, size), cache.keys.dtype)
+        shape = count, heads, size, cache.values.shape[3]
+        return cls(keys, jnp.zeros(shape, cache.values.dtype))
+
+    def gathered(self, table: Int[Array, "R T"]) -> KeysValues:
+        """Return what a contiguous cache of each row would hold."""
+        keys = jnp.moveaxis(self.keys[table], 1, 3)  # [R K H T C]
+        values = jnp.moveaxis(self.values[table], 1, 2)  # [R K T C Hv]
+        return KeysValues(
+            keys.reshape(*keys.shape[:3], -1),
+            values.reshape(*values.shape[:2], -1, values.shape[4]),
+        )
+
+    def write(
+        self, table: Int[Array, "R T"], place: Int[Array, "R"], active: Bool[Array, "R"],
+        cache: KeysValues,
+    ) -> "Pages":  # fmt: skip
+        """Return the pages with what contiguous caches of active rows hold at one place each."""
+        count, size = self.keys.shape[0], self.keys.shape[3]
+        block = jnp.take_along_axis(table, place[:, None] // size, axis=1)[:, 0]
+        block, at = jnp.where(active, block, count), place % size  # beyond all: nowhere
+        where = place[:, None, None, None]
+        keys = jnp.take_along_axis(cache.keys, where, axis=3)[..., 0]
+        values = jnp.take_along_axis(cache.values, where, axis=2)[:, :, 0]
+        return Pages(
+            self.keys.at[block, :, :, at].set(keys, mode="drop"),
+            self.values.at[block, :, at].set(values, mode="drop"),
+        )
+
+    def fill(self, blocks: Int[Array, "T"], cache: KeysValues) -> "Pages":
+        """Return the pages with a row's contiguous cache in these blocks; beyond all: nowhere."""
+        size, count = self.keys.shape[3], blocks.shape[0]
+        cache = cache.pad(count * size)
+        keys = jnp.moveaxis(cache.keys[0].reshape(*self.keys.shape[1:3], count, size), 2, 0)
+        values = cache.values[0].reshape(self.values.shape[1], count, size, -1).swapaxes(0, 1)
+        return Pages(
+            self.keys.at[blocks].set(keys, mode="drop"),
+            self.values.at[blocks].set(values, mode="drop"),
+        )
+
+    def copied(self, sources: Int[Array, "N"], targets: Int[Array, "N"]) -> "Pages":
+        """Return the pages with some blocks copied to others, or nowhere."""
+        return Pages(*(x.at[targets].set(x[sources], mode="drop") for x in self))
