@@ -74,6 +74,7 @@ SPECIAL = {
     "src.patch_size": 8,
     "model.stem_layers": 3,
     "data.augment": ("crop", "flip"),
+    "data.image_size": (8, 8),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -112,9 +113,11 @@ NEEDS = {
     "model.stem_layers": MODEL_OF_CONVOLUTIONS,
     "model.grid": MODEL_OF_CONVOLUTIONS,
     "model.pooler": MODEL_OF_CLASSES,
+    "model.grid_positions": MODEL_OF_PICTURES | {"model.grid": (4, 5)},
     "src.patch_size": MODEL_OF_PICTURES,
     "data.source": MODEL_OF_PICTURES,
     "data.augment": MODEL_OF_PICTURES,
+    "data.image_size": MODEL_OF_PICTURES | {"data.source": "folders"},
     "data.crop_padding": MODEL_OF_PICTURES | {"data.augment": ("crop",)},
     "data.cutout_size": MODEL_OF_PICTURES | {"data.augment": ("cutout",)},
     "objective.like": {"objective.name": "own.py:Own@sha256:" + 64 * "0"},

@@ -152,6 +152,7 @@ TABLES = {
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.CheckpointConfig, "best_by"): "directions.VALIDATION",
     (config.ModelConfig, "stem"): "nn.stems.STEMS",
+    (config.ModelConfig, "grid_positions"): "nn.stems.GRID_POSITIONS",
     (config.SideConfig, "codec"): "data.codecs.pair.CODECS",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",

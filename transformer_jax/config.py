@@ -118,7 +118,12 @@ class ModelConfig:
     # arXiv:2106.14881).
     stem: Literal["embedding", "linear", "convolution"] = "embedding"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
-    grid: tuple[int, ...] = ()  # convolution: rows and columns of patches in a picture
+    # Rows and columns of patches in a picture: for convolution, grid_positions, and prefix_decoder,
+    # whose encoder reads pictures of so many patches alone.
+    grid: tuple[int, ...] = ()
+    # What a stem of vectors adds to each patch, beside `positions`: "sinusoidal" sines and cosines
+    # of its row in half of the channels, and of its column in the others.
+    grid_positions: Literal["none", "sinusoidal"] = "none"
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -530,13 +535,24 @@ def _check_encoder(model: ModelConfig) -> None:
 
 def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
+    placed = model.grid_positions != "none"
+    _check(
+        not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: is for a stem of vectors, with the rows and "
+        "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
+    )
     for name in ("stem_layers", "grid"):
         default = ModelConfig.__dataclass_fields__[name].default
+        read = name == "grid" and (placed or model.architecture == "prefix_decoder")
         _check(
-            model.stem == "convolution" or getattr(model, name) == default,
+            read or model.stem == "convolution" or getattr(model, name) == default,
             f"{name}={getattr(model, name)}: means nothing with stem={model.stem!r}; leave it at "
             f"{default} or choose 'convolution'",
         )
+    _check(
+        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+    )
     if model.stem == "embedding":
         _check(
             model.architecture != "prefix_decoder",
@@ -562,8 +578,9 @@ def _check_stem(model: ModelConfig) -> None:
     if model.stem != "convolution":
         return
     _check(
-        len(model.grid) == 2 and all(1 <= n <= 2**10 for n in model.grid),
-        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+        bool(model.grid),
+        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
+        "(8, 8)",
     )
     _check(
         model.d_model % 2 ** (model.stem_layers - 1) == 0,
@@ -830,9 +847,13 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
-    # "arrays": files of NumPy, of pictures for example, with a label for each entry.
-    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying", "arrays"] = "text"
-    # text, arrays: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
+    # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
+    # files of pictures, in a folder for each label.
+    source: Literal[
+        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "folders"
+    ] = "text"
+    # text, arrays, folders: the folder of the files; tfds: its data_dir (None: TFDS's own default
+    # place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -840,8 +861,8 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); arrays: train.npz; tfds: split names; of what is made
-    # here the only part is the split's own name.
+    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; tfds:
+    # split names; of what is made here the only part is the split's own name.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -868,6 +889,8 @@ class DataConfig:
     list_depth: int = 10  # listops: levels of lists, digits counted
     list_arguments: int = 10  # listops: the most of a list, which has 2 at least
 
+    # folders: rows and columns that each picture is brought to, by its middle; (): as they are.
+    image_size: tuple[int, ...] = ()
     # How pictures are changed at random in training, in this order: "crop", moved by up to
     # crop_padding pixels; "flip", left and right changed in half of them; "cutout", a square of
     # cutout_size pixels taken out (arXiv:1708.04552).
@@ -896,6 +919,10 @@ class DataConfig:
         _rate(subword_dropout=self.subword_dropout)
         _within(1, 1000, segmentations=self.segmentations, num_buckets=self.num_buckets)
         _within(1, 2**12, crop_padding=self.crop_padding, cutout_size=self.cutout_size)
+        _check(
+            len(self.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in self.image_size),
+            f"image_size={self.image_size}: must be rows and columns, as in (64, 64)",
+        )
         for name, word in (("crop_padding", "crop"), ("cutout_size", "cutout")):
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -931,7 +958,7 @@ class DataConfig:
         )
         for name, sources in (
             ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
-            ("list_arguments", ("listops",)),
+            ("list_arguments", ("listops",)), ("image_size", ("folders",)),
         ):  # fmt: skip
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -1343,7 +1370,8 @@ class InitConfig:
     take: tuple[str, ...] = (
         ".*",
     )  # patterns of the parameters that are taken, by their names here
-    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/".
+    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/". Of several that fit, the
+    # first whose name here is not taken: both models of `also` may have "positions/".
     rename: tuple[str, ...] = ()
     # With its tokenizer. False: with one trained on the data here; embeddings then follow their
     # pieces, and those of new pieces begin near the mean of all.
@@ -1812,11 +1840,12 @@ class Experiment:
             + ("vectors; choose 'linear' or 'convolution'" if vectors else "pieces; choose "
                "'embedding', or a codec of vectors"),
         )  # fmt: skip
+        arrays = ("arrays", "folders")
         _check(
-            vectors == (data.source == "arrays"),
+            data.source == "tfds" or vectors == (data.source in arrays),
             f"data.source={data.source!r}: src.codec={codec!r} reads "
-            + ("arrays; choose 'arrays'" if vectors else "text; choose another source, or one of "
-               f"the codecs {_or(VECTORS)}"),
+            + (f"arrays; choose {_or((*arrays, 'tfds'))}" if vectors else "text; choose another "
+               f"source, or one of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
         _check(
             vectors or not data.augment,

@@ -118,3 +118,7 @@ def test_what_cannot_be_on_pages_is_refused():
         Generator([plain, plain], CODEC, FILES, config)
     with pytest.raises(UserError, match="reads from left to right alone"):
         check_pages([build(CONFIG, VOCAB, VOCAB, order="ranked")])
+    with pytest.raises(
+        UserError, match=r"cache='paged': is .* not for a text that is written by its"
+    ):
+        list(Generator(plain, CODEC, FILES, config).stream({}, "ab", 2))

@@ -74,6 +74,20 @@ def test_padding_changes_nothing(logits):
     np.testing.assert_allclose(alone[0], found[1], rtol=2e-4, atol=2e-5)
 
 
+def test_pictures_are_read_alone():
+    """What the encoder makes of one does not depend on another, nor on its place among them."""
+    network = build(dataclasses.replace(CONFIG, grid=(1, 3)), CHANNELS, VOCAB, single=True)
+    params = random_params(network)
+    turned = np.roll(VECTORS, 3, axis=1)
+    one, other = (
+        np.asarray(
+            network.apply({"params": params}, SRC._replace(inputs=x), False, method="encode").hidden
+        )
+        for x in (VECTORS, turned)
+    )
+    np.testing.assert_allclose(one[0], np.roll(other, 3, axis=1)[0], rtol=2e-5, atol=1e-6)
+
+
 def test_a_search_sees_what_training_does(model, logits):
     """Step by step, for two hypotheses that are the same."""
     network, params = model

@@ -12,6 +12,7 @@ LINEAR = ModelConfig(
     embedding_scale=False, residual="pre_norm", activation="gelu", pooler=False,
 )  # fmt: skip
 CONVOLUTION = dataclasses.replace(LINEAR, stem="convolution", grid=(2, 2))
+PLACED = dataclasses.replace(LINEAR, grid=(2, 2), grid_positions="sinusoidal")
 DECODER = ModelConfig(
     architecture="decoder", d_model=24, d_ff=40, num_heads=4, num_decoder_layers=2,
     dropout_rate=0.0, norm_epsilon=1e-12, max_positions=16, positions="learned",
@@ -20,7 +21,7 @@ DECODER = ModelConfig(
 PREFIX = dataclasses.replace(
     DECODER, architecture="prefix_decoder", stem="linear", num_encoder_layers=2
 )
-STEMS = [LINEAR, CONVOLUTION, PREFIX]
+STEMS = [LINEAR, CONVOLUTION, PLACED, PREFIX]
 
 
 def Convolutions(config: ModelConfig, channels: int) -> Any:

@@ -28,6 +28,7 @@ TABLES: dict[str, Collection[str]] = {
     "architecture": MODELS,
     "pooling": POOLINGS,
     "stem": stems.STEMS,
+    "grid_positions": stems.GRID_POSITIONS,
     "recurrence": RECURRENCES,
     "source_attention": SOURCE_ATTENTIONS,
     "residual": RESIDUALS,

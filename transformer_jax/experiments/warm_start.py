@@ -4,7 +4,7 @@ A name here is a parameter's path, "encoder/layer_0/feed_forward/up/kernel".
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,12 +75,12 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
       UserError: if the source has nothing to take, or a parameter has other sizes there.
     """
     init = experiment.init
-    loaded = [_named(init, _read, place) for place in (init.source, *init.also)]
+    loaded = _load(init)
     given: dict[str, np.ndarray] = {}
     owner: dict[str, TrainedModel] = {}
     for theirs in loaded:
         for name, array in _flat(theirs.params).items():
-            mine = _renamed(name, init.rename)
+            mine = _renamed(name, init.rename, given)
             if mine not in given:
                 given[mine], owner[mine] = array, theirs
     ours, axes = flatten_dict(state.params, sep="/"), _axes(experiment, tokenizers)
@@ -128,6 +128,10 @@ def _named(init: InitConfig, read: Callable[[str, str | None], Any], place: str 
         raise UserError(f"config.init.{field}={place!r}: {error}") from None
 
 
+def _load(init: InitConfig) -> list[TrainedModel]:
+    return [_named(init, _read, place) for place in (init.source, *init.also)]
+
+
 def _read(path: str, checkpoint: str | None) -> TrainedModel:
     if is_directory(Path(path)):
         return _of_huggingface(Path(path))
@@ -152,11 +156,12 @@ def _flat(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(x) for name, x in flatten_dict(params, sep="/").items()}
 
 
-def _renamed(name: str, rename: Sequence[str]) -> str:
+def _renamed(name: str, rename: Sequence[str], given: Mapping[str, Any]) -> str:
+    """Return what a parameter is called here: by the first entry whose name is not given yet."""
     for entry in rename:
         there, here = entry.split("=")
-        if name.startswith(there):
-            return here + name.removeprefix(there)
+        if name.startswith(there) and (found := here + name.removeprefix(there)) not in given:
+            return found
     return name
 
 

@@ -2,6 +2,7 @@
 et al. 2023, arXiv:2304.08485).
 """
 
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -20,10 +21,10 @@ from transformer_jax.nn.view import self_view
 class PrefixDecoder(Network):
     """Stem, encoder, a linear map, and a decoder which has what that gives before its text.
 
-    The encoder reads a place before the vectors, the class token of one that was trained on classes
-    (`architecture="encoder"`), so that parameters can be taken from there; the decoder does not see
-    what becomes of it. To the decoder, vectors are the first places of a text. A row holds one
-    example.
+    The encoder reads each picture alone, and a place before its vectors, the class token of one
+    that was trained on classes (`architecture="encoder"`), so that parameters can be taken from
+    there; the decoder does not see what becomes of it. To the decoder, vectors are the first places
+    of a text. A row holds one example.
     """
 
     def setup(self) -> None:
@@ -59,15 +60,20 @@ class PrefixDecoder(Network):
         """Return what the decoder has before its text."""
         assert side is not None
         inputs, pos, seg = map(jnp.asarray, (side.inputs, side.pos, side.seg))
-        inputs = jnp.pad(inputs, ((0, 0), (1, 0), (0, 0)))
-        pos = jnp.pad(jnp.where(seg > 0, pos + 1, 0), ((0, 0), (1, 0)))
-        seg = jnp.pad(seg, ((0, 0), (1, 0)), mode="edge")
-        x, pos, seg = self.entered(Side(inputs, pos, seg))
+        rows, length, channels = inputs.shape
+        each = math.prod(self.config.grid) if self.config.grid else length  # of one picture
+        more = -length % each
+        pictures = jnp.pad(inputs, ((0, 0), (0, more), (0, 0))).reshape(-1, each, channels)
+        here = jnp.pad(seg, ((0, 0), (0, more))).reshape(-1, each)
+        pictures = jnp.pad(pictures, ((0, 0), (1, 0), (0, 0)))
+        here = jnp.pad(here, ((0, 0), (1, 0)), mode="edge")
+        place = jnp.where(here > 0, jnp.arange(1 + each)[None], 0)
+        x, place, here = self.entered(Side(pictures, place, here))
         given = self.src_positions, self.src_input_norm
-        x = self.embedded(lambda _: x, *given, inputs, pos, pos.shape[1], train)
-        x = self.encoder(x, self_view(pos, seg, "all", single=self.single), train)
-        x, seg = self.connector(x[:, 1:]), seg[:, 1:]
-        return Memory(x, jnp.where(seg > 0, pos[:, 1:] - 1, 0), seg)
+        x = self.embedded(lambda _: x, *given, pictures, place, place.shape[1], train)
+        x = self.encoder(x, self_view(place, here, "all", single=self.single), train)
+        x = self.connector(x[:, 1:]).reshape(rows, length + more, -1)[:, :length]
+        return Memory(x, pos, seg)
 
     def begin(self, batch: Batch, width: int, length: int, reach: int) -> DecodeState:
         """Return the state behind the vectors; see `Stepper.start`."""

@@ -23,6 +23,12 @@ class Form(NamedTuple):
     width: int
     channels: int
     patch: int
+    pictures: int = 1  # of an example, of which the patches follow one another
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape of an example."""
+        return self.pictures, self.height, self.width, self.channels
 
     @property
     def patches(self) -> int:
@@ -43,8 +49,8 @@ class Form(NamedTuple):
 
 
 class Patches(VectorCodec):
-    """A picture [H W] or [H W C] of bytes is a vector a patch; a model reads standard deviations
-    from the mean of each channel in training.
+    """A picture [H W] or [H W C] of bytes, or several [N H W C], is a vector a patch; a model reads
+    standard deviations from the mean of each channel in training.
     """
 
     file = "patches{}.json"
@@ -75,15 +81,17 @@ class Patches(VectorCodec):
         """
         for number, picture in enumerate(values, 1):
             _check(picture, f"picture {number}")
-            if _shape(picture) != self.form[:3]:
+            if _shape(picture) != self.form.shape:
+                several = f"{self.form.pictures} pictures each, with " * (self.form.pictures > 1)
                 raise UserError(
                     f"picture {number}: has the shape {picture.shape}; those of training have "
-                    f"{self.form.height} rows, {self.form.width} columns and "
+                    f"{several}{self.form.height} rows, {self.form.width} columns and "
                     f"{self.form.channels} channels"
                 )
         if not len(values):
             return []
-        return list(self.form.cut(np.stack([x.reshape(self.form[:3]) for x in values])))
+        pictures = np.concatenate([x.reshape(self.form.shape) for x in values])
+        return list(self.form.cut(pictures).reshape(len(values), -1, self.channels))
 
     def reader(self, config: DataConfig | None = None) -> Read:
         """See VectorCodec."""
@@ -92,7 +100,9 @@ class Patches(VectorCodec):
             vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
         ) -> np.ndarray:
             if config is not None and config.augment:
-                pictures = augmented(self.form.joined(vectors), config, numbers, draw)
+                each = numbers.repeat(self.form.pictures) * self.form.pictures
+                each += np.tile(np.arange(self.form.pictures), len(numbers))
+                pictures = augmented(self.form.joined(vectors), config, each, draw)
                 vectors = self.form.cut(pictures).reshape(vectors.shape)
             return ((vectors - self._means) / self._deviations).astype(np.float32)
 
@@ -107,16 +117,19 @@ class Patches(VectorCodec):
         return np.tile(self.deviation, self.form.patch**2)
 
 
-def _shape(picture: np.ndarray) -> tuple[int, int, int]:
+def _shape(picture: np.ndarray) -> tuple[int, int, int, int]:
+    if picture.ndim == 4:
+        return picture.shape
     height, width, *channels = picture.shape
-    return height, width, channels[0] if channels else 1
+    return 1, height, width, channels[0] if channels else 1
 
 
 def _check(picture: np.ndarray, name: str) -> None:
-    if picture.dtype != np.uint8 or picture.ndim not in (2, 3):
+    if picture.dtype != np.uint8 or picture.ndim not in (2, 3, 4):
         raise UserError(
             f"{name}: is an array of {picture.dtype} of the shape {picture.shape}; a picture is "
-            "one of uint8, [rows columns] or [rows columns channels]"
+            "one of uint8, [rows columns] or [rows columns channels], several are [pictures rows "
+            "columns channels]"
         )
 
 
@@ -146,7 +159,8 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Patches:
                 f"config.data.train: picture {number} has the shape {picture.shape}, the first one "
                 f"{values[0].shape}; make all of one size"
             )
-    form = Form(*_shape(values[0]), source.patch_size)
+    count, height, width, channels = _shape(values[0])
+    form = Form(height, width, channels, source.patch_size, count)
     if form.height % form.patch or form.width % form.patch:
         raise UserError(
             f"config.src.patch_size={form.patch}: pictures of {form.height} x {form.width} pixels "

@@ -71,6 +71,7 @@ SUPPORTED: Allowed = {
     "stem": ("embedding",),
     "stem_layers": ANY,  # of a stem of convolutions, like the next
     "grid": ANY,
+    "grid_positions": ("none",),
     "layer_sharing": ("none", "all"),
     "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own

@@ -40,6 +40,7 @@ NEUTRAL: Allowed = {
     "stem": ("embedding",),
     "stem_layers": ANY,
     "grid": ANY,
+    "grid_positions": ("none",),
     "norm_epsilon": ANY,
     "score_scale": ("inverse_sqrt",),
     "attention_temperature": (1.0,),
