@@ -35,12 +35,13 @@ process._MALLOC.clear()  # a worker runs many programs in turn: it would keep th
 # them out.
 SLOW = (
     "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_inside.py",
-    "decoding/test_lines.py", "decoding/test_streaming.py", "export/test_stablehlo.py",
+    "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_streaming.py",
+    "export/test_stablehlo.py",
     "decoding/test_long_lines.py", "decoding/test_sampling.py", "decoding/test_stream.py",
     "decoding/test_top.py", "decoding/test_translate.py", "experiments/test_plan.py",
     "e2e/", "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",
     "golden/", "models/", "nn/test_fused.py", "plots/test_in_browser.py", "properties/",
-    "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
+    "server/", "sharding/", "sweeps/test_sweep.py", "sweeps/test_sweep_command.py", "test_api.py",
     "test_benchmarks.py", "test_cli.py", "test_counting.py", "test_damage.py", "test_may_change.py",
     "test_classifier.py", "test_parts.py", "test_span_corruption.py", "test_tour.py",
     "test_translate_cli.py", "test_understanding.py", "training/",
@@ -48,7 +49,8 @@ SLOW = (
 # Files of tests that see all 8 devices. Others see one: a program for eight takes much longer to
 # compile and to run.
 ALL_DEVICES = (
-    "decoding/test_stream.py", "decoding/test_translate.py", "e2e/", "nn/test_dropout.py",
+    "decoding/test_live.py", "decoding/test_stream.py", "decoding/test_translate.py", "e2e/",
+    "nn/test_dropout.py",
     "sharding/test_meshes.py", "test_bad_input.py", "test_checkpoint.py", "test_damage.py",
     "test_language_model.py", "training/test_loop.py", "training/test_step.py",
 )  # fmt: skip

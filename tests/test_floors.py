@@ -30,7 +30,7 @@ FLOORS = {
     "training": 3, "decoding": 3,
     "api": 3.5,
     "evaluation": 4, "export": 4, "plots": 4, "experiments": 4, "sweeps": 4, "reports": 4,
-    "cli": 5,
+    "server": 5, "cli": 5.5,
 }  # fmt: skip
 # Who may use whom on the same floor. On the ground floor all may raise a UserError; on the fourth
 # training validates, and begins as a directory of Hugging Face; sweeps are read by reports, and

@@ -308,7 +308,7 @@ def test_a_line_end_inside_a_translation_is_a_space():
     codec, text = Bytes(), "two\nsmall\r\ndogs"
     model = build(EXPERIMENT.model, codec.size, codec.size)
     translator = Translator(model, TokenizerPair(codec, codec), DecodingConfig())
-    (found,) = translator._translations(np.array(codec.encode([text])), np.zeros(1))
+    (found,) = translator.translations(np.array(codec.encode([text])), np.zeros(1))
     assert found.text == "two small  dogs"
     assert codec.decode(found.ids) == text
 

@@ -1858,8 +1858,8 @@ class DecodingConfig:
         )
         _check(
             self.draft is None or self.constraint == "none",
-            f"draft={self.draft!r}: proposals may break constraint={self.constraint!r}; leave one of "
-            "them out",
+            f"draft={self.draft!r}: proposals may break constraint={self.constraint!r}; leave one "
+            "of them out",
         )
         _check(self.draft != "", "draft='': names no directory; leave it out, or write None")
 

@@ -169,7 +169,7 @@ def test_a_long_line_may_be_cut():
     whole = parts()[2].src.encode(AMONG_OTHERS)
     assert len(whole[1]) > LONGEST
     expected = [ids if len(ids) <= LONGEST else [*ids[: LONGEST - 1], EOS] for ids in whole]
-    found = translator._parts(AMONG_OTHERS, None, 1)
+    found = translator.sentences(AMONG_OTHERS, None, 1)
     assert [part.ids for part in found] == [ids for ids in expected if len(ids) > 1]
 
 

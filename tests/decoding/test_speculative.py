@@ -19,7 +19,7 @@ from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.speculative import ByLookup, ByModel, Speculative
-from transformer_jax.decoding.search.state import SearchRequest, begin, blank
+from transformer_jax.decoding.search.state import ENDLESS, SearchRequest, begin, blank
 from transformer_jax.decoding.search.state import run as advanced
 from transformer_jax.decoding.stepper import Drafted
 from transformer_jax.models.build import build
@@ -37,7 +37,9 @@ SOURCES = [(5, place) for place in range(3, 40)]
 @functools.partial(jax.jit, static_argnames=("stepper", "room"))
 def ended(request, search, stepper, room):
     """Return the last state of a search."""
-    return advanced(search, stepper, begin(search, stepper, request, room), jnp.int32(0))
+    return advanced(
+        search, stepper, begin(search, stepper, request, room), jnp.int32(0), jnp.asarray(ENDLESS)
+    )
 
 
 @pytest.mark.parametrize("name", DRAFTS)
@@ -150,7 +152,7 @@ def searched(models, params, search, request):
     steppers = [model.stepper(mine) for model, mine in zip(models, params, strict=True)]
     stepper = steppers[0] if len(steppers) == 1 else Drafted(*steppers)
     state = begin(search, stepper, request, 12)
-    last = advanced(search, stepper, state, jnp.int32(0))
+    last = advanced(search, stepper, state, jnp.int32(0), jnp.asarray(ENDLESS))
     return last.finished, last.scores, last.drafts
 
 

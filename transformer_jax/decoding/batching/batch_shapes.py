@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 _SHORT = 128  # positions up to which a few sentences may as well be padded
+_FEWEST = 4  # rows of which a batch of fewer is not worth its compilation
+_BRIEF = 32  # positions of most sentences
 _FEW = 8  # sentences on a device for which another shape is not worth its compilation
 
 
@@ -60,6 +62,23 @@ def batch_shapes(
     if rows >= 32:
         shapes.append(BatchShape(min(rows // 16, fitting), length, most))
     return shapes
+
+
+def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) -> list[BatchShape]:
+    """Return the shapes for sentences that are not known beforehand, by length and then by rows.
+
+    Few, since all are compiled before the first sentence comes: sources of up to 32 pieces and of
+    up to `longest`, with outputs of up to `most`; of each a batch of `rows` and, where these are
+    many, one of few.
+    """
+    longest = min(-(-max(longest, 1) // 8) * 8, positions)
+    most = min(-(-most // 8) * 8, positions)
+    short = (_BRIEF, min(_BRIEF + _BRIEF // 2, most))
+    sizes = [short, (longest, most)] if longest > _BRIEF or most > short[1] else [(longest, most)]
+    if longest <= _BRIEF and len(sizes) == 2:
+        sizes[0] = (longest, short[1])
+    few = max(1, rows // 8) if rows > _FEWEST else rows
+    return [BatchShape(n, *size) for size in sizes for n in sorted({few, rows})]
 
 
 def _rounded(number: int) -> int:

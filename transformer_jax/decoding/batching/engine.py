@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.search.state import (
+    ENDLESS,
     Search,
     SearchRequest,
     SearchState,
@@ -23,8 +24,9 @@ from transformer_jax.models.model import Stepper
 class Engine:
     """What is done to a batch, compiled once for each of its shapes and each kind of search.
 
-    run    advance until no more than `wake` sentences of a device are active
+    run    advance until no more than `wake` sentences of a device are active, or by so many steps
     admit  let new sentences in, and run
+    enter  let new sentences in
     put    let sentences of another batch in
     take   copy sentences out
     empty  make a batch
@@ -46,12 +48,16 @@ class Engine:
 
             return jax.jit(call, **options)
 
-        def go_on(params: Any, search: Search, state: SearchState, wake) -> SearchState:
-            return run(search, make_stepper(params), state, wake)
+        def go_on(params: Any, search: Search, state: SearchState, wake, steps) -> SearchState:
+            return run(search, make_stepper(params), state, wake, steps)
+
+        def enter(params: Any, search: Search, state: SearchState, request, where):
+            new = begin(search, make_stepper(params), request, state.room)
+            return _put(state, new, where)
 
         def admit(params: Any, search: Search, state: SearchState, request, where, wake):
-            new = begin(search, make_stepper(params), request, state.room)
-            return go_on(params, search, _put(state, new, where), wake)
+            state = enter(params, search, state, request, where)
+            return go_on(params, search, state, wake, jnp.asarray(ENDLESS))
 
         def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, state.room)
@@ -61,24 +67,29 @@ class Engine:
             return jax.tree.map(lambda x: x[which], state)
 
         def empty(
-            params: Any, search: Search, shape: BatchShape, prefix: int, channels: int | None = None
-        ) -> SearchState:
+            params: Any, search: Search, shape: BatchShape, prefix: int, asked: bool = False,
+            channels: int | None = None,
+        ) -> SearchState:  # fmt: skip
             rows, length, room = shape.rows * mesh.size, shape.src_length, shape.room
-            request = jax.tree.map(jnp.asarray, SearchRequest.empty(1, length, prefix, channels))
+            given = 1, length, prefix, asked, channels
+            request = jax.tree.map(jnp.asarray, SearchRequest.empty(*given))
             # For its shapes alone: the compiler drops what computes its values.
             one = begin(search, make_stepper(params), request, room)
             state = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
             return state.replace(done=jnp.ones(rows, bool))
 
-        self.run = on_each_device(go_on, (whole, whole, rows, whole), donate_argnums=2)
-        specs = whole, whole, rows, rows, rows, whole
-        self.admit = on_each_device(admit, specs, donate_argnums=2)
+        self.run = on_each_device(go_on, (whole, whole, rows, whole, whole), donate_argnums=2)
+        specs = whole, whole, rows, rows, rows
+        self.enter = on_each_device(enter, specs, donate_argnums=2)
+        self.admit = on_each_device(admit, (*specs, whole), donate_argnums=2)
         self.put = on_each_device(
             put, (whole, rows, rows, rows), static_argnames="src_length", donate_argnums=1
         )
         self.take = on_each_device(take, (rows, rows))
         self.empty = jax.jit(
-            empty, static_argnames=("shape", "prefix", "channels"), out_shardings=self.sharding
+            empty,
+            static_argnames=("shape", "prefix", "asked", "channels"),
+            out_shardings=self.sharding,
         )
 
 

@@ -150,7 +150,10 @@ class BeamSearch:
         if self.stop == "width":
             return state.count >= self.width
         bound = state.log_probs[:, 0] / self.penalty(jnp.asarray(state.request.limits))
-        return state.scores[:, self.wanted - 1] >= bound
+        if state.request.asked is None:
+            return state.scores[:, self.wanted - 1] >= bound
+        last = jnp.asarray(state.request.asked.wanted)[:, None] - 1
+        return jnp.take_along_axis(state.scores, last, axis=1)[:, 0] >= bound
 
     def _scores(self, log_probs: Float[Array, "B C"], length: Int[Array, "B"], coverage):
         """Return log-probability / length penalty + coverage penalty, which is never above 0."""

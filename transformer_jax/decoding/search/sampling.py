@@ -128,37 +128,54 @@ class Sampling:
         the temperature, cut to top_k and top_p.
         """
         logits = self._allowed(logits, state)
+        if state.request.asked is not None:
+            return _as_asked(logits, state)
         if not self.random:
             return logits
         logits = logits / self.temperature
         return nucleus(logits, self.top_k, self.top_p) if self.truncated else logits
 
+    def draws(self, state: SearchState) -> bool:
+        """Say whether anything may be random."""
+        return self.random or state.request.asked is not None
+
     def draw(
         self, logits: Float[Array, "B W V"], state: SearchState, purpose: int | None = None
     ) -> Int[Array, "B W"]:
         """Return the most probable token, or a random one; see `keys`."""
-        if not self.random:
+        if not self.draws(state):
             return argmax(logits)
 
         def noise(key: Array) -> Float[Array, "V"]:
             return jax.random.gumbel(key, logits.shape[2:], logits.dtype)
 
-        return argmax(logits + jax.vmap(jax.vmap(noise))(self.keys(state, purpose)))
+        def drawn() -> Int[Array, "B W"]:
+            return argmax(logits + jax.vmap(jax.vmap(noise))(self.keys(state, purpose)))
+
+        asked = state.request.asked
+        if asked is None:
+            return drawn()
+        random = (jnp.asarray(asked.temperature) > 0) & ~state.done
+        return jax.lax.cond(random.any(), drawn, lambda: argmax(logits))
 
     def keys(self, state: SearchState, purpose: int | None = None) -> Array:
         """Return the random keys [B W] of what comes next, others for each purpose: functions of
         the seeds, of the place in the text and of the hypothesis's number.
         """
-        key = jax.random.key(self.seed)
+        asked, lanes = state.request.asked, jnp.arange(self.width)[None]
+        if asked is None:
+            seeds = jnp.broadcast_to(jnp.asarray(self.seed), state.position.shape)
+            lanes = jnp.broadcast_to(lanes, (len(seeds), self.width))
+        else:
+            seeds, lanes = jnp.asarray(asked.seed), lanes + jnp.asarray(asked.lane)[:, None]
 
-        def own(seed, position, lane) -> Array:
-            mine = jax.random.fold_in(jax.random.fold_in(key, seed), lane)
+        def own(seed, sentence, position, lane) -> Array:
+            mine = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), sentence), lane)
             mine = jax.random.fold_in(mine, position)
             return mine if purpose is None else jax.random.fold_in(mine, purpose)
 
-        over_lanes = jax.vmap(own, (None, None, 0))
-        lanes = jnp.arange(self.width)
-        return jax.vmap(over_lanes, (0, 0, None))(state.request.seeds, state.position, lanes)
+        over_lanes = jax.vmap(own, (None, None, None, 0))
+        return jax.vmap(over_lanes)(seeds, state.request.seeds, state.position, lanes)
 
     def _allowed(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
         """Return the logits with minus infinity for what may not be written."""
@@ -178,7 +195,32 @@ def has_ended(state: SearchState) -> Bool[Array, "B W"]:
     return ((last == eos) | (last == pad)) & (state.position[:, None] > 0)
 
 
-def nucleus(logits: Float[Array, "B W V"], top_k: Number, top_p: Number) -> Float[Array, "B W V"]:
+def _as_asked(logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
+    """Return what is drawn from by the numbers of each sentence: the best alone at temperature 0.
+    What none of them asks for is not computed.
+    """
+    asked = jax.tree.map(jnp.asarray, state.request.asked)
+    temperature, top_k, top_p = (
+        x[:, None, None] for x in (asked.temperature, asked.top_k, asked.top_p)
+    )
+    random = (asked.temperature > 0) & ~state.done
+    cut = random & ((asked.top_k > 0) | (asked.top_p < 1))
+    scaled = logits / jnp.where(temperature > 0, temperature, 1)
+    kept = jax.lax.cond(
+        cut.any(),
+        lambda: jnp.where(cut[:, None, None], nucleus(scaled, top_k, top_p), scaled),
+        lambda: scaled,
+    )
+    index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
+    best = jnp.where(index == argmax(logits)[..., None], logits, -jnp.inf)
+    return jnp.where(random[:, None, None], kept, best)
+
+
+def nucleus(
+    logits: Float[Array, "B W V"],
+    top_k: Number | Int[Array, "B 1 1"],
+    top_p: Number | Float[Array, "B 1 1"],
+) -> Float[Array, "B W V"]:
     """Return the logits with minus infinity outside the top_k (0: all) and the top_p (1: all)."""
     ordered = -jnp.sort(-logits, axis=-1)
     most = jnp.where(top_k > 0, top_k, logits.shape[2])

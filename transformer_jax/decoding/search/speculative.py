@@ -130,7 +130,7 @@ class Speculative:
     ) -> Int[Array, "B W"]:
         """Return what is proposed, where it is accepted, and else what stands in its place."""
         rule = self.rule
-        if not rule.random:
+        if not rule.draws(state):
             return argmax(logits)
         q = _shares(logits)
         p = jax.nn.one_hot(proposed, q.shape[2], dtype=q.dtype) if share is None else share
@@ -182,7 +182,7 @@ class ByModel:
         begun = replace(state, model_state=both.draft), last_tokens(state)
         (here, last), (tokens, logits) = jax.lax.scan(turn, begun, None, length)
         _, _, own = draft.step(here.model_state, last, here.position[:, None], active)
-        shares = _shares(jnp.moveaxis(logits, 0, 2)) if rule.random else None
+        shares = _shares(jnp.moveaxis(logits, 0, 2)) if rule.draws(state) else None
         return Proposals(jnp.moveaxis(tokens, 0, 2), shares), replace(both, draft=own)
 
 

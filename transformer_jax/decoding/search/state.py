@@ -17,6 +17,7 @@ from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.data.batch import Side
+from transformer_jax.decoding.search.request import SearchRequest
 from transformer_jax.models.model import Stepper
 from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, Special
 
@@ -24,44 +25,8 @@ Number = Float[Array, ""] | Int[Array, ""] | float | int
 static = functools.partial(struct.field, pytree_node=False)
 
 NEVER = (PAD, BOS)  # no text holds these, so no search writes them
+ENDLESS = np.int32(2**31 - 1)  # steps: until the search is at its end
 NOTHING = -1e9  # score of a hypothesis that is not there; finite, so differences stay numbers
-
-
-@struct.dataclass
-class SearchRequest:
-    """What sentences begin from, and what is asked of each. Arrays of numpy or of jax."""
-
-    # What the model reads before it writes: a source, or a prompt that hypotheses share.
-    # Ids, or vectors.
-    src_ids: Int[Array | np.ndarray, "B S"] | Float[Array | np.ndarray, "B S C"]
-    src_lengths: Int[Array | np.ndarray, "B"]
-    first: Int[Array | np.ndarray, "B"]  # the token that what is written follows: BOS, mostly
-    limits: Int[Array | np.ndarray, "B"]  # most tokens, EOS counted; 0 leaves the sentence out
-    least: Int[Array | np.ndarray, "B"]  # fewest tokens, EOS counted, but for the limit
-    prefix: Int[Array | np.ndarray, "B P"]  # tokens that it begins with; 0 is padding
-    seeds: Int[Array | np.ndarray, "B"]  # of random numbers
-    # Words of the source's text, for a constraint; None: there is none.
-    words: Int[Array | np.ndarray, "B"] | None = None
-
-    @classmethod
-    def empty(
-        cls, rows: int, src_length: int, prefix: int = 0, channels: int | None = None
-    ) -> "SearchRequest":
-        """Return a request for nothing, in numpy's arrays, to be filled in; `channels` are those of
-        vectors.
-        """
-        return cls(
-            np.zeros((rows, src_length), np.int32)
-            if channels is None
-            else np.zeros((rows, src_length, channels), np.float32),
-            np.zeros(rows, np.int32),
-            np.full(rows, BOS, np.int32),
-            np.zeros(rows, np.int32),
-            np.zeros(rows, np.int32),
-            np.zeros((rows, prefix), np.int32),
-            np.zeros(rows, np.int32),
-            np.zeros(rows, np.int32),
-        )
 
 
 @struct.dataclass
@@ -169,11 +134,16 @@ def blank(
     )
 
 
-def run(search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""]) -> SearchState:
-    """Advance until no more than `wake` sentences are active."""
+def run(
+    search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""],
+    steps: Int[Array, ""],
+) -> SearchState:  # fmt: skip
+    """Advance until no more than `wake` sentences are active, or by so many steps."""
     return jax.lax.while_loop(
-        lambda s: s.active.sum() > wake, lambda s: search.advance(stepper, s), state
-    )
+        lambda carry: (carry[0].active.sum() > wake) & (carry[1] > 0),
+        lambda carry: (search.advance(stepper, carry[0]), carry[1] - 1),
+        (state, steps),
+    )[0]
 
 
 def complete(
@@ -184,7 +154,7 @@ def complete(
     Returns the hypotheses, best first, PAD after EOS, and their scores in nats.
     """
     state = begin(search, stepper, request, room)
-    state = run(search, stepper, state, jnp.zeros((), jnp.int32))
+    state = run(search, stepper, state, jnp.zeros((), jnp.int32), jnp.asarray(ENDLESS))
     return state.finished[:, :, 1:], state.scores
 
 

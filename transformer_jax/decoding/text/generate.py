@@ -1,5 +1,6 @@
 """From prompts to texts that go on from them, in input order."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from transformer_jax.decoding.text.searching import (
     make_search,
     until_eos,
 )
-from transformer_jax.decoding.text.streaming import Alone, cut, held_back
+from transformer_jax.decoding.text.streaming import Alone, Parts, cut
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
@@ -69,26 +70,26 @@ class Generator:
     ) -> None:
         check_prompts(objective, config)
         check_n_best(config, n_best)
-        self._models = list(model) if isinstance(model, Sequence) else [model]
-        self._codec, self._objective, self._config = codec, objective, config
+        self.models = list(model) if isinstance(model, Sequence) else [model]
+        self._codec, self._objective, self.config = codec, objective, config
         self._n_best = n_best
         forbidden = [codec.piece_id(piece) for piece in config.forbidden]
         if objective.document == "file":  # whose training has no EOS
             forbidden.append(codec.special["eos"])
-        self._special = special_of(codec)
-        self._search = make_search(config, n_best, forbidden, self._special)
-        self._mesh = Mesh(devices or jax.local_devices(), "rows")
-        self._positions = fewest_positions(self._models)
-        self._draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
+        self.special = special_of(codec)
+        self.search = make_search(config, n_best, forbidden, self.special)
+        self.mesh = Mesh(devices or jax.local_devices(), "rows")
+        self.positions = fewest_positions(self.models)
+        self.draft, self.acceptance, self._prompts = draft, Acceptance(), prompts
         if config.cache == "paged":
-            check_pages(self._models)
+            check_pages(self.models)
             if prompts:
                 raise UserError(
                     "config.decoding.cache='paged': prompts that are kept in a directory are read "
                     "into contiguous caches; leave the prompt cache out, or choose 'contiguous'"
                 )
-        given = tuple(self._models), config.ensemble, self._mesh
-        self._engine = make_engine(*given, draft and draft.model)
+        given = tuple(self.models), config.ensemble, self.mesh
+        self.engine = make_engine(*given, draft and draft.model)
 
     def generate(
         self,
@@ -109,16 +110,16 @@ class Generator:
         Raises:
           UserError: if a prompt and its text are longer than the model can read.
         """
-        read = [self._read(prompt) for prompt in prompts]
-        sentences = [self._sentence(ids, i, first, max_tokens) for i, ids in enumerate(read)]
+        read = [self.read(prompt) for prompt in prompts]
+        sentences = [self.sentence(ids, i, first, max_tokens) for i, ids in enumerate(read)]
         found: list[list[Generated]] = [[] for _ in prompts]
-        params = [params] if len(self._models) == 1 else list(params)
-        with jax.set_mesh(self._mesh):
+        params = [params] if len(self.models) == 1 else list(params)
+        with jax.set_mesh(self.mesh):
             for _ in progress(self._each(params, sentences, read, found)):
                 pass
         if not stop:
             return found
-        starts = [len(self._text(ids, [])) for ids in read]
+        starts = [len(self.text(ids, [])) for ids in read]
         return [
             [text._replace(text=cut(text.text, stop, start)) for text in texts]
             for texts, start in zip(found, starts, strict=True)
@@ -138,57 +139,51 @@ class Generator:
         Raises:
           UserError: if several hypotheses are searched; see `generate`.
         """
-        read = self._read(prompt)
-        sentence = self._sentence(read, 0, number, max_tokens)
-        params = [params] if len(self._models) == 1 else list(params)
-        text = shown = self._text(read, [])
-        start, ids = len(text), []
-        yield text
+        read = self.read(prompt)
+        sentence = self.sentence(read, 0, number, max_tokens)
+        params = [params] if len(self.models) == 1 else list(params)
+        text = functools.partial(self.text, read)
+        parts = Parts(text, sentence.limit, self.special.eos, stop)
+        yield parts.shown
         for piece in self._alone(params, sentence).pieces():
-            ids.append(piece)
-            text = self._text(read, ids)
-            ended = cut(text, stop, start)
-            last = len(ended) < len(text) or piece == self._special.eos
-            last |= len(ids) == sentence.limit
-            kept = ended if last else text[: len(text) - held_back(text, stop, start)]
-            part = kept[len(shown) :]
-            shown += part
-            yield part
-            if last:
+            yield parts.add([piece])
+            if parts.ended:
                 return
 
-    def _read(self, prompt: str) -> list[int]:
+    def read(self, prompt: str) -> list[int]:
+        """Return what the model reads of a prompt."""
         return PROMPTS[self._objective.kind](self._codec, prompt, self._objective)
 
-    def _sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
+    def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
+        """Return what the search needs to know of a prompt, of which this is read."""
         number = first + place
-        limit = self._limit(number, len(ids), max_tokens)
+        limit = self.limit(number, len(ids), max_tokens)
         return Sentence(ids[:-1], limit, seed=number % 2**31, line=place, first=ids[-1])
 
-    def _text(self, read: list[int], ids: list[int]) -> str:
+    def text(self, read: list[int], ids: list[int]) -> str:
         """Return what is shown of what was read, and of what was written."""
         return self._codec.decode([*read, *ids] if self._objective.one_sided else ids)
 
-    def _limit(self, number: int, length: int, max_tokens: int | None) -> int:
+    def limit(self, number: int, length: int, max_tokens: int | None) -> int:
         """Return how many pieces may follow those of a prompt, of which the last is not read."""
-        room = self._positions - length + 1
+        room = self.positions - length + 1
         if room < 1:
             raise UserError(
                 f"prompt {number}: {length} pieces, of at most config.model.max_positions="
-                f"{self._positions}; shorten it"
+                f"{self.positions}; shorten it"
             )
         if max_tokens is None:
             return min(MAX_TOKENS, room)
-        if not 1 <= max_tokens * self._config.hypotheses <= HELD_POSITIONS:
+        if not 1 <= max_tokens * self.config.hypotheses <= HELD_POSITIONS:
             raise UserError(
                 f"max_tokens={max_tokens}: must be at least 1, and with "
-                f"{self._config.hypotheses} hypotheses at most "
-                f"{HELD_POSITIONS // self._config.hypotheses}"
+                f"{self.config.hypotheses} hypotheses at most "
+                f"{HELD_POSITIONS // self.config.hypotheses}"
             )
         if max_tokens > room:
             raise UserError(
                 f"max_tokens={max_tokens}: after the {length} pieces of prompt {number}, "
-                f"config.model.max_positions={self._positions} leaves room for {room}; lower it, "
+                f"config.model.max_positions={self.positions} leaves room for {room}; lower it, "
                 "or shorten the prompt"
             )
         return max_tokens
@@ -204,38 +199,37 @@ class Generator:
         if self._prompts:
             for number, sentence in enumerate(sentences):
                 tokens, scores = self._alone(params, sentence).found()
-                found[number] = self._texts(read[number], tokens, scores)
+                found[number] = self.texts(read[number], tokens, scores)
                 yield number
             return
-        budget, size = self._config.tokens_per_batch, self._config.cache_block
-        if self._config.cache == "paged":
-            make: Any = self._models[0].stepper  # which is the same in every call
-            paged = PagedStream(make, self._search, params[0], size, budget)
+        budget, size = self.config.tokens_per_batch, self.config.cache_block
+        if self.config.cache == "paged":
+            make: Any = self.models[0].stepper  # which is the same in every call
+            paged = PagedStream(make, self.search, params[0], size, budget)
             for number, tokens, scores in paged.run(sentences):
-                found[number] = self._texts(read[number], tokens, scores)
+                found[number] = self.texts(read[number], tokens, scores)
                 yield number
             return
-        params = beside(params, self._draft)
-        params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
+        params = beside(params, self.draft)
+        params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
         for number, tokens, scores in stream(
-            self._engine, self._search, params, sentences, budget, self._positions,
-            self.acceptance,
-        ):  # fmt: skip
-            found[number] = self._texts(read[number], tokens, scores)
+            self.engine, self.search, params, sentences, budget, self.positions, self.acceptance
+        ):
+            found[number] = self.texts(read[number], tokens, scores)
             yield number
 
     def _alone(self, params: list, sentence: Sentence) -> Alone:
-        check_contiguous(self._config, "a text that is written by itself")
-        given = tuple(self._models), self._config.ensemble, params, self._search, sentence
-        return Alone(*given, self._positions, self._draft, self.acceptance, self._prompts)
+        check_contiguous(self.config, "a text that is written by itself")
+        given = tuple(self.models), self.config.ensemble, params, self.search, sentence
+        return Alone(*given, self.positions, self.draft, self.acceptance, self._prompts)
 
-    def _texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
+    def texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
         """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts."""
-        c = self._config
+        c = self.config
         texts = []
         for row, score in zip(tokens.tolist(), scores.tolist(), strict=True):
             if score > NOTHING / 2:
-                ids = until_eos(row, self._special)
+                ids = until_eos(row, self.special)
                 log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
-                texts.append(Generated(self._text(read, ids), ids, score, log_prob))
+                texts.append(Generated(self.text(read, ids), ids, score, log_prob))
         return texts[: self._n_best]

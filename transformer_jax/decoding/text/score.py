@@ -81,7 +81,7 @@ def score_pairs(
     store = TokenStore(
         Ragged.from_lists(sources), Ragged.from_lists(targets), special_of(tokenizers.tgt)
     )
-    found = _of_each(model, params, objective, store, tokens_per_batch)
+    found = log_probs_of(model, params, objective, store, tokens_per_batch)
     return [
         PairScore(ids, log_probs.tolist(), tokenizers.tgt.pieces(ids))
         for ids, log_probs in zip(targets, found, strict=True)
@@ -120,7 +120,7 @@ def score_texts(
     frame = objective_named(objective.name).frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded), special_of(codec))
-    parts = _of_each(model, params, objective, store, tokens_per_batch)
+    parts = log_probs_of(model, params, objective, store, tokens_per_batch)
     joined = np.concatenate([*parts, np.zeros(0)])  # windows are in the order of the texts
     labels = [ids[1:] for ids in encoded]  # all but BOS
     ends = np.cumsum([len(ids) for ids in labels])[:-1]
@@ -188,10 +188,12 @@ def corrupted_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str])
     return objective.items(store, config, codec)
 
 
-def _of_each(
+def log_probs_of(
     model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
 ) -> list[np.ndarray]:
-    """Return the log-probabilities of what is predicted in each item of the objective."""
+    """Return the log-probabilities (nats) of what is predicted in each item that the objective
+    makes of a store, in batches of so many positions.
+    """
     items = objective_named(config.name).items(store, config)
     return _of_items(model, params, config, items, tokens_per_batch)
 

@@ -1,7 +1,7 @@
 """One text as it is written, piece by piece, and where texts end by a string."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +14,7 @@ from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.speculative import Speculative
 from transformer_jax.decoding.search.state import (
+    ENDLESS,
     Search,
     SearchRequest,
     SearchState,
@@ -50,6 +51,42 @@ def held_back(text: str, stop: Sequence[str], start: int) -> int:
         if text.endswith(string[:size])
     ]
     return max([*begun, len(text) - len(text.rstrip("\ufffd"))])
+
+
+class Parts:
+    """A text as it is written, in parts that stay; `text` returns the text of pieces, with what
+    comes before them. It ends with EOS, after `limit` pieces, or before a string of `stop`.
+    """
+
+    def __init__(
+        self, text: Callable[[list[int]], str], limit: int, eos: int, stop: Sequence[str] = ()
+    ) -> None:
+        self._text, self._limit, self._eos, self._stop = text, limit, eos, stop
+        self.ids: list[int] = []  # pieces so far
+        self.shown = text([])  # what there is of the text so far, what comes before it included
+        self.start = len(self.shown)
+        self.ended: str | None = None  # by what: "stop" or "length"
+
+    def add(self, pieces: Sequence[int]) -> str:
+        """Return what one or more pieces add, which may be nothing yet."""
+        self.ids += pieces
+        text = self._text(self.ids)
+        kept = cut(text, self._stop, self.start)
+        if len(kept) < len(text) or self._eos in pieces:
+            self.ended = "stop"
+        elif len(self.ids) >= self._limit:
+            self.ended = "length"
+        else:
+            kept = text[: len(text) - held_back(text, self._stop, self.start)]
+        part = kept[len(self.shown) :]
+        self.shown += part
+        return part
+
+    def finish(self) -> str:
+        """Return what was held back, at the end of a search that came to none of these."""
+        if self.ended is None:
+            self._limit = len(self.ids)
+        return self.add([]) if self.ended is None else ""
 
 
 class Alone(NamedTuple):
@@ -142,7 +179,7 @@ def _programs(models: tuple[Model, ...], ensemble: str, draft: Model | None) -> 
         return search.advance(make_stepper(params), state)
 
     def finish(params: Any, search: Search, state: Any) -> Any:
-        return run(search, make_stepper(params), state, jnp.int32(0))
+        return run(search, make_stepper(params), state, jnp.int32(0), jnp.asarray(ENDLESS))
 
     begun = jax.jit(start, static_argnums=3)
     return begun, *(jax.jit(function, donate_argnums=2) for function in (advance, finish))

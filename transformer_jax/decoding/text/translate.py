@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
@@ -52,8 +52,7 @@ class Translator:
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
     parts, with a warning if `warn`; if `cut`, what is beyond them is left out. The work is shared
-    among `devices`, by default this process's. A `draft` is the model of `decoding.draft`, where
-    it names one; `acceptance` says how its proposals fare.
+    among `devices`, by default this process's. A `draft` is the model that `decoding.draft` names.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -73,26 +72,25 @@ class Translator:
     ) -> None:
         check_n_best(config, n_best)
         check_contiguous(config, "a translation")
-        self._models = list(model) if isinstance(model, Sequence) else [model]
-        self._tokenizers, self._config, self._n_best = tokenizers, config, n_best
+        self.models = list(model) if isinstance(model, Sequence) else [model]
+        self._tokenizers, self.config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
-        self._mesh = Mesh(devices or jax.local_devices(), "rows")
+        self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self._special = special_of(tokenizers.tgt)
         forbidden = [tokenizers.tgt.piece_id(piece) for piece in config.forbidden]
         wanted = n_best if config.rerank == "none" else config.beam_size
         make = pick(CONSTRAINTS, config.constraint, "config.decoding.constraint")
         self._constraint = make(tokenizers.tgt)
-        given = forbidden, self._special, self._constraint
-        self._search = make_search(config, wanted, *given)
-        self._position_limit = fewest_positions(self._models)
-        self._draft, self.acceptance = draft, Acceptance()
-        models = tuple(self._models)
-        self._engine = make_engine(models, config.ensemble, self._mesh, draft and draft.model)
+        self.search = make_search(config, wanted, forbidden, self._special, self._constraint)
+        self.positions = fewest_positions(self.models)
+        self.draft, self.acceptance = draft, Acceptance()
+        models = tuple(self.models)
+        self.engine = make_engine(models, config.ensemble, self.mesh, draft and draft.model)
 
     @property
     def longest(self) -> int:
         """The longest source, in pieces with EOS, that is translated in one piece."""
-        return min(self._longest, self._position_limit)
+        return min(self._longest, self.positions)
 
     def translate(
         self,
@@ -123,16 +121,23 @@ class Translator:
         of the first line, on which samples depend. `align` asks for word alignments, which are
         those of the first model.
         """
-        params = [params] if len(self._models) == 1 else list(params)
+        params = [params] if len(self.models) == 1 else list(params)
         self._check(params[0], align)
-        parts = self._parts(lines, prefixes, first)
+        parts = self.sentences(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
-        with jax.set_mesh(self._mesh):  # whatever mesh a training around it has
+        with jax.set_mesh(self.mesh):  # whatever mesh a training around it has
             for _ in progress(self._each_line(params, parts, found)):
                 pass
         if align:
-            self._align(params[0], parts, found)
-        results = [[Translation("", [], 0.0, [] if align else None)] for _ in lines]
+            self.align(params[0], parts, found)
+        return self.by_line(len(lines), parts, found, align)
+
+    def by_line(
+        self, lines: int, parts: Sequence[Sentence], found: Sequence[list[Translation]],
+        align: bool = False,
+    ) -> list[list[Translation]]:  # fmt: skip
+        """Return the translations of so many lines, of those of their parts; empty ones too."""
+        results = [[Translation("", [], 0.0, [] if align else None)] for _ in range(lines)]
         pairs = zip(parts, found, strict=True)
         for line, group in itertools.groupby(pairs, key=lambda pair: pair[0].line):
             results[line] = self._joined(*zip(*group, strict=True))
@@ -140,15 +145,21 @@ class Translator:
 
     def _check(self, params: Any, align: bool) -> None:
         """Refuse what needs attention to pieces of the source, where there is none."""
-        covers = isinstance(self._search, BeamSearch) and self._search.covers
-        penalty = f"decoding.coverage_penalty={self._config.coverage_penalty}"
+        covers = isinstance(self.search, BeamSearch) and self.search.covers
+        penalty = f"decoding.coverage_penalty={self.config.coverage_penalty}"
         for what in ["alignments"] * align + [penalty] * covers:
             if isinstance(self._tokenizers.src, VectorCodec):
                 raise UserError(f"{what}: is of pieces of the source, and this model reads vectors")
-            check_attention(self._models[0], params, what)
+            check_attention(self.models[0], params, what)
 
-    def _parts(self, lines: Sequence, prefixes: Sequence[str] | None, first: int) -> list[Sentence]:
-        """Return what there is to translate, line by line."""
+    def sentences(
+        self, lines: Sequence, prefixes: Sequence[str] | None = None, first: int = 1
+    ) -> list[Sentence]:
+        """Return what there is to translate, line by line; what is too long, in parts.
+
+        Raises:
+          UserError: if a line is too long for the model.
+        """
         begun: list[list[int]] = [[]] * len(lines)
         if prefixes is not None:
             begun = [ids[:-1] for ids in self._tokenizers.tgt.encode(prefixes)]  # without EOS
@@ -164,7 +175,7 @@ class Translator:
             elif len(ids) > self.longest:
                 texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
                 sources = [self._cut(ids) for ids in encode(texts)]
-                check_whole(self._config, first + line, len(ids), self.longest)
+                check_whole(self.config, first + line, len(ids), self.longest)
                 if self._warn:
                     log.warning(
                         "line %d: %d pieces, of at most %d: translated in %d parts",
@@ -174,46 +185,41 @@ class Translator:
             for number, part in enumerate(part for part in sources if len(part) > least):
                 prefix = [] if number else begun[line]
                 seed = (first + line + number * _NEXT_PART) % 2**31
-                if (room := room_behind(self._models, len(part))) < 1:
+                if (room := room_behind(self.models, len(part))) < 1:
                     raise UserError(
                         f"line {first + line}: {len(part)} pieces leave no room for an output in "
-                        f"config.model.max_positions={self._position_limit}; shorten it"
+                        f"config.model.max_positions={self.positions}; shorten it"
                     )
                 try:
-                    self._config.check_fits(len(part), room)
+                    self.config.check_fits(len(part), room)
                 except UserError as error:
                     raise UserError(f"line {first + line}: decoding.{error}") from None
-                sentence = self._sentence(part, prefix, seed, line)
                 words = 0 if vectors else len(lines[line].split())
-                parts.append(sentence._replace(words=words))
-                check_room(self._config, self._constraint, first + line, parts[-1])
+                parts.append(self.sentence(part, prefix, seed, line)._replace(words=words))
+                check_room(self.config, self._constraint, first + line, parts[-1])
         return parts
 
     def _each_line(
         self, params: list, parts: Sequence[Sentence], found: list[list[Translation]]
     ) -> Iterator[int]:
         """Fill in what is found for each part; yield lines as they are finished."""
-        whole = NamedSharding(self._mesh, PartitionSpec())
-        params = jax.device_put(beside(params, self._draft), whole)
+        params = jax.device_put(beside(params, self.draft), NamedSharding(self.mesh, jax.P()))
         left = Counter(part.line for part in parts)
-        budget = self._config.tokens_per_batch
+        budget = self.config.tokens_per_batch
         for number, tokens, scores in stream(
-            self._engine, self._search, params, parts, budget, self._position_limit,
-            self.acceptance,
-        ):  # fmt: skip
-            found[number] = self._translations(tokens, scores)
+            self.engine, self.search, params, parts, budget, self.positions, self.acceptance
+        ):
+            found[number] = self.translations(tokens, scores)
             line = parts[number].line
             left[line] -= 1
             if not left[line]:
                 yield line
 
-    def _align(
-        self, params: Any, parts: Sequence[Sentence], found: list[list[Translation]]
-    ) -> None:
-        """Add alignments to what was found."""
+    def align(self, params: Any, parts: Sequence[Sentence], found: list, most: int = 4096):
+        """Add alignments to what was found, in batches of so many positions."""
         sources = [part.ids for part, items in zip(parts, found, strict=True) for _ in items]
         targets = [item.ids for items in found for item in items]
-        aligned = iter(alignments(self._models[0], params, self._tokenizers, sources, targets))
+        aligned = iter(alignments(self.models[0], params, self._tokenizers, sources, targets, most))
         for items in found:
             items[:] = [item._replace(alignments=next(aligned)) for item in items]
 
@@ -226,28 +232,23 @@ class Translator:
         src, tgt = self._tokenizers
         source_words = [count_words(src, part.ids) for part in parts]
         return [
-            join(
-                items,
-                source_words,
-                [count_words(tgt, item.ids) for item in items],
-                self._special.eos,
-            )
+            join(items, source_words, [count_words(tgt, x.ids) for x in items], self._special.eos)
             for items in alike(found)
         ]
 
-    def _translations(self, tokens: np.ndarray, scores: np.ndarray) -> list[Translation]:
+    def translations(self, tokens: np.ndarray, scores: np.ndarray) -> list[Translation]:
         """Return the n_best of the hypotheses of a sentence, [W L] and [W]."""
         pairs = list(zip(tokens, scores, strict=True))
-        if self._config.rerank == "none" and self._config.search == "beam":
+        if self.config.rerank == "none" and self.config.search == "beam":
             pairs = pairs[: self._n_best]
         items = [self._translation(t.tolist(), float(s)) for t, s in pairs if s > NOTHING / 2]
-        rerank = pick(RERANKERS, self._config.rerank, "config.decoding.rerank")
+        rerank = pick(RERANKERS, self.config.rerank, "config.decoding.rerank")
         order = rerank([item.text for item in items])
         return [items[i] for i in order[: self._n_best]] or [NO_TRANSLATION]
 
     def _translation(self, tokens: list[int], score: float) -> Translation:
         ids = until_eos(tokens, self._special)
-        c, text = self._config, on_one_line(self._tokenizers.tgt.decode(ids))
+        c, text = self.config, on_one_line(self._tokenizers.tgt.decode(ids))
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
 
@@ -259,10 +260,10 @@ class Translator:
             return ids[: self.longest]
         return [*ids[: self.longest - 1], ids[-1]]
 
-    def _sentence(self, ids: Any, prefix: list[int], seed: int, line: int) -> Sentence:
+    def sentence(self, ids: Any, prefix: list[int], seed: int, line: int) -> Sentence:
         """Return what the search needs to know of a line."""
-        c, length = self._config, len(ids)
+        c, length = self.config, len(ids)
         limit = int(length * c.max_length_ratio) + c.max_extra_length
-        limit = min(max(limit, len(prefix) + 1), room_behind(self._models, length))
+        limit = min(max(limit, len(prefix) + 1), room_behind(self.models, length))
         least = min(int(length * c.min_length_ratio), limit)
         return Sentence(ids, limit, least, prefix[: limit - 1], seed, line, self._special.bos)

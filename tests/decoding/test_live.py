@@ -1,0 +1,160 @@
+"""Sentences that come and go while others are searched find what they find alone."""
+
+import functools
+from collections import deque
+
+import jax
+import numpy as np
+import pytest
+from decoding.plainly import assert_same, run, scored
+from decoding.test_stream import ALWAYS, LONGEST, MOST, SEARCHES, STEPPERS, TOY, sentences
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.batching.batch_shapes import BatchShape, live_shapes
+from transformer_jax.decoding.batching.engine import Engine
+from transformer_jax.decoding.batching.live import LiveStream
+from transformer_jax.decoding.batching.rows import Numbers
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.search.speculative import ByModel, Speculative
+
+SHAPES = {
+    "beam": [BatchShape(1, 3, 4), BatchShape(4, 3, 4), BatchShape(2, LONGEST, MOST)],
+    "asked": [BatchShape(2, LONGEST, MOST)],
+    "drafted": [BatchShape(2, LONGEST, MOST)],
+}
+DEVICES = 2
+SEARCH = {
+    "beam": SEARCHES["beam"],
+    "asked": Sampling.of(DecodingConfig(beam_size=1)),  # each by numbers of its own
+    "drafted": Speculative(Sampling.of(DecodingConfig(beam_size=1)), ByModel(), 2),
+}
+
+
+@functools.cache
+def live(name: str) -> LiveStream:
+    mesh = Mesh(jax.devices()[:DEVICES], "rows")
+    engine = Engine(lambda params: STEPPERS.get(name, TOY), mesh)
+    return LiveStream(engine, mesh, SEARCH[name], (), SHAPES[name], prefix=8)
+
+
+def go(stream: LiveStream, arriving, leaving=()):
+    """Return what is found, by number, while groups arrive and some numbers leave, turn by turn."""
+    queue, found, steps = deque(arriving), {}, deque(leaving)
+    waiting = []
+    while queue or waiting or stream.numbers:
+        if queue:
+            waiting += queue.popleft()
+        entered = stream.enter(waiting)
+        waiting = [item for item in waiting if item[0] not in entered]
+        for number, tokens, scores in stream.turn():
+            assert number not in found
+            found[number] = scored(tokens, scores)
+        for number in steps.popleft() if steps else ():
+            stream.release(number)
+            assert number not in stream.numbers
+    return found
+
+
+def grouped(some, sizes):
+    numbered = list(enumerate(some))
+    for size in sizes:
+        yield numbered[:size]
+        numbered = numbered[size:]
+    yield numbered
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    st.lists(sentences, max_size=12),
+    st.lists(st.integers(0, 5), max_size=6),
+    st.lists(st.sets(st.integers(0, 13), max_size=3), max_size=6),
+)
+def test_neighbours_do_not_matter(some, sizes, leaving):
+    """Whoever comes or goes in between: who stays finds what a batch of one's own finds."""
+    some = [s._replace(numbers=Numbers(wanted=2)) for s in ALWAYS + some]
+    found = go(live("beam"), grouped(some, sizes), leaving)
+    gone = set().union(*leaving)
+    assert found.keys() >= set(range(len(some))) - gone
+    padded = [*some, *[ALWAYS[0]._replace(limit=0)] * 16][:16]
+    expected = run(SEARCHES["beam"], padded, TOY, LONGEST, MOST, prefix=8)
+    chosen = sorted(found)
+    # The search of the expected ones makes the best two exact, as they ask here.
+    assert_same([found[n][:2] for n in chosen], [expected[n][:2] for n in chosen])
+
+
+ASKED = [
+    {"beam_size": 1},
+    {"search": "sample", "temperature": 1.5, "top_k": 3, "top_p": 0.8, "seed": 7},
+    {"search": "sample", "top_p": 0.9, "seed": 5, "num_samples": 3},
+]
+
+
+def test_each_is_sampled_as_it_asks():
+    """Greedy ones and samples of any temperature, side by side, are those of searches apart."""
+    some, expected = [], []
+    for number, fields in enumerate(ASKED):
+        config = DecodingConfig(**fields)
+        source = ALWAYS[0]._replace(seed=number, limit=7)
+        (row,) = run(Sampling.of(config), [source._replace(prefix=())], TOY, LONGEST, MOST)
+        expected += [[one] for one in row]
+        temperature = config.temperature if config.search == "sample" else 0.0
+        some += [
+            source._replace(
+                prefix=(),
+                numbers=Numbers(1, temperature, config.top_k, config.top_p, config.seed, n),
+            )
+            for n in range(config.hypotheses)
+        ]
+    found = go(live("asked"), grouped(some, [1, 3]))
+    assert_same([found[n] for n in range(len(some))], expected)
+
+
+def test_drafts_serve_each_as_it_asks():
+    """Greedy texts are those without a draft; a sample is the one of a drafted search apart."""
+    some = [ALWAYS[0]._replace(seed=seed, limit=7, prefix=()) for seed in range(4)]
+    config = DecodingConfig(search="sample", temperature=1.5, top_k=3, seed=7)
+    rule = Sampling.of(config)
+    drafted = Speculative(rule, ByModel(), 2), some, STEPPERS["drafted"]
+    greedy = Sampling.of(DecodingConfig(beam_size=1)), some, TOY
+    expected = [x for search in (drafted, greedy) for x in run(*search, LONGEST, MOST)]
+    sampled = Numbers(1, config.temperature, config.top_k, config.top_p, config.seed)
+    asked = [s._replace(numbers=n) for n in (sampled, Numbers()) for s in some]
+    found = go(live("drafted"), grouped(asked, [2, 5]))
+    assert_same([found[n] for n in range(8)], expected)
+
+
+def test_what_is_written_shows_on_the_way():
+    """Step by step, each part begins with the one before; a row that is left is free at once."""
+    stream = live("asked")
+    stream.enter([(3, ALWAYS[1]._replace(numbers=Numbers()))])
+    seen = [np.zeros(0, int)]
+    while stream.numbers:
+        stream._steps = dict.fromkeys(stream._steps, 1)
+        done = list(stream.turn())
+        for number, tokens in stream.written():
+            assert number == 3
+            seen.append(tokens[0])
+    assert len(seen) >= MOST - 1
+    for part in seen:
+        np.testing.assert_array_equal(done[0][1][0, : len(part)], part)
+    few = [(n, ALWAYS[0]) for n in range(stream.capacity + 3)]
+    assert len(stream.enter(few)) <= stream.capacity
+    for number in stream.numbers:
+        stream.release(number)
+    assert not stream.numbers
+    assert stream.enter(few[:1]) == [0]
+    stream.release(0)
+
+
+@pytest.mark.parametrize("positions", [64, 1 << 30])
+def test_live_shapes(positions):
+    """The last holds the longest source and output; all sources are short enough for one."""
+    for longest, most in ((7, 5), (30, 80), (64, 64), (128, 178)):
+        shapes = live_shapes(longest, most, 8, positions)
+        assert shapes[-1].src_length >= min(longest, positions)
+        assert shapes[-1].room >= min(most, positions)
+        assert shapes == sorted(shapes, key=lambda shape: (shape[1:], shape.rows))
+        assert len(shapes) <= 4

@@ -1,0 +1,87 @@
+"""Tiny models behind the server: a translator and a language model, random, quickly compiled."""
+
+import dataclasses
+import time
+
+import jax
+import pytest
+from decoding.lines import BEAM, parts
+from decoding.test_generate import CODEC, LINES, made
+from starlette.testclient import TestClient
+from tiny import RUN
+
+from transformer_jax.api.trained import TrainedModel
+from transformer_jax.config import DataConfig, DecodingConfig
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.server.app import application
+from transformer_jax.server.model import Served
+from transformer_jax.server.service import Service
+from transformer_jax.server.settings import Settings
+
+SETTINGS = Settings(
+    name="tiny", rows=2, queue=16, timeout=30.0, max_body=20_000, max_characters=400, max_texts=8,
+    max_batch=50, max_prompt=12, max_tokens=10, patience=5.0,
+)  # fmt: skip
+
+
+def translator() -> TrainedModel:
+    """Return a model that translates, en to de, of at most 16 pieces at a time."""
+    model, params, tokenizers = parts()
+    data = DataConfig(source_language="en", target_language="de", max_length=16)
+    experiment = dataclasses.replace(RUN, model=model.config, data=data, decoding=BEAM)
+    return TrainedModel(experiment, model, params, tokenizers, [3])
+
+
+def writer() -> TrainedModel:
+    """Return a language model of letters."""
+    model, params = made(LINES)
+    decoding = DecodingConfig(beam_size=1)
+    experiment = dataclasses.replace(
+        RUN, model=model.config, objective=LINES, decoding=decoding
+    )  # fmt: skip
+    return TrainedModel(experiment, model, params, TokenizerPair(CODEC, CODEC), [3])
+
+
+def service_of(trained: TrainedModel, **changes) -> Service:
+    settings = dataclasses.replace(SETTINGS, **changes)
+    return Service(lambda: Served(trained, trained.experiment.decoding, settings), settings)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_to_compile():
+    """Let XLA optimise little; what is computed is the same."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def served(service: Service):
+    """Yield a client of a server that is ready."""
+    with TestClient(application(service), raise_server_exceptions=False) as client:
+        while (answer := client.get("/ready")).status_code != 200:
+            assert answer.status_code == 503
+            assert service.worker.alive
+            time.sleep(0.05)
+        client.service = service
+        yield client
+
+
+@pytest.fixture(scope="session")
+def one_device():
+    """Let one device be all that there is: the server starts before a module's own fixture."""
+    with pytest.MonkeyPatch.context() as patch:
+        one = jax.devices()[:1]
+        patch.setattr(jax, "local_devices", lambda *_: one)
+        yield
+
+
+@pytest.fixture(scope="session")
+def translating(one_device):
+    """A client of a server that translates."""
+    yield from served(service_of(translator()))
+
+
+@pytest.fixture(scope="session")
+def writing(one_device):
+    """A client of a server that continues prompts."""
+    yield from served(service_of(writer()))

@@ -1,0 +1,123 @@
+"""What the server writes behind prompts is what `generate` writes, whole or in parts."""
+
+import concurrent.futures
+import functools
+import json
+
+import pytest
+from server.conftest import writer
+
+PROMPTS = ["", "ab", "helloworld"]
+SAMPLED = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 5}
+
+
+@functools.cache
+def expected(prompt: str, n: int = 0, stop: tuple = ()):
+    """Return the greedy text of a prompt, or so many random ones, of 9 pieces."""
+    trained = writer()
+    fields = {"search": "sample", "num_samples": n, **SAMPLED} if n else {}
+    return trained.generate(prompt, 9, n_best=n or 1, stop_strings=stop, **fields)
+
+
+def events(answer) -> list:
+    """Return what the events of a stream hold."""
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    parts = answer.text.split("\n\n")
+    assert parts.pop() == ""
+    assert all(part.startswith("data: ") for part in parts)
+    return [json.loads(part[6:]) if part != "data: [DONE]" else None for part in parts]
+
+
+def test_whole_texts_whoever_else_is_there(writing):
+    """Greedy and random ones side by side; each of several samples, too."""
+    bodies = [{"prompt": p, "max_tokens": 9} for p in PROMPTS]
+    bodies += [{"prompt": p, "max_tokens": 9, "n": 2, **SAMPLED} for p in PROMPTS]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda b: writing.post("/api/generate", json=b), bodies))
+    for body, answer in zip(bodies, answers, strict=True):
+        wanted = expected(body["prompt"], body.get("n", 0))
+        assert [t["text"] for t in answer.json()["texts"]] == [t.text for t in wanted]
+        for found, theirs in zip(answer.json()["texts"], wanted, strict=True):
+            assert found["score"] == pytest.approx(theirs.score, rel=1e-4)
+
+
+@pytest.mark.parametrize("fields", [{}, SAMPLED], ids=["greedy", "sampled"])
+def test_streams_are_the_text_in_parts(writing, fields):
+    body = {"prompt": "ab", "max_tokens": 9, "stream": True, **fields}
+    first, *parts, last = events(writing.post("/api/generate", json=body))
+    (wanted,) = expected("ab", 1 if fields else 0)
+    assert first["prompt"] + "".join(part["text"] for part in parts) == wanted.text
+    assert last == {"done": True}
+    assert (parts[-1]["finish"], parts[-1]["tokens"]) == ("length", len(wanted.ids))
+
+
+def test_stop_strings_end_a_text(writing):
+    """And the search for it: also where they are found on the way."""
+    (whole,) = expected("ab")
+    stop = whole.text[4:6]
+    (wanted,) = expected("ab", 0, (stop,))
+    body = {"prompt": "ab", "max_tokens": 9, "stop": [stop]}
+    (found,) = writing.post("/api/generate", json=body).json()["texts"]
+    assert (found["text"], found["finish"]) == (wanted.text, "stop")
+    first, *parts, _ = events(writing.post("/api/generate", json={**body, "stream": True}))
+    assert first["prompt"] + "".join(part["text"] for part in parts) == wanted.text
+    assert parts[-1]["finish"] == "stop"
+
+
+def test_completions(writing):
+    """Several prompts, several choices, echo, usage; greedy at temperature 0."""
+    body = {"model": "tiny", "prompt": ["ab", "helloworld"], "max_tokens": 9, "temperature": 0}
+    answer = writing.post("/v1/completions", json=body).json()
+    behind = [expected(p)[0].text.removeprefix(p) for p in body["prompt"]]
+    assert [c["text"] for c in answer["choices"]] == behind
+    assert answer["usage"]["completion_tokens"] == sum(
+        len(expected(p)[0].ids) for p in body["prompt"]
+    )
+    body |= {"stream": True, "echo": True, "n": 2, "stream_options": {"include_usage": True}}
+    *parts, usage, done = events(writing.post("/v1/completions", json=body))
+    assert done is None
+    texts = dict.fromkeys(range(4), "")
+    for part in parts:
+        (choice,) = part["choices"]
+        texts[choice["index"]] += choice["text"]
+    assert list(texts.values()) == [expected(p)[0].text for p in ("ab", "ab", *["helloworld"] * 2)]
+    assert usage["usage"]["prompt_tokens"] == answer["usage"]["prompt_tokens"]
+    seeded = {"model": "tiny", "prompt": "ab", "max_tokens": 9, "seed": 5, "top_p": 0.9}
+    twice = [writing.post("/v1/completions", json=seeded).json()["choices"] for _ in range(2)]
+    assert twice[0] == twice[1]
+    assert [m["id"] for m in writing.get("/v1/models").json()["data"]] == ["tiny"]
+    assert writing.get("/v1/models/tiny").json()["object"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [({"model": "../../etc/passwd"}, 404), ({"logprobs": 2}, 400), ({"n": 0}, 400),
+     ({"presence_penalty": 1.0}, 400), ({"temperature": 2.5}, 400), ({"max_tokens": 11}, 400),
+     ({"prompt": "x" * 30}, 400), ({"prompt": [1, 2]}, 400), ({"prompt": []}, 400),
+     ({"n": 9}, 413), ({"unknown": 1}, 400)],
+)  # fmt: skip
+def test_what_completions_refuse(writing, fields, status):
+    answer = writing.post("/v1/completions", json={"model": "tiny", "prompt": "a"} | fields)
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"max_tokens": 11}, {"top_p": 0}, {"temperature": -1}, {"beam_size": 2},
+     {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}, {"n": 9}],
+)  # fmt: skip
+def test_what_generate_refuses(writing, fields):
+    answer = writing.post("/api/generate", json={"prompt": "a"} | fields)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["type"] == "invalid_request"
+
+
+def test_scores_of_texts(writing):
+    rows = writing.post("/api/score", json={"texts": PROMPTS[1:]}).json()["results"]
+    for row, score in zip(rows, writer().score(PROMPTS[1:]), strict=True):
+        assert row["total"] == pytest.approx(score.total, rel=1e-4)
+        assert row["perplexity"] == pytest.approx(score.perplexity, rel=1e-4)

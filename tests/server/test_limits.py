@@ -1,0 +1,334 @@
+"""What a server does not do: too much, too long, for those who left, or after its end."""
+
+import asyncio
+import dataclasses
+import json
+import time
+
+import numpy as np
+import pytest
+
+from transformer_jax.decoding.batching.rows import Sentence
+from transformer_jax.server.asking import Answer
+from transformer_jax.server.model import Asking
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket
+from transformer_jax.server.worker import Worker
+
+# --- the worker alone, with a stream whose texts finish when they are let ---
+
+
+class Paced:
+    """A stream of `rows` rows, whose texts are finished turn by turn if `open`."""
+
+    def __init__(self, rows: int = 1) -> None:
+        self.rows, self.open, self.order, self.here = rows, False, [], []
+
+    def enter(self, waiting):
+        chosen = [n for n, _ in waiting][: self.rows - len(self.here)]
+        self.here += chosen
+        self.order += [s.line for n, s in waiting if n in chosen]
+        return chosen
+
+    def turn(self):
+        time.sleep(0.001)
+        if self.open and self.here:
+            yield self.here.pop(0), np.ones((1, 2), int), np.zeros(1)
+
+    def written(self):
+        yield from ((n, np.ones((1, 1), int)) for n in self.here)
+
+    def release(self, number):
+        self.here.remove(number)
+
+
+class Model:
+    def __init__(self, rows: int = 1) -> None:
+        self.streams = {"k": Paced(rows)}
+        self.renewed = 0
+
+    def renew(self, kind):
+        self.renewed += 1
+        self.streams[kind] = Paced()
+
+
+@pytest.fixture
+def worker():
+    found = Worker(capacity=6)
+    yield found
+    found.close()
+
+
+def ticket(model, lines, events, seconds=30.0, **given):
+    sentences = [Sentence((3,), 1, line=line) for line in lines]
+    return Ticket(model, "k", sentences, time.monotonic() + seconds, events.append, **given)
+
+
+def until(condition, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_whoever_comes_first_goes_first(worker):
+    """Of a ticket's texts the later ones stand further back, and low priority behind all."""
+    model, events = Model(), []
+    paced = model.streams["k"]
+    worker.submit(ticket(model, [0], events))
+    until(lambda: paced.here)
+    worker.submit(ticket(model, [1], events, low=True))
+    worker.submit(ticket(model, [2, 3, 4], events))
+    worker.submit(ticket(model, [5], events))
+    paced.open = True
+    until(lambda: len(events) == 6)
+    assert paced.order == [0, 2, 5, 3, 4, 1]
+    assert all(isinstance(event, Found) for event in events)
+
+
+def test_the_queue_is_bounded(worker):
+    model, events = Model(), []
+    worker.submit(ticket(model, [0], events))
+    until(lambda: worker.running)
+    worker.submit(ticket(model, range(1, 6), events))
+    with pytest.raises(Full) as full:
+        worker.submit(ticket(model, [6, 7], events))
+    assert 1 <= full.value.seconds <= 60
+    worker.submit(ticket(model, [8], events))
+    with pytest.raises(Full):
+        worker.call(lambda: None)
+    model.streams["k"].open = True
+    until(lambda: len(events) == 7)
+
+
+def test_a_deadline_frees_rows_and_places(worker):
+    model, late, other = Model(), [], []
+    worker.submit(ticket(model, [0, 1], late, seconds=0.05))
+    worker.submit(ticket(model, [2], other))
+    until(lambda: late)
+    assert [event.status for event in late] == [504]
+    until(lambda: model.streams["k"].order == [0, 2])
+    model.streams["k"].open = True
+    until(lambda: other)
+
+
+def test_who_leaves_frees_the_row(worker):
+    model, gone, other = Model(), [], []
+    leaving = ticket(model, [0, 1], gone)
+    worker.submit(leaving)
+    until(lambda: worker.running)
+    worker.submit(ticket(model, [2], other))
+    worker.cancel(leaving)
+    until(lambda: model.streams["k"].order == [0, 2])
+    assert not worker.waiting
+    assert not gone
+
+
+def test_a_failure_ends_its_texts_alone(worker, caplog):
+    model, events, others = Model(), [], []
+
+    def fails():
+        raise ValueError("/secret/path")
+        yield
+
+    model.streams["k"].turn = fails
+    worker.submit(ticket(model, [0, 1], events))
+    until(lambda: events)
+    assert [event.status for event in events] == [500]
+    assert "secret" not in events[0].message
+    assert model.renewed == 1
+    model.streams["k"].open = True
+    worker.submit(ticket(model, [2], others))
+    until(lambda: others)
+    assert isinstance(others[0], Found)
+    assert worker.call(lambda: 7).result(20) == 7
+    with pytest.raises(ZeroDivisionError):
+        worker.call(lambda: 1 // 0).result(20)
+    assert "a search failed" in caplog.text
+
+
+def test_its_end_ends_all(worker):
+    events = []
+    worker.submit(ticket(Model(), [0, 1], events))
+    until(lambda: worker.running)
+    worker.close()
+    assert [(type(event), event.status) for event in events] == [(Ended, 503)]
+    with pytest.raises(Closed):
+        worker.submit(ticket(Model(), [0], events))
+
+
+def test_an_answer_gives_up_what_is_left(worker):
+    """Cancelled, an answer leaves nothing running; a deadline is the client's to be told."""
+    model = Model()
+    asking = Asking("k", [Sentence((3,), 1)])
+
+    async def ask(seconds):
+        with Answer(worker, model, asking, seconds) as answer:
+            return await answer.found()
+
+    async def main():
+        with pytest.raises(Refusal) as refusal:
+            await ask(0.02)
+        assert refusal.value.status == 504
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await ask(20)
+
+    asyncio.run(main())
+    until(lambda: not worker.running)
+
+
+# --- over HTTP ---
+
+
+def post(client, body, path="/api/translate", **headers):
+    return client.post(path, content=body, headers={"content-type": "application/json"} | headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"", 400), (b"{", 400), (b"[1]", 400), (b'{"text": 1}', 400), (b'{"text": "\xff"}', 400),
+     (b'{"text": "\\ud800"}', 400), (b'{"texts": ["a"], "text": "a"}', 400), (b"{}", 400),
+     (b'{"text": "a", "n_best": 4}', 400), (b'{"text": "a", "n_best": 1e99}', 400),
+     (b'{"text": "a", "timeout": 0}', 400), (b'{"text": "a", "nonsense": 1}', 400),
+     (b'{"text": NaN}', 400), (b"[" * 9000, 400), (b'{"texts": ' + b"[" * 9000, 400),
+     (b'{"text": "' + b"a" * 401 + b'"}', 413), (b'{"texts": ["a"' + b',"a"' * 9 + b"]}", 413),
+     (b'{"text": "' + b"a" * 20_000 + b'"}', 413), (b'{"texts": []}', 200),
+     (b'{"text": "\\u0000 \\u2028 \xf0\x9f\x98\x80"}', 200)],
+    ids=lambda given: given[:20].hex() if isinstance(given, bytes) else None,
+)  # fmt: skip
+def test_bodies(translating, body, status):
+    answer = post(translating, body)
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        assert answer.json()["error"]["message"]
+
+
+def test_bodies_are_counted_while_they_come(translating):
+    """Without a length, or with a false one, they end at the limit."""
+    sent = 0
+
+    def chunks():
+        nonlocal sent
+        for _ in range(10_000):
+            sent += 1000
+            yield b" " * 1000
+
+    assert translating.post("/api/translate", content=chunks()).status_code == 413
+    assert translating.post(
+        "/api/translate", content=b"x" * 10_000_000
+    ).status_code == 413  # fmt: skip
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    assert (
+        translating.post("/translate", content=b"q=%ff&target=de", headers=form).status_code == 400
+    )
+    assert translating.post("/translate", content=b"a=1&" * 400, headers=form).status_code == 400
+
+
+def test_unknown_addresses(translating):
+    for path, status in (("/nowhere", 404), ("/api/../../etc/passwd", 404), ("/v1/nowhere", 404)):
+        assert translating.get(path).status_code == status
+    assert translating.get("/api/translate").status_code == 405
+    assert translating.post("/v1/models").json()["error"]["type"] == "invalid_request_error"
+
+
+SCOPE = {
+    "type": "http", "method": "POST", "headers": [], "query_string": b"", "http_version": "1.1",
+    "asgi": {"version": "3.0", "spec_version": "2.4"},
+}  # fmt: skip
+
+
+def call(app, body: bytes, path: str, leave):
+    """Return what an application sends to a client that leaves when `leave` says so."""
+    sent = []
+
+    async def main():
+        given = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive():
+            if given:
+                return given.pop()
+            while not leave(sent):
+                await asyncio.sleep(0.001)
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        await app(SCOPE | {"path": path}, receive, send)
+
+    asyncio.run(main())
+    return sent
+
+
+def test_who_leaves_is_not_written_for(writing, monkeypatch):
+    """In the midst of a stream, and before the answer: rows are free for others at once."""
+    service = writing.service
+    stream = service.model.streams["single"]
+    turn = stream.turn
+    monkeypatch.setattr(stream, "turn", lambda: (time.sleep(0.05), turn())[1])
+    stream._steps = dict.fromkeys(stream._steps, 1)
+    body = {"prompt": "ab", "max_tokens": 10, "n": 4, "sample": True}
+    seen = []
+    monkeypatch.setattr(service.worker, "_seen", seen.append)
+    whole = call(writing.app, json.dumps(body).encode(), "/api/generate", lambda sent: True)
+    until(lambda: not service.worker.running and not service.worker.waiting)
+    assert not seen
+    streamed = call(
+        writing.app, json.dumps(body | {"stream": True}).encode(), "/api/generate",
+        lambda sent: len(sent) > 1,
+    )  # fmt: skip
+    until(lambda: not service.worker.running and not service.worker.waiting)
+    assert len(seen) < 4
+    assert whole[0]["status"] == 499
+    assert streamed[0]["status"] == 200
+    assert not streamed[-1].get("more_body", False) or len(streamed) < 12
+
+
+def test_slow_bodies(translating, monkeypatch):
+    service = translating.service
+    quick = dataclasses.replace(service.settings, patience=0.05)
+    monkeypatch.setattr(service, "settings", quick)
+
+    async def main():
+        async def receive():
+            await asyncio.sleep(9)
+
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        await translating.app(SCOPE | {"path": "/api/translate"}, receive, send)
+        return sent
+
+    assert asyncio.run(main())[0]["status"] == 408
+
+
+def test_too_many_and_too_late(writing, monkeypatch):
+    """429 with Retry-After, 504; in the protocol's own form."""
+    service = writing.service
+    stream = service.model.streams["single"]
+    turn = stream.turn
+    closed = True
+
+    def slowly():
+        time.sleep(0.01)
+        return iter(()) if closed else turn()
+
+    monkeypatch.setattr(stream, "turn", slowly)
+    late = {"prompt": "ab", "timeout": 0.1}
+    assert writing.post("/api/generate", json=late).json()["error"]["type"] == "deadline_exceeded"
+    monkeypatch.setattr(service.worker, "_capacity", 3)
+    body = {"model": "tiny", "prompt": "a", "n": 4}
+    answer = writing.post("/v1/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
+    assert int(answer.headers["retry-after"]) >= 1
+    closed = False
+    assert writing.post("/v1/completions", json=body | {"n": 1}).status_code == 200
+
+
+def test_metrics(writing):
+    text = writing.get("/metrics").text
+    assert 'transformer_jax_requests_total{endpoint="/v1/completions",status="429"}' in text
+    assert "transformer_jax_waiting_texts 0.0" in text

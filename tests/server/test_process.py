@@ -1,0 +1,207 @@
+"""A server as a process: signals under load, checkpoints that come, slow clients."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import jax
+import pytest
+from server.conftest import translator
+
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.workdir import WorkDir
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+LINE = "a dog runs"
+
+
+def save(place: Path, step: int, factor: float) -> None:
+    """Save a checkpoint, the parameters of the tiny model times a factor."""
+    trained, workdir = translator(), WorkDir(place)
+    evaluation = dataclasses.replace(trained.experiment.evaluation, checkpoint="last")
+    experiment = dataclasses.replace(trained.experiment, evaluation=evaluation)
+    with workdir.claim(experiment):
+        trained.tokenizers.save(place)
+        checkpoints = Checkpoints(workdir.checkpoints, experiment.checkpoint)
+        host = {"step": step, "tokenizer": trained.tokenizers.digest}
+        params = jax.tree.map(lambda x: x * factor, trained.params)
+        checkpoints.save(step, params, {}, host, None)
+        checkpoints.close()
+
+
+class Process:
+    """A server in a process of its own."""
+
+    def __init__(self, workdir: Path, *arguments: str, key: str = "") -> None:
+        self.out = workdir.parent / "out"
+        environment = os.environ | {"TRANSFORMER_JAX_API_KEY": key, "JAX_PLATFORMS": "cpu"}
+        command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
+        with open(self.out, "wb") as output:
+            self.process = subprocess.Popen(
+                [*command, f"--workdir={workdir}", *arguments], cwd=ROOT, env=environment,
+                stdout=output, stderr=output,
+            )  # fmt: skip
+        self.port = int(self.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1])
+        self.wait_for(r" ready\n")
+
+    def wait_for(self, pattern: str, seconds: float = 180.0) -> re.Match:
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.out.read_text())):
+            assert self.process.poll() is None, self.out.read_text()
+            assert time.monotonic() < end, self.out.read_text()
+            time.sleep(0.05)
+        return found
+
+    def ask(self, text: str = LINE, path: str = "/api/translate", body: dict | None = None):
+        """Return status and answer; 0 where nobody listens."""
+        given = json.dumps(body or {"text": text}).encode()
+        address = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(address, given, {"content-type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except (urllib.error.URLError, ConnectionError):
+            return 0, None
+
+    def text(self) -> str:
+        status, answer = self.ask()
+        assert status == 200, answer
+        return answer["results"][0]["translations"][0]["text"]
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    save(tmp_path / "run", 3, 1.0)
+    return tmp_path / "run"
+
+
+@contextlib.contextmanager
+def running(workdir, *arguments, **given):
+    server = Process(workdir, *arguments, **given)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_a_new_checkpoint_and_a_damaged_one(workdir):
+    """By SIGHUP and by the watch; what is damaged is named in the log, and not served."""
+    with running(workdir, "--rows=2") as server:
+        first = server.text()
+        assert first == translator().translate(LINE)
+        save(workdir, 6, 1.4)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("reloaded: ")
+        second = server.text()
+        assert second != first
+        save(workdir, 9, 1.0)
+        largest = max((workdir / "checkpoints" / "9").rglob("*"), key=lambda p: p.stat().st_size)
+        largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("error: reload failed; the model of before goes on serving")
+        assert server.text() == second
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+
+
+def test_the_watch(workdir):
+    with running(workdir, "--rows=2", "--watch=0.2") as server:
+        first = server.text()
+        save(workdir, 6, 1.4)
+        server.wait_for("reloaded: ")
+        assert server.text() != first
+
+
+def test_sigterm_under_load(workdir):
+    """Whatever was accepted is answered whole; then the process ends by itself, with 0."""
+    with running(workdir, "--rows=2", "--queue=512", "--max-texts=8") as server:
+        wanted = server.text()
+        seen = []
+
+        def client(_):
+            while True:
+                status, answer = server.ask(body={"texts": [LINE] * 8})
+                seen.append(status)
+                if status != 200:
+                    return
+                texts = [row["translations"][0]["text"] for row in answer["results"]]
+                assert texts == [wanted] * 8
+
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            clients = [pool.submit(client, n) for n in range(12)]
+            time.sleep(1.5)
+            server.process.send_signal(signal.SIGTERM)
+            for future in clients:
+                future.result(60)
+        assert server.process.wait(60) == 0
+        assert seen.count(200) >= 12
+        assert set(seen) <= {200, 503, 0}
+        assert 500 not in seen
+        assert "Traceback" not in server.out.read_text()
+
+
+def test_a_second_signal_ends_it_at_once(workdir):
+    with running(workdir, "--rows=2", "--drain=300") as server:
+        held = socket.create_connection(("127.0.0.1", server.port))
+        held.sendall(b"POST /api/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("shutting down: 1 requests")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) != 0
+        held.close()
+
+
+def test_slow_headers(workdir):
+    """Who sends headers byte by byte is cut off, and others are answered meanwhile."""
+    with running(workdir, "--rows=2") as server:
+        slow = socket.create_connection(("127.0.0.1", server.port))
+        slow.sendall(b"GET / HTTP/1.1\r\n")
+        end = time.monotonic() + 25
+        while not select.select([slow], [], [], 0)[0]:  # nothing is sent: readable is closed
+            assert time.monotonic() < end
+            with contextlib.suppress(OSError):
+                slow.sendall(b"x: y\r\n")
+            assert server.ask()[0] == 200
+            time.sleep(0.5)
+        slow.close()
+
+
+def test_wrong_arguments(workdir):
+    taken = socket.create_server(("127.0.0.1", 0))
+    port = taken.getsockname()[1]
+    for arguments, said in (
+        ([f"--port={port}"], "cannot listen there"),
+        (["--port=99999999"], "must lie between 0 and 65535"),
+        (["--max-texts=999"], "is more than --queue=256"),
+        (["--rows=0"], "must be above 0"),
+    ):
+        command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", *arguments]
+        found = subprocess.run(
+            [*command, f"--workdir={workdir}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert found.returncode == 2, found.stderr
+        assert said in found.stderr
+        assert "Traceback" not in found.stderr
+    taken.close()

@@ -1,0 +1,131 @@
+"""A new checkpoint takes over between requests; a damaged one does not."""
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import time
+
+import jax
+import pytest
+from server.conftest import SETTINGS, served, translator
+
+from transformer_jax.api.trained import TrainedModel
+from transformer_jax.errors import UserError
+from transformer_jax.server.model import Served
+from transformer_jax.server.service import Service
+
+LINE = "a dog runs"
+
+
+class Shelf:
+    """Checkpoints to be loaded: the last one laid on it."""
+
+    def __init__(self) -> None:
+        self.last: TrainedModel | Exception = translator()
+
+    def load(self) -> Served:
+        if isinstance(self.last, Exception):
+            raise self.last
+        return Served(self.last, self.last.experiment.decoding, SETTINGS_HERE)
+
+
+SETTINGS_HERE = dataclasses.replace(SETTINGS, allow_reload=True)
+
+
+@pytest.fixture(scope="module")
+def shelf():
+    return Shelf()
+
+
+@pytest.fixture(scope="module")
+def client(one_device, shelf):
+    steps = lambda: shelf.last.steps  # noqa: E731
+    yield from served(Service(shelf.load, SETTINGS_HERE, steps))
+
+
+def other(step: int) -> TrainedModel:
+    """Return a model with other parameters."""
+    model = translator()
+    params = jax.tree.map(lambda x: x * (1 + step / 50), model.params)
+    return TrainedModel(model.experiment, model.model, params, model.tokenizers, [step])
+
+
+def texts(client) -> str:
+    answer = client.post("/api/translate", json={"text": LINE})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["results"][0]["translations"][0]["text"]
+
+
+def test_another_checkpoint(client, shelf):
+    """Requests that come all the while are answered, by the one or the other; none is lost."""
+    service, before = client.service, texts(client)
+    shelf.last = other(20)
+    wanted = shelf.last.translate(LINE)
+    assert wanted != before
+    assert service.stale()
+    assert not service.stale()  # asked once for each
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = [pool.submit(texts, client) for _ in range(30)]
+        answer = client.post("/reload", json={})
+        found += [pool.submit(texts, client) for _ in range(5)]
+        seen = [future.result() for future in found]
+    assert (answer.status_code, answer.json()) == (200, {"steps": [20]})
+    assert set(seen) <= {before, wanted}
+    assert seen[-5:] == [wanted] * 5
+
+
+def test_what_began_ends_with_the_model_of_before(client, shelf, monkeypatch):
+    service, before = client.service, texts(client)
+    stream = service.model.streams["translate"]
+    turn = stream.turn
+    monkeypatch.setattr(stream, "turn", lambda: (time.sleep(0.3), turn())[1])
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(texts, client)
+        while not service.worker.running:
+            time.sleep(0.001)
+        shelf.last = other(0)
+        assert client.post("/reload").status_code == 200
+        assert asked.result() == before
+    assert texts(client) == shelf.last.translate(LINE) != before
+
+
+@pytest.mark.parametrize("error", [UserError("/secret/3: damaged"), KeyError("/secret")])
+def test_a_damaged_checkpoint(client, shelf, caplog, error):
+    """The log says what is wrong with it; the client hears no path, and is answered as before."""
+    before = texts(client)
+    shelf.last, kept = error, shelf.last
+    try:
+        answer = client.post("/reload")
+    finally:
+        shelf.last = kept
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert "the model of before goes on serving" in caplog.text
+    assert texts(client) == before
+    assert 'reloads_total{outcome="failed"}' in client.get("/metrics").text
+
+
+def test_reload_must_be_allowed(translating):
+    assert translating.post("/reload").status_code == 403
+
+
+def test_the_end_waits_for_what_began(client):
+    """Last, since it is the end of this server: what began is answered, what comes is refused."""
+    service = client.service
+    stream = service.model.streams["translate"]
+    turn = stream.turn
+    stream.turn = lambda: (time.sleep(0.3), turn())[1]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(texts, client)
+        while not service.worker.running:
+            time.sleep(0.001)
+        ending = pool.submit(lambda: asyncio.run(service.drain(20)))
+        while not service.closing:
+            time.sleep(0.001)
+        refused = client.post("/api/translate", json={"text": LINE})
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        assert client.get("/ready").status_code == 503
+        assert client.get("/health").status_code == 200
+        assert asked.result()
+        ending.result()
+    assert service.active == 0

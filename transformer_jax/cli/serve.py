@@ -1,0 +1,175 @@
+"""transformer-jax serve --workdir=DIR [--host=ADDRESS] [--port=N]"""
+
+import argparse
+import importlib.util
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
+from transformer_jax.cli.evaluate import adjusted
+from transformer_jax.config import Experiment
+from transformer_jax.errors import UserError
+from transformer_jax.messages import Formatter
+from transformer_jax.workdir import WorkDir
+
+_KEY = "TRANSFORMER_JAX_API_KEY"
+_NEEDS = ("starlette", "uvicorn", "msgspec", "prometheus_client")
+
+_HELP = f"""\
+Serve a translation or language model over HTTP: a page at /, our own protocol under /api/,
+LibreTranslate's /translate and OpenAI's /v1/completions; see docs/serving.md. Requests that are
+there at the same time are searched together.
+
+If the environment variable {_KEY} is set, clients must send it. SIGTERM ends the
+server once what has begun is answered; SIGHUP loads the checkpoint anew.
+
+The fields of decoding, evaluation and data can be changed."""
+
+# Limits: the field of server/settings.py, its unit, what it is.
+_LIMITS = {
+    "rows": ("N", "texts searched at a time, on each device"),
+    "queue": ("N", "texts that wait at most; beyond them requests are refused: 429"),
+    "timeout": ("SECONDS", "until a text must be finished: else 504"),
+    "max_body": ("BYTES", "of a request"),
+    "max_characters": ("N", "of a text"),
+    "max_texts": ("N", "in a request"),
+    "max_batch": ("N", "texts in a request to /api/batches"),
+    "max_prompt": ("N", "pieces of a prompt"),
+    "max_tokens": ("N", "pieces written behind a prompt"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until a signal, and return the exit code."""
+    arguments, overrides = _parser().read(argv)
+    experiment = adjusted(WorkDir(arguments.workdir[0]).experiment(), overrides)
+    missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"serve: needs {', '.join(missing)}: pip install 'transformer-jax[serve]'")
+
+    from transformer_jax.experiments.process import (
+        keep_freed_memory,
+        use_compilation_cache,
+        use_every_core,
+    )
+    from transformer_jax.server.app import application
+    from transformer_jax.server.service import Service
+    from transformer_jax.server.serving import Server
+
+    _log_to_stderr()
+    place = _bound(arguments.host, arguments.port)
+    use_compilation_cache()
+    use_every_core()
+    keep_freed_memory()
+    settings = _settings(arguments)
+    checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
+    load, steps = _loading(arguments.workdir, checkpoint, experiment, overrides, settings)
+    service = Service(load, settings, steps)
+    server = Server(application(service), service, arguments.drain, arguments.watch)
+    server.run([place])
+    return 70 if server.failed else 0
+
+
+def _parser() -> Parser:
+    from transformer_jax.server.settings import Settings
+
+    parser = Parser(_HELP)
+    add = parser.add_argument
+    add("--workdir", required=True, action="append", help=WORKDIRS)
+    add("--checkpoint", help=CHECKPOINTS)
+    add("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0: whoever reaches this "
+        "machine; default: %(default)s")  # fmt: skip
+    add("--port", type=int, default=8000, help="default: %(default)s; 0: any that is free")
+    add("--name", help="of the model, for clients; default: that of the work directory")
+    for name, (unit, what) in _LIMITS.items():
+        default = getattr(Settings, name)
+        add(f"--{name.replace('_', '-')}", type=type(default), default=default, metavar=unit,
+            help=f"{what}; default: %(default)s")  # fmt: skip
+    add("--drain", type=float, default=60.0, metavar="SECONDS", help="that requests have to end "
+        "after SIGTERM; default: %(default)s")  # fmt: skip
+    add("--watch", type=float, default=0.0, metavar="SECONDS", help="look so often for a new "
+        "checkpoint, and load it; default: never")  # fmt: skip
+    add("--allow-reload", action="store_true", help="load the checkpoint anew at POST /reload")
+    return parser
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, which takes no connections yet."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port={port}: must lie between 0 and 65535")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        place = socket.socket(family, kind, protocol)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(address)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"--host={host} --port={port}: cannot listen there ({reason}); choose another"
+        ) from None
+    return place
+
+
+def _settings(arguments: argparse.Namespace) -> Any:
+    from transformer_jax.server.settings import Settings
+
+    limits = {name: getattr(arguments, name) for name in _LIMITS}
+    for name, value in limits.items():
+        if value <= 0:
+            raise UserError(f"--{name.replace('_', '-')}={value}: must be above 0")
+    if arguments.max_texts > arguments.queue:
+        raise UserError(
+            f"--max-texts={arguments.max_texts}: is more than --queue={arguments.queue}, so that "
+            "such a request would never be taken; lower it"
+        )
+    name = arguments.name or Path(arguments.workdir[0]).absolute().name
+    key = os.environ.get(_KEY) or None
+    if key is None and arguments.host not in ("127.0.0.1", "::1", "localhost"):
+        logging.getLogger("transformer_jax").warning(
+            "--host=%s without %s: whoever reaches this machine may use the model",
+            arguments.host,
+            _KEY,
+        )
+    return Settings(name=name, key=key, allow_reload=arguments.allow_reload, **limits)
+
+
+def _loading(
+    workdirs: Sequence[str], checkpoint: str, experiment: Experiment, overrides: Sequence,
+    settings: Any,
+) -> tuple[Callable[[], Any], Callable[[], list[int]]]:  # fmt: skip
+    """Return what loads the model, and what says which steps that would be."""
+    from transformer_jax.api import load_ensemble
+    from transformer_jax.checkpoint import Checkpoints
+    from transformer_jax.server.model import Served
+
+    def load() -> Served:
+        return Served(load_ensemble(workdirs, checkpoint), experiment.decoding, settings)
+
+    def steps() -> list[int]:
+        found: list[int] = []
+        for workdir in workdirs:
+            checkpoints = Checkpoints(WorkDir(workdir).checkpoints, experiment.checkpoint)
+            for name in checkpoint.split(","):
+                found += checkpoints.choose(name)
+            checkpoints.close()
+        return found
+
+    return load, steps
+
+
+def _log_to_stderr() -> None:
+    """Write what happens, with the time, to standard error."""
+    log = logging.getLogger("transformer_jax")
+    for handler in list(log.handlers):
+        log.removeHandler(handler)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter("%(asctime)s "))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

@@ -1,0 +1,201 @@
+"""The rows of a batch: which sentence has which, who comes in, what is found."""
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.decoding.batching.batch_shapes import BatchShape
+from transformer_jax.decoding.batching.engine import Engine
+from transformer_jax.decoding.search.acceptance import Acceptance
+from transformer_jax.decoding.search.state import (
+    ENDLESS,
+    Search,
+    SearchRequest,
+    SearchState,
+    has_room,
+)
+from transformer_jax.vocabulary import BOS
+
+Owners = np.ndarray  # [devices rows], the number of the sentence in each row, or -1
+Found = tuple[int, np.ndarray, np.ndarray]  # a sentence's number, tokens [W L] and scores [W]
+Moving = list[tuple[SearchState, Owners]]  # sentences on their way to another batch
+
+
+class Numbers(NamedTuple):
+    """Numbers of a sentence's own, in place of the search's; see `Asked`."""
+
+    wanted: int = 1
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    lane: int = 0
+
+
+class Sentence(NamedTuple):
+    """A sentence to translate; see `SearchRequest`."""
+
+    ids: Any  # a sequence of them, or vectors [L C]
+    limit: int
+    least: int = 0
+    prefix: Sequence[int] = ()
+    seed: int = 0
+    line: int = 0  # that it is part of; for the caller's use
+    first: int = BOS
+    numbers: Numbers | None = None
+    words: int = 0  # of its text, for a constraint
+
+
+def request_of(
+    devices: int, share: int, length: int, prefix: int, part: Sequence[tuple[int, Sentence]],
+    asked: bool = False, places: Sequence[int] | None = None, channels: int | None = None,
+) -> tuple[SearchRequest, Owners]:  # fmt: skip
+    """Return numbered sentences as arrays, in places [devices share], counted along.
+
+    None are places such that neighbours go to different devices. `channels` are those of vectors.
+    """
+    size = devices * share
+    request = SearchRequest.empty(size, length, prefix, asked, channels)
+    owners = np.full(size, -1)
+    if places is None:
+        places = np.arange(size).reshape(devices, share).T.reshape(-1).tolist()
+    for place, (index, sentence) in zip(places, part, strict=False):
+        request.src_ids[place, : len(sentence.ids)] = sentence.ids
+        request.src_lengths[place], request.first[place] = len(sentence.ids), sentence.first
+        request.prefix[place, : len(sentence.prefix)] = sentence.prefix
+        request.limits[place], request.least[place] = sentence.limit, sentence.least
+        request.seeds[place], request.words[place] = sentence.seed, sentence.words
+        owners[place] = index
+        if request.asked is not None:
+            for name, value in (sentence.numbers or Numbers())._asdict().items():
+                getattr(request.asked, name)[place] = value
+    return request, owners.reshape(devices, share)
+
+
+class Rows:
+    """The rows of a batch of one shape; the next shape has room for `next_rows` sentences.
+
+    `asked` says whether sentences have numbers of their own; `acceptance` counts how drafts fare.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        search: Search,
+        params: Any,
+        shape: BatchShape,
+        next_rows: int,
+        prefix: int,
+        asked: bool = False,
+        acceptance: Acceptance | None = None,
+        channels: int | None = None,
+    ) -> None:
+        self._acceptance = acceptance
+        self._engine, self._search, self._params, self.shape = engine, search, params, shape
+        self._next_rows = next_rows
+        self.owners = np.full((engine.devices, shape.rows), -1)
+        self._state = engine.empty(params, search, shape, prefix, asked, channels)
+
+    def admit(self, request: SearchRequest, owners: Owners, wake: int) -> None:
+        """Let new sentences in, who must fit, and search until so few of a device are active."""
+        given = self._entering(request, owners)
+        self._state = self._engine.admit(
+            self._params, self._search, self._state, *given, np.int32(wake)
+        )
+
+    def enter(self, request: SearchRequest, owners: Owners) -> None:
+        """Let new sentences in, who must fit."""
+        given = self._entering(request, owners)
+        self._state = self._engine.enter(self._params, self._search, self._state, *given)
+
+    def run(self, wake: int, steps: int = int(ENDLESS)) -> None:
+        """Search until so few of a device are active, or for so many steps."""
+        self._state = self._engine.run(
+            self._params, self._search, self._state, np.int32(wake), np.int32(steps)
+        )
+
+    def release(self, number: int) -> None:
+        """Give the row of a sentence to whoever comes next."""
+        self.owners[self.owners == number] = -1
+
+    def written(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield what each sentence has written so far, [W l]."""
+        position, tokens = jax.device_get((self._state.position, self._state.finished))
+        for device, row in zip(*np.nonzero(self.owners >= 0), strict=True):
+            where = device * self.shape.rows + row
+            yield int(self.owners[device, row]), tokens[where, :, 1 : position[where] + 1]
+
+    def compile(self, share: int, prefix: int, beyond: "Sequence[Rows]") -> None:
+        """Compile all that happens here, for sentences that come in `share` on a device at a time
+        and may go on to other batches.
+        """
+        devices = self._engine.devices
+        nobody = request_of(devices, share, self.shape.src_length, prefix, [], asked=True)
+        self.enter(*nobody)
+        self.run(0, 1)
+        where = np.zeros(devices * self._leaving, np.int64)
+        for rows in beyond:
+            state = self._engine.take(self._state, jax.device_put(where, self._engine.sharding))
+            rows.put(state, np.full((devices, self._leaving), -1))
+
+    @property
+    def _leaving(self) -> int:
+        """Sentences of a device that are taken out at a time."""
+        return max(1, min(self.shape.share, self._next_rows // 4))
+
+    def _entering(self, request: SearchRequest, owners: Owners) -> tuple:
+        return jax.device_put((request, self._claim(owners)), self._engine.sharding)
+
+    def _claim(self, owners: Owners) -> np.ndarray:
+        """Give free rows to sentences, and return which: [devices rows] as one axis."""
+        where = np.full(owners.shape, self.shape.rows)  # beyond the batch: nowhere
+        for device, mine in enumerate(owners):
+            rows = np.flatnonzero(mine >= 0)
+            where[device, rows] = np.flatnonzero(self.owners[device] < 0)[: len(rows)]
+            self.owners[device, where[device, rows]] = mine[rows]
+        return where.reshape(-1)
+
+    def fits(self, owners: Owners) -> bool:
+        """Say whether there are rows for these sentences."""
+        return bool(((owners >= 0).sum(1) <= (self.owners < 0).sum(1)).all())
+
+    def put(self, state: SearchState, owners: Owners) -> None:
+        """Let sentences of another batch in, who must fit."""
+        where = jax.device_put(self._claim(owners), self._engine.sharding)
+        self._state = self._engine.put(
+            self._params, self._state, state, where, src_length=self.shape.src_length
+        )
+
+    def harvest(self) -> Generator[Found, None, Moving]:
+        """Yield what is done; take out and return what is paused."""
+        s = self._state
+        # Sliced here: a slice on the device would be a program of its own.
+        wanted = s.done, s.position, s.request.limits, s.finished, s.scores, s.drafts
+        done, position, limits, tokens, scores, drafts = jax.device_get(wanted)
+        done = done.reshape(self.owners.shape)
+        if self._acceptance is not None and drafts is not None:
+            mine = (done & (self.owners >= 0)).reshape(-1)
+            self._acceptance.add(position[mine], drafts[mine])
+        for device, row in zip(*np.nonzero(done & (self.owners >= 0)), strict=True):
+            where = device * self.shape.rows + row
+            yield int(self.owners[device, row]), tokens[where, :, 1:], scores[where]
+        self.owners[done] = -1
+        fits = has_room(position, limits, self.shape.room, s.stride).reshape(self.owners.shape)
+        return list(self.remove(~fits & (self.owners >= 0)))
+
+    def remove(self, which: np.ndarray) -> Iterator[tuple[SearchState, Owners]]:
+        """Take the marked sentences out, as many at a time as the next shape has room for."""
+        share = self._leaving
+        rows = [np.flatnonzero(marked) for marked in which]
+        for start in range(0, max(map(len, rows)), share):
+            where = np.zeros((len(rows), share), np.int64)
+            owners = np.full(where.shape, -1)
+            for device, mine in enumerate(rows):
+                part = mine[start : start + share]
+                where[device, : len(part)] = part
+                owners[device, : len(part)] = self.owners[device, part]
+            where = jax.device_put(where.reshape(-1), self._engine.sharding)
+            yield self._engine.take(self._state, where), owners
+        self.owners[which] = -1

@@ -1,0 +1,47 @@
+"""Streams of sentences that are not known beforehand, for translations and for texts."""
+
+from typing import Any
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.batching.batch_shapes import live_shapes
+from transformer_jax.decoding.batching.live import LiveStream
+from transformer_jax.decoding.batching.rows import Numbers, Sentence
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.searching import beside, check_contiguous
+from transformer_jax.decoding.text.translate import Translator
+
+PREFIX = 32  # pieces that a translation may be asked to begin with
+
+
+def live_translation(translator: Translator, params: Any, rows: int) -> LiveStream:
+    """Return the stream of a Translator's sentences, of at most `rows` on a device at a time."""
+    longest = translator.longest
+    most = translator.sentence([0] * longest, [], 0, 0).limit
+    shapes = live_shapes(longest, most, rows, translator.positions)
+    return _stream(translator, params, shapes, PREFIX)
+
+
+def live_generation(
+    generator: Generator, params: Any, rows: int, longest: int, most: int
+) -> LiveStream:
+    """Return the stream of a Generator's prompts of up to `longest` pieces, with texts of up to
+    `most` behind them.
+    """
+    shapes = live_shapes(longest, most, rows, generator.positions)
+    return _stream(generator, params, shapes, 0)
+
+
+def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int = 0) -> Sentence:
+    """Return a sentence with the numbers that a config asks for, for a live stream."""
+    samples = config.search == "sample"
+    temperature = config.temperature if samples else 0.0
+    seed = config.seed % 2**32
+    top_k = min(config.top_k, 2**31 - 1)
+    numbers = Numbers(wanted, temperature, top_k, config.top_p, seed, lane)
+    return sentence._replace(numbers=numbers)
+
+
+def _stream(who: Translator | Generator, params: Any, shapes: list, prefix: int) -> LiveStream:
+    check_contiguous(who.config, "a server's stream")
+    params = beside([params] if len(who.models) == 1 else list(params), who.draft)
+    return LiveStream(who.engine, who.mesh, who.search, params, shapes, prefix)

@@ -1,0 +1,145 @@
+"""The application: addresses, what guards them, and what all answers carry."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from transformer_jax.server import api, batches, completions, generate, libretranslate, own
+from transformer_jax.server.door import Render, guarded, json_response
+from transformer_jax.server.page import page
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.service import Service
+
+log = logging.getLogger("transformer_jax")
+
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+_OF = "/v1/"  # where errors are in the form of OpenAI's protocol
+
+
+def application(service: Service) -> Starlette:
+    """Return the application that serves a model. It compiles in the background once it starts."""
+
+    def route(
+        path: str, method: str, handler: Callable[[Service, Request], Awaitable[Response]],
+        render: Render = own.rendered, open_to_all: bool = False,
+    ) -> Route:  # fmt: skip
+        answer = guarded(handler, path, service, render, open_to_all)
+        return Route(path, answer, methods=[method])
+
+    libre, openai = libretranslate.rendered, completions.rendered
+    routes = [
+        route("/", "GET", page, open_to_all=True),
+        route("/health", "GET", health, open_to_all=True),
+        route("/ready", "GET", ready, open_to_all=True),
+        route("/metrics", "GET", metrics),
+        route("/reload", "POST", reload),
+        route("/api/model", "GET", api.about),
+        route("/api/translate", "POST", api.translate),
+        route("/api/batches", "POST", batches.batches),
+        route("/api/generate", "POST", generate.generate),
+        route("/api/score", "POST", api.score),
+        # The key may stand in the body here: these look for it themselves.
+        route("/translate", "POST", libretranslate.translate, libre, open_to_all=True),
+        route("/detect", "POST", libretranslate.detect, libre, open_to_all=True),
+        route("/languages", "GET", libretranslate.languages, libre, open_to_all=True),
+        route("/v1/models", "GET", completions.models, openai),
+        route("/v1/models/{name}", "GET", completions.model, openai),
+        route("/v1/completions", "POST", completions.completions, openai),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        starting = asyncio.create_task(_start(service))
+        yield
+        starting.cancel()
+        await asyncio.to_thread(service.worker.close)
+
+    app = Starlette(
+        routes=routes, lifespan=lifespan,
+        exception_handlers={HTTPException: functools.partial(_unknown, service)},
+    )  # fmt: skip
+    app.router.redirect_slashes = False
+    app.add_middleware(_Carrier, service=service)
+    return app
+
+
+async def _start(service: Service) -> None:
+    try:
+        await service.start()
+    except Exception:
+        log.exception("the model could not be compiled")
+        service.worker.close()
+
+
+async def _unknown(service: Service, request: Request, error: Any) -> Response:
+    said = {404: "there is no such address", 405: "there is no such method here"}
+    refusal = Refusal(error.status_code, said.get(error.status_code, "not possible"))
+    render = completions.rendered if request.url.path.startswith(_OF) else own.rendered
+    service.metrics.answered("other", refusal.status, 0.0)
+    return json_response(render(refusal), refusal.status, dict(error.headers or {}))
+
+
+async def health(service: Service, request: Request) -> Response:
+    """Say whether the process works: 200, or 503 if it is to be started again."""
+    return json_response({"status": "ok"} if service.worker.alive else {"status": "failed"},
+                         200 if service.worker.alive else 503)  # fmt: skip
+
+
+async def ready(service: Service, request: Request) -> Response:
+    """Say whether requests are answered now: 200, or 503 while it starts or stops."""
+    _ = service.model
+    return json_response({"status": "ready"})
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    """Return figures for Prometheus."""
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def reload(service: Service, request: Request) -> Response:
+    """Load the checkpoint anew, where that is allowed."""
+    if not service.settings.allow_reload:
+        raise Refusal(403, "not allowed here: see --allow-reload")
+    if not await service.reload():
+        raise Refusal(500, "the checkpoint could not be loaded; the one of before goes on serving")
+    return json_response({"steps": service.model.trained.steps})
+
+
+class _Carrier:
+    """Counts requests until they are answered to their end; adds headers that all answers have."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def carry(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                new = [pair for pair in _HEADERS if pair[0] not in there]
+                if b"cache-control" not in there:
+                    new.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": [*message["headers"], *new]}
+            await send(message)
+
+        self._service.active += 1
+        try:
+            await self._app(scope, receive, carry)
+        finally:
+            self._service.active -= 1

@@ -1,0 +1,136 @@
+"""Tickets as coroutines see them: submitted, awaited, given up when the client leaves."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.requests import Request
+
+from transformer_jax.server.model import Asking, Served
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, Written
+from transformer_jax.server.worker import Worker
+
+T = TypeVar("T")
+Hypotheses = tuple[np.ndarray, np.ndarray]  # tokens [W L] and scores [W]
+
+
+class Gone(Exception):
+    """The client has left: there is nobody to answer."""
+
+
+class Answer:
+    """What comes back for a ticket. As a context manager it gives up what is left at its end."""
+
+    def __init__(
+        self, worker: Worker, model: Served, asking: Asking, seconds: float,
+        watched: bool = False, low: bool = False,
+    ) -> None:  # fmt: skip
+        loop, self._events = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def deliver(event: Any) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+        self._worker, self._count = worker, len(asking.sentences)
+        self._left = set(range(self._count))  # texts whose end has not come here yet
+        deadline = time.monotonic() + seconds
+        self.ticket = Ticket(
+            model, asking.kind, asking.sentences, deadline, deliver, watched, low
+        )  # fmt: skip
+
+    def __enter__(self) -> "Answer":
+        with refused():
+            self._worker.submit(self.ticket)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.cancel(self.ticket)
+
+    def drop(self, index: int) -> None:
+        """Give up one text."""
+        self._left.discard(index)
+        self._worker.cancel(self.ticket, index)
+
+    async def events(self) -> AsyncIterator[Found | Written]:
+        """Yield what is written and found, until all texts are finished or given up.
+
+        Raises:
+          Refusal: if the ticket ended before.
+        """
+        while self._left:
+            event = await self._events.get()
+            if isinstance(event, Ended):
+                raise Refusal(event.status, event.message, 5 if event.status == 503 else None)
+            if event.place in self._left:
+                if isinstance(event, Found):
+                    self._left.discard(event.place)
+                yield event
+
+    async def found(self) -> list[Hypotheses]:
+        """Return what is found for each text.
+
+        Raises:
+          Refusal: if the ticket ended before.
+        """
+        results: dict[int, Hypotheses] = {}
+        async for event in self.events():
+            if isinstance(event, Found):
+                results[event.place] = event.tokens, event.scores
+        return [results[index] for index in range(self._count)]
+
+
+class refused:
+    """Turn what a worker refuses into what a client is told."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Full):
+            raise Refusal(429, "too many texts are waiting; try again later", error.seconds)
+        if isinstance(error, Closed):
+            raise Refusal(503, "the server is shutting down", 5)
+
+
+async def called(worker: Worker, function: Callable[[], T], seconds: float) -> T:
+    """Return what a function returns that the searching thread calls.
+
+    Raises:
+      Refusal: if it has no time for it.
+    """
+    with refused():
+        future = worker.call(function)
+    try:
+        async with asyncio.timeout(seconds):
+            return await asyncio.wrap_future(future)
+    except TimeoutError:
+        raise Refusal(504, "not finished by the deadline; try again later") from None
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what some work returns; stop it if the client leaves.
+
+    Raises:
+      Gone: if the client left.
+    """
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        with suppress(BaseException):
+            await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def left(request: Request) -> None:
+    """Wait until the client has left; its body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

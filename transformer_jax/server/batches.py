@@ -1,0 +1,75 @@
+"""Our own protocol: /api/batches, of as many texts as one likes."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from transformer_jax.server.api import Translate
+from transformer_jax.server.door import check_texts, read
+from transformer_jax.server.events import line, streamed
+from transformer_jax.server.model import Served
+from transformer_jax.server.own import error_row, translating, translation_row
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.service import Service
+from transformer_jax.server.texts import Patience, translations
+
+_WINDOW = 16  # texts that are asked for at a time
+
+
+class Batch(Translate):
+    """POST /api/batches: as many texts as one likes, answered as they are finished."""
+
+    priority: Literal["normal", "low"] = "low"
+
+
+async def batches(service: Service, request: Request) -> Response:
+    """Translate many texts, a few at a time, behind those of others: JSON lines as they come."""
+    asked = await read(request, Batch, service.settings)
+    lines = asked.lines()
+    check_texts(lines, service.settings, service.settings.max_batch)
+    model, patience = translating(service), asked.patience(service)
+    model.translation([""], asked.n_best, asked.prefix, 1)  # what is wrong with all of them
+    parts = _batch(service, model, asked, lines, patience)
+    most = patience.seconds * (1 + len(lines))
+    return await streamed(request, parts, "application/x-ndjson", most)
+
+
+async def _batch(
+    service: Service, model: Served, asked: Batch, lines: list[str], patience: Patience
+) -> AsyncGenerator[bytes]:
+    async def one(index: int) -> bytes:
+        number = None if asked.line is None else asked.line + index
+        while True:
+            try:
+                (found,) = await translations(
+                    service, model, [lines[index]], patience, asked.n_best, asked.prefix,
+                    asked.alignments, number,
+                )  # fmt: skip
+                rows = [translation_row(model, t) for t in found]
+                return line({"index": index, "translations": rows})
+            except Refusal as error:
+                if error.status != 429:
+                    return line({"index": index, "error": error_row(error)})
+                await asyncio.sleep(0.2)
+            except ValueError as error:  # a UserError: of this line alone
+                return line({"index": index, "error": error_row(Refusal(400, str(error)))})
+
+    tasks: set[asyncio.Task[bytes]] = set()
+    left = iter(range(len(lines)))
+    try:
+        while True:
+            for index in left:
+                tasks.add(asyncio.create_task(one(index)))
+                if len(tasks) == _WINDOW:
+                    break
+            if not tasks:
+                return
+            done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,185 @@
+"""OpenAI's protocol for completions: /v1/completions and /v1/models, for the clients that speak it.
+
+Fields that change nothing here are taken with the value that says so, and refused with others.
+"""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from transformer_jax.server.asking import unless_gone
+from transformer_jax.server.door import check_texts, json_response, read
+from transformer_jax.server.events import event, streamed
+from transformer_jax.server.model import Served
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.service import Service
+from transformer_jax.server.texts import Part, Patience, Prompt, parts_of, texts
+
+_TOKENS = 16  # unless another number is asked for, as in the protocol
+_MADE = int(time.time())
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "best_of": (None, 1), "frequency_penalty": (None, 0), "presence_penalty": (None, 0),
+    "logit_bias": (None, {}), "logprobs": (None,), "suffix": (None, ""),
+}  # fmt: skip
+
+
+class StreamOptions(Struct, kw_only=True):
+    """What else a stream has."""
+
+    include_usage: bool | None = None
+
+
+class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/completions"""
+
+    model: str
+    prompt: str | list[str] = ""
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = 1.0
+    n: Annotated[int, Meta(ge=1, le=128)] | None = 1
+    stop: str | Annotated[list[str], Meta(max_length=4)] | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    echo: bool | None = False
+    seed: int | None = None
+    user: str | None = None
+    best_of: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    logprobs: int | None = None
+    suffix: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of decoding that it sets."""
+        if self.temperature == 0:
+            return {"search": "beam", "beam_size": 1}
+        drawn = {"temperature": 1.0 if self.temperature is None else self.temperature,
+                 "top_p": 1.0 if self.top_p is None else self.top_p, "top_k": 0}  # fmt: skip
+        if self.seed is not None:
+            drawn["seed"] = self.seed % 2**32
+        return {"search": "sample", "num_samples": self.n or 1, **drawn}
+
+    def stops(self) -> list[str]:
+        """Return the strings that end a text."""
+        found = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return [text for text in found if text]
+
+
+def _model(service: Service, name: str) -> Served:
+    model = service.model
+    if not model.generates:
+        raise Refusal(404, "this model does not complete prompts")
+    if name != service.settings.name:
+        raise Refusal(404, f"the model {name[:80]!r} does not exist; see /v1/models")
+    return model
+
+
+async def completions(service: Service, request: Request) -> Response:
+    """Complete prompts."""
+    asked = await read(request, Completion, service.settings)
+    model = _model(service, asked.model)
+    for name, neutral in _NEUTRAL.items():
+        if getattr(asked, name) not in neutral:
+            raise Refusal(400, f"{name} is not supported; leave it out")
+    several = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
+    if not several:
+        raise Refusal(400, "prompt: an empty list; give at least one")
+    check_texts([*several, *asked.stops()], service.settings, service.settings.max_texts)
+    if len(several) * (asked.n or 1) > service.settings.max_texts:
+        raise Refusal(413, f"more than {service.settings.max_texts} texts; ask for fewer")
+    prompts = [_prompt(model, asked, text, place) for place, text in enumerate(several)]
+    head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion",
+            "created": int(time.time()), "model": service.settings.name}  # fmt: skip
+    patience = Patience(service.settings.timeout)
+    if asked.stream:
+        events = _events(service, model, asked, prompts, head, patience)
+        most = patience.seconds + service.settings.patience
+        return await streamed(request, events, "text/event-stream", most)
+    choices: list[dict[str, Any]] = []
+    written = 0
+    for prompt in prompts:
+        for text in await unless_gone(request, texts(service, model, prompt, patience)):
+            shown = text.text if asked.echo else text.text[text.start :]
+            choices.append(_choice(len(choices), shown, text.finish))
+            written += len(text.ids)
+    return json_response({**head, "choices": choices, "usage": _usage(prompts, written)})
+
+
+def _prompt(model: Served, asked: Completion, text: str, place: int) -> Prompt:
+    n = asked.n or 1
+    generator = model.generator(asked.fields(), 1 if asked.temperature == 0 else n)
+    number = 1 + place if asked.seed is not None else model.number(None)
+    asking, ids = model.prompting(generator, text, asked.max_tokens, n, number, _TOKENS)
+    return Prompt(generator, asking, ids, asked.stops())
+
+
+async def _events(
+    service: Service, model: Served, asked: Completion, prompts: list[Prompt],
+    head: dict[str, Any], patience: Patience,
+) -> AsyncGenerator[bytes]:  # fmt: skip
+    began, n = time.monotonic(), asked.n or 1
+    counts: dict[int, int] = {}
+    try:
+        for place, prompt in enumerate(prompts):
+            begun: set[int] = set()
+            async for part in parts_of(service, model, prompt, patience):
+                if not counts and not begun:
+                    service.metrics.first_token.observe(time.monotonic() - began)
+                index = place * n + part.place
+                if asked.echo and part.place not in begun:
+                    shown = prompt.generator.text(prompt.read, []) + part.text
+                    part = Part(part.place, shown, part.finish, part.tokens)
+                begun.add(part.place)
+                counts[index] = part.tokens
+                choice = _choice(index, part.text, part.finish)
+                yield event({**head, "choices": [choice]})
+        if asked.stream_options is not None and asked.stream_options.include_usage:
+            usage = _usage(prompts, sum(counts.values()))
+            yield event({**head, "choices": [], "usage": usage})
+    except Refusal as error:
+        if not counts:
+            raise
+        yield event(rendered(error))
+    yield b"data: [DONE]\n\n"
+
+
+def _choice(index: int, text: str, finish: str | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+
+
+def _usage(prompts: list[Prompt], written: int) -> dict[str, int]:
+    read = sum(len(prompt.read) for prompt in prompts)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+async def models(service: Service, request: Request) -> Response:
+    """Return the one model that is served."""
+    _model(service, service.settings.name)
+    return json_response({"object": "list", "data": [_row(service)]})
+
+
+async def model(service: Service, request: Request) -> Response:
+    """Return what is known of a model."""
+    _model(service, request.path_params["name"])
+    return json_response(_row(service))
+
+
+def _row(service: Service) -> dict[str, Any]:
+    return {"id": service.settings.name, "object": "model", "created": _MADE,
+            "owned_by": "transformer_jax"}  # fmt: skip
+
+
+def rendered(error: Refusal) -> dict[str, Any]:
+    """Return an error in this protocol's form."""
+    kind = _TYPES.get(error.status) or (
+        "server_error" if error.status >= 500 else "invalid_request_error"
+    )
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.type}}

@@ -1,0 +1,153 @@
+"""The way in for every request: key, body, limits, and errors in the protocol's own form."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from transformer_jax.errors import UserError
+from transformer_jax.server.asking import Gone
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.service import Service
+from transformer_jax.server.settings import Settings
+
+log = logging.getLogger("transformer_jax")
+
+T = TypeVar("T")
+Render = Callable[[Refusal], dict[str, Any]]  # an error in a protocol's own form
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a value as JSON."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+def guarded(
+    handler: Callable[[Service, Request], Awaitable[Response]], name: str, service: Service,
+    render: Render, open_to_all: bool = False,
+) -> Callable[[Request], Awaitable[Response]]:  # fmt: skip
+    """Return a handler that whoever has no key does not reach, and that always answers in form."""
+
+    async def answer(request: Request) -> Response:
+        began = time.monotonic()
+        try:
+            if not open_to_all:
+                check_key(service.settings, bearer(request))
+            response = await handler(service, request)
+        except (Gone, ClientDisconnect):
+            service.metrics.answered(name, 499, time.monotonic() - began)
+            return Response(status_code=499)  # nobody reads it
+        except Refusal as error:
+            response = json_response(render(error), error.status, error.headers)
+        except UserError as error:
+            response = json_response(render(Refusal(400, str(error))), 400)
+        except Exception:
+            log.exception("%s: a request failed", name)
+            response = json_response(
+                render(Refusal(500, "an error of the server; see its log")), 500
+            )
+        service.metrics.answered(name, response.status_code, time.monotonic() - began)
+        return response
+
+    return answer
+
+
+def bearer(request: Request) -> str:
+    """Return the key in the headers of a request."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    # Headers come as Latin-1, whatever the client meant.
+    return (
+        key.strip().encode("latin-1").decode(errors="replace") if scheme.lower() == "bearer" else ""
+    )
+
+
+def check_key(settings: Settings, given: str) -> None:
+    """Check what a client knows, in the same time whatever it is.
+
+    Raises:
+      Refusal: if it is not the key.
+    """
+    if settings.key is not None and not hmac.compare_digest(
+        given.encode(errors="replace"), settings.key.encode(errors="replace")
+    ):
+        raise Refusal(401, "needs the key of this server: Authorization: Bearer KEY")
+
+
+async def body_of(request: Request, settings: Settings) -> bytes:
+    """Return the body of a request, counted while it comes.
+
+    Raises:
+      Refusal: if it is too large, or too slow.
+    """
+    most = settings.max_body
+    too_large = Refusal(413, f"a body of more than {most} bytes; send less at a time")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and len(declared) < 20 and int(declared) > most:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.patience):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise too_large
+    except TimeoutError:
+        raise Refusal(408, f"the body took longer than {settings.patience:g} seconds") from None
+    return bytes(body)
+
+
+async def read(request: Request, kind: type[T], settings: Settings) -> T:
+    """Return the body of a request as a structure, of JSON or of a form.
+
+    Raises:
+      Refusal: if it is none.
+    """
+    body = await body_of(request, settings)
+    form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+    form = form and not body.lstrip().startswith(b"{")  # curl calls everything a form
+    try:
+        if form:
+            pairs = parse_qsl(
+                body.decode(), keep_blank_values=True, errors="strict", max_num_fields=100
+            )
+            return msgspec.convert(dict(pairs), kind, strict=False)
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, ValueError) as error:
+        raise Refusal(400, _reason(error)) from None
+    except RecursionError:
+        raise Refusal(400, "the JSON is nested too deeply") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "the body is not valid UTF-8"
+    text = str(error).replace("`", "")
+    return text[0].lower() + text[1:300]
+
+
+def check_texts(texts: list[str], settings: Settings, most: int | None = None) -> None:
+    """Check the number and the lengths of texts.
+
+    Raises:
+      Refusal: if there are too many, or one is too long.
+    """
+    most = settings.max_texts if most is None else most
+    if len(texts) > most:
+        raise Refusal(413, f"{len(texts)} texts, of at most {most}; send fewer at a time")
+    longest = max(map(len, texts), default=0)
+    if longest > settings.max_characters:
+        raise Refusal(
+            413, f"a text of {longest} characters, of at most {settings.max_characters}; divide it"
+        )
+
+
+def seconds_for(asked: float | None, settings: Settings) -> float:
+    """Return how long a request may take."""
+    return settings.timeout if asked is None else min(asked, settings.timeout)

@@ -1,0 +1,105 @@
+"""LibreTranslate's protocol: /translate, /languages, /detect, for the clients that speak it."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from transformer_jax.decoding.text.long_lines import alike
+from transformer_jax.server.asking import unless_gone
+from transformer_jax.server.door import bearer, check_key, check_texts, json_response, read
+from transformer_jax.server.own import translating
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.service import Service
+from transformer_jax.server.texts import Patience, translations
+
+
+class Translate(Struct, kw_only=True):
+    """POST /translate"""
+
+    q: str | list[str]
+    source: str = "auto"
+    target: str
+    format: str = "text"
+    alternatives: Annotated[int, Meta(ge=0, le=1000)] = 0
+    api_key: str = ""
+
+
+class Detect(Struct):
+    """POST /detect"""
+
+    q: str
+    api_key: str = ""
+
+
+def _check_key(service: Service, request: Request, given: str) -> None:
+    """Check the key that stands in the body, as this protocol has it, or in a header."""
+    check_key(service.settings, given or bearer(request))
+
+
+async def translate(service: Service, request: Request) -> Response:
+    """Translate a text or several, line by line."""
+    asked = await read(request, Translate, service.settings)
+    _check_key(service, request, asked.api_key)
+    model = translating(service)
+    data = model.trained.experiment.data
+    if asked.source not in ("auto", data.source_language):
+        raise Refusal(400, f"{asked.source[:40]} is not supported: the source is "
+                      f"{data.source_language}")  # fmt: skip
+    if asked.target != data.target_language:
+        raise Refusal(400, f"{asked.target[:40]} is not supported: the target is "
+                      f"{data.target_language}")  # fmt: skip
+    if asked.format != "text":
+        raise Refusal(400, "format: only text is translated here")
+    several = [asked.q] if isinstance(asked.q, str) else asked.q
+    texts = [text.split("\n") for text in several]
+    lines = [line for text in texts for line in text]
+    check_texts(lines, service.settings)
+    if asked.alternatives >= model.decoding.hypotheses:
+        raise Refusal(400, f"alternatives={asked.alternatives}: at most "
+                      f"{model.decoding.hypotheses - 1}")  # fmt: skip
+    patience, n_best = Patience(service.settings.timeout), 1 + asked.alternatives
+    work = translations(service, model, lines, patience, n_best)
+    found = iter(await unless_gone(request, work))
+    wholes = [_whole([next(found) for _ in text]) for text in texts]
+    return json_response(_answer(asked, data.source_language, wholes))
+
+
+def _whole(lines: list[Any]) -> list[str]:
+    """Return the text of some lines' best translations, of their second best, and so on."""
+    return ["\n".join(found.text for found in rank) for rank in alike(lines)]
+
+
+def _answer(asked: Translate, language: str, wholes: list[list[str]]) -> dict[str, Any]:
+    best, others = [whole[0] for whole in wholes], [whole[1:] for whole in wholes]
+    detected = [{"confidence": 0, "language": language}] * len(wholes)
+    one = isinstance(asked.q, str)
+    answer: dict[str, Any] = {"translatedText": best[0] if one else best}
+    if asked.alternatives:
+        answer["alternatives"] = others[0] if one else others
+    if asked.source == "auto":
+        answer["detectedLanguage"] = detected[0] if one else detected
+    return answer
+
+
+async def languages(service: Service, request: Request) -> Response:
+    """Return the one language that is translated, and the one it is translated into."""
+    data = translating(service).trained.experiment.data
+    src, tgt = data.source_language, data.target_language
+    return json_response(
+        [{"code": src, "name": src, "targets": [tgt]}, {"code": tgt, "name": tgt, "targets": []}]
+    )
+
+
+async def detect(service: Service, request: Request) -> Response:
+    """Return the only language there is, without having looked: confidence 0."""
+    asked = await read(request, Detect, service.settings)
+    _check_key(service, request, asked.api_key)
+    data = translating(service).trained.experiment.data
+    return json_response([{"confidence": 0, "language": data.source_language}])
+
+
+def rendered(error: Refusal) -> dict[str, Any]:
+    """Return an error in this protocol's form."""
+    return {"error": error.message}

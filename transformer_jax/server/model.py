@@ -1,0 +1,223 @@
+"""A trained model, ready to be asked by requests."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from transformer_jax.api import TrainedEnsemble, TrainedModel
+from transformer_jax.config import DecodingConfig
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.codecs.codec import special_of
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.batching.live import LiveStream
+from transformer_jax.decoding.batching.rows import Sentence
+from transformer_jax.decoding.stepper import has_attention
+from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
+from transformer_jax.decoding.text.live import live_generation, live_translation, numbered
+from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score_texts
+from transformer_jax.decoding.text.searching import NO_LIMIT
+from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.decoding.text.translation import Translation
+from transformer_jax.door import parse
+from transformer_jax.errors import UserError
+from transformer_jax.server.settings import Settings
+
+TOKENS = 512  # positions that are scored or aligned at a time
+
+# Kinds of search.
+TRANSLATE = "translate"  # the config's
+SINGLE = "single"  # one hypothesis, greedy or random
+BEAM = "beam"  # several, for prompts
+
+
+class Asking(NamedTuple):
+    """What a request asks a search for."""
+
+    kind: str
+    sentences: list[Sentence]
+
+
+class Served:
+    """A model with its streams, compiled by `compile`. One thread alone runs streams and calls."""
+
+    def __init__(self, trained: TrainedModel, decoding: DecodingConfig, settings: Settings) -> None:
+        objective = trained.experiment.objective
+        self.trained, self.decoding, self._settings = trained, decoding, settings
+        self.translates = objective.translates
+        self.generates = objective.kind in PROMPTS
+        if not self.translates and not self.generates:
+            raise UserError(
+                f"config.objective.name={objective.name!r}: such a model neither translates nor "
+                "continues prompts, and is not served"
+            )
+        ensemble = isinstance(trained, TrainedEnsemble)
+        self.scores = not ensemble
+        self.aligns = self.translates and not ensemble and has_attention(
+            trained.model, trained.params
+        )  # fmt: skip
+        self._lock = threading.Lock()
+        self._translators: dict[int, Translator] = {}
+        self._counted = 0
+        self.streams: dict[str, LiveStream] = {kind: self._make(kind) for kind in self._kinds()}
+
+    def _kinds(self) -> list[str]:
+        kinds = [TRANSLATE] * self.translates + [SINGLE] * self.generates
+        several = self.decoding.search == "beam" and self.decoding.beam_size > 1
+        return kinds + [BEAM] * (self.generates and several)
+
+    def _make(self, kind: str) -> LiveStream:
+        settings, params = self._settings, self.trained.params
+        if kind == TRANSLATE:
+            return live_translation(self.translator(1), params, settings.rows)
+        one = {"search": "beam", "beam_size": 1} if kind == SINGLE else {}
+        generator = self.generator(one, 1)
+        longest = min(settings.max_prompt, generator.positions)
+        most = min(settings.max_tokens, generator.positions)
+        rows = settings.rows if kind == SINGLE else max(1, settings.rows // 4)  # seldom asked for
+        return live_generation(generator, params, rows, longest, most)
+
+    def renew(self, kind: str) -> None:
+        """Begin a stream anew, after a failure: see `worker.Streams`."""
+        self.streams[kind] = self._make(kind)
+
+    def compile(self) -> None:
+        """Compile all programs, so that no request waits for one."""
+        for stream in self.streams.values():
+            stream.compile()
+        length = 8
+        while (length := 2 * length) < 2 * self.longest:
+            ids = [3] * (min(length, self.longest) - 1) + [2]
+            if self.aligns:
+                self._aligned([ids], [[Translation("", ids, 0.0)]])
+            if self.scores:
+                self._scored([ids], [ids])
+
+    @property
+    def positions(self) -> int | None:
+        """How many pieces a prompt and what is written behind it may have together, if not any."""
+        found = self.generator({}, 1).positions if self.generates else NO_LIMIT
+        return found if found < NO_LIMIT else None
+
+    @property
+    def longest(self) -> int:
+        """The longest text that is scored in one piece, and source that is translated in one."""
+        if self.translates:
+            return self.translator(1).longest
+        objective, positions = self.trained.experiment.objective, self.generator({}, 1).positions
+        return min(objective.window if objective.windowed else self._settings.max_prompt, positions)
+
+    def translator(self, n_best: int) -> Translator:
+        """Return what knows how to ask for `n_best` translations of a line.
+
+        Raises:
+          UserError: if the search keeps fewer.
+        """
+        with self._lock:
+            if n_best not in self._translators:
+                data, trained = self.trained.experiment.data, self.trained
+                self._translators[n_best] = Translator(
+                    trained._models, trained.tokenizers, self.decoding, n_best,
+                    longest=data.max_length, warn=False, cut=data.long_sources == "cut",
+                )  # fmt: skip
+            return self._translators[n_best]
+
+    def generator(self, fields: dict[str, Any], n: int) -> Generator:
+        """Return what knows how to ask for `n` texts, with some fields of decoding changed.
+
+        Raises:
+          UserError: if a field's value is out of bounds.
+        """
+        changed = dataclasses.asdict(self.decoding) | fields
+        config = parse(changed, DecodingConfig, "decoding")
+        return self.trained.generator(config, n)
+
+    def translation(
+        self, lines: Sequence[str], n_best: int, prefix: str, number: int | None
+    ) -> Asking:
+        """Return what translating some lines asks for; samples depend on the first one's number.
+
+        Raises:
+          UserError: if a line or the prefix is too long, or `n_best` too large.
+        """
+        translator = self.translator(n_best)
+        prefixes = [prefix] * len(lines) if prefix else None
+        parts = translator.sentences(lines, prefixes, self.number(number))
+        wanted = n_best if self.decoding.rerank == "none" else self.decoding.hypotheses
+        parts = [numbered(part, self.decoding, wanted) for part in parts]
+        for part in parts:
+            if not self.streams[TRANSLATE].takes(part):
+                raise UserError(f"prefix: {len(part.prefix)} pieces are too many; shorten it")
+        return Asking(TRANSLATE, parts)
+
+    def number(self, given: int | None) -> int:
+        """Return a line's number, on which samples depend: one of its own if none is given."""
+        if given is not None:
+            return given
+        with self._lock:
+            self._counted += 1
+            return 1 + self._counted % 2**30
+
+    def aligning(
+        self, parts: Sequence[Sentence], found: list[list[Translation]]
+    ) -> Callable[[], Any]:
+        """Return the call that adds alignments to what was found for parts."""
+        return lambda: self._aligned([part.ids for part in parts], found)
+
+    def _aligned(self, sources: Sequence, found: list[list[Translation]]) -> None:
+        parts = [Sentence(ids, 1) for ids in sources]
+        self.translator(1).align(self.trained.params, parts, found, TOKENS)
+
+    def _scored(self, sources: Sequence, targets: Sequence) -> None:
+        objective, pair = self.trained.experiment.objective, self.trained.tokenizers
+        src = Ragged.from_lists([] if objective.one_sided else list(sources))
+        store = TokenStore(src, Ragged.from_lists(list(targets)), special_of(pair.tgt))
+        log_probs_of(self.trained.model, self.trained.params, objective, store, TOKENS)
+
+    def scored(self, sources: Sequence[str], targets: Sequence[str] | None) -> list:
+        """Return the scores of texts, or of translations of sources; for the searching thread.
+
+        Raises:
+          UserError: if one is too long.
+        """
+        trained, objective = self.trained, self.trained.experiment.objective
+        model = trained.model, trained.params
+        if targets is None:
+            codec = trained.tokenizers.tgt
+            return score_texts(*model, codec, objective, sources, TOKENS)
+        for name, texts, codec in zip(("source", "target"), (sources, targets),
+                                      trained.tokenizers, strict=True):  # fmt: skip
+            longest = max(map(len, codec.encode(texts)))
+            if longest > self.longest:
+                raise UserError(f"{name}: {longest} pieces, of at most {self.longest}; shorten it")
+        return score_pairs(*model, trained.tokenizers, sources, targets, TOKENS, objective)
+
+    def prompting(
+        self, generator: Generator, prompt: str, max_tokens: int | None, n: int, number: int,
+        unless: int = MAX_TOKENS,
+    ) -> tuple[Asking, list[int]]:  # fmt: skip
+        """Return what continuing a prompt asks for, and what is read of it. `unless` is how many
+        tokens are written at most where it is not said.
+
+        Raises:
+          UserError: if the prompt, or what is to be written, is too long.
+        """
+        config, most = generator.config, self._settings.max_tokens
+        read = generator.read(prompt)
+        if len(read) - 1 > self._settings.max_prompt:
+            raise UserError(
+                f"prompt: {len(read)} pieces, of at most {self._settings.max_prompt}; shorten it"
+            )
+        if max_tokens is None:
+            max_tokens = min(unless, most, generator.limit(1, len(read), None))
+        if max_tokens > most:
+            raise UserError(f"max_tokens={max_tokens}: at most {most}; lower it")
+        limit = generator.limit(1, len(read), max_tokens)
+        sentence = generator.sentence(read, 0, number, limit)
+        if config.search == "beam" and config.beam_size > 1:
+            if config.beam_size != self.decoding.beam_size or BEAM not in self.streams:
+                only = self.decoding.beam_size if BEAM in self.streams else 1
+                raise UserError(f"beam_size={config.beam_size}: is 1 or {only} here")
+            return Asking(BEAM, [numbered(sentence, config, n)]), read
+        lanes = [numbered(sentence, config, 1, lane) for lane in range(n)]
+        return Asking(SINGLE, lanes), read

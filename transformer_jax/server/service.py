@@ -1,0 +1,113 @@
+"""What all requests share: the model that serves now, and the way to another one."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from transformer_jax.errors import UserError
+from transformer_jax.server.metrics import Metrics
+from transformer_jax.server.model import Served
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.settings import Settings
+from transformer_jax.server.worker import Worker
+
+log = logging.getLogger("transformer_jax")
+
+_AGAIN = 5.0  # seconds after which to come again while the server starts or stops
+
+
+class Service:
+    """A model, the thread that searches, limits and figures.
+
+    `load` reads a model; it is called again for each reload. It must neither compute nor compile
+    much: that is `Served.compile`'s part, while others are served. `steps` says which checkpoint
+    it would read.
+    """
+
+    def __init__(
+        self, load: Callable[[], Served], settings: Settings,
+        steps: Callable[[], list[int]] | None = None,
+    ) -> None:  # fmt: skip
+        self._steps = steps
+        self._tried: list[int] | None = None
+        self._load, self.settings, self.metrics = load, settings, Metrics()
+        self._model = load()
+        self.worker = Worker(settings.queue, self.metrics.searched)
+        self.metrics.waiting.set_function(lambda: self.worker.waiting)
+        self.metrics.running.set_function(lambda: self.worker.running)
+        self.ready, self.closing = False, False
+        self.active = 0  # requests that are being answered
+        self._reloading = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Compile everything; requests are refused until then."""
+        await asyncio.to_thread(self._model.compile)
+        self.ready = True
+        self.metrics.ready.set(1)
+        log.info("ready")
+
+    @property
+    def model(self) -> Served:
+        """The model that serves now.
+
+        Raises:
+          Refusal: if it is not ready, or the server is about to end.
+        """
+        if self.closing:
+            raise Refusal(503, "the server is shutting down", _AGAIN)
+        if not self.ready:
+            raise Refusal(503, "the model is being compiled", _AGAIN)
+        if not self.worker.alive:
+            raise Refusal(503, "the server has failed; see its log")
+        return self._model
+
+    async def reload(self) -> bool:
+        """Serve what the work directory holds now; what has begun ends with the model of before.
+
+        Where it cannot be read, the model of before stays, and the log says why: False.
+        """
+        async with self._reloading:
+            try:
+                model = await asyncio.to_thread(self._loaded)
+            except Exception as error:
+                known = isinstance(error, UserError | OSError)
+                log.error("reload failed; the model of before goes on serving: %s", error,
+                          exc_info=not known)  # fmt: skip
+                self.metrics.reloaded("failed")
+                return False
+            self._model = model
+            self.metrics.reloaded("done")
+            log.info("reloaded: %s", model.trained)
+            return True
+
+    def stale(self) -> bool:
+        """Say whether there is another checkpoint than the one that serves; once for each."""
+        try:
+            steps = self._steps() if self._steps is not None else None
+        except (UserError, OSError):
+            return False  # the directory is being written, or away
+        news = steps not in (None, self._model.trained.steps, self._tried)
+        self._tried = steps
+        return news
+
+    def _loaded(self) -> Served:
+        model = self._load()
+        model.compile()
+        return model
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new, and wait until what has begun is answered, or for so long."""
+        self.closing = True
+        log.info("shutting down: %d requests are being answered", self.active)
+        try:
+            async with asyncio.timeout(seconds):
+                while self.active:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            log.warning("%d requests were not answered in %g s and are given up",
+                        self.active, seconds)  # fmt: skip
+        await asyncio.to_thread(self.worker.close)
+        for _ in range(100):  # for the last ones to be told
+            if not self.active:
+                return
+            await asyncio.sleep(0.02)

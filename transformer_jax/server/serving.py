@@ -1,0 +1,116 @@
+"""uvicorn, with what it lacks: a drain at SIGTERM, a limit for slow headers, reloads."""
+
+import asyncio
+import logging
+import signal
+import threading
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from transformer_jax.server.service import Service
+
+log = logging.getLogger("transformer_jax")
+
+_HEADERS = 10.0  # seconds for the headers of a request
+_IDLE = 30.0  # seconds that a connection stays open between requests
+
+
+class _Patient(H11Protocol):
+    """HTTP/1.1, whose headers must come soon: uvicorn waits for them for ever."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop()
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(_HEADERS, self._late)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """A server that answers what has begun before it ends; a second signal ends it at once."""
+
+    def __init__(
+        self, app: Starlette, service: Service, drain: float = 60.0, watch: float = 0.0
+    ) -> None:
+        config = uvicorn.Config(
+            app, http=_Patient, ws="none", lifespan="on", log_config=None,
+            access_log=False, server_header=False, timeout_keep_alive=int(_IDLE),
+            timeout_graceful_shutdown=int(drain) + 1, h11_max_incomplete_event_size=1 << 15,
+        )  # fmt: skip
+        super().__init__(config)
+        self._service, self._drain, self._watch = service, drain, watch
+        self._tasks: set[asyncio.Task] = set()
+        self.failed = False  # whether the searching thread ended by itself
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            self._loop.add_signal_handler(signal.SIGHUP, self._begin, self._service.reload)
+        if self._watch:
+            self._begin(self._watched)
+        for server in self.servers:
+            for socket in server.sockets:
+                host, port = socket.getsockname()[:2]
+                log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Say whether to end."""
+        if not self._service.worker.alive and not self._service.closing:
+            log.error("the searching thread has ended; so does the server")
+            self.failed = True
+            return True
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Drain at the first signal; end at the second."""
+        if self._service.closing or not self.started:
+            self.force_exit = True
+            super().handle_exit(sig, frame)
+        else:
+            self._service.closing = True
+            self._loop.call_soon_threadsafe(self._begin, self._end)
+
+    def _begin(self, work: Any) -> None:
+        task = self._loop.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end(self) -> None:
+        await self._service.drain(self._drain)
+        self.should_exit = True
+
+    async def _watched(self) -> None:
+        """Reload when the work directory names another checkpoint than the one that was loaded."""
+        while True:
+            await asyncio.sleep(self._watch)
+            if await asyncio.to_thread(self._service.stale):
+                await self._service.reload()

@@ -1,0 +1,142 @@
+"""What requests ask of a model, as coroutines: translations of lines, texts behind prompts."""
+
+import functools
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, NamedTuple
+
+from transformer_jax.decoding.text.generate import Generator
+from transformer_jax.decoding.text.searching import until_eos
+from transformer_jax.decoding.text.streaming import Parts, cut
+from transformer_jax.decoding.text.translation import Translation
+from transformer_jax.server.asking import Answer, called
+from transformer_jax.server.model import BEAM, Asking, Served
+from transformer_jax.server.refusals import Refusal
+from transformer_jax.server.service import Service
+from transformer_jax.server.tickets import Found
+
+
+class Patience(NamedTuple):
+    """How long a request waits, and whether others come first."""
+
+    seconds: float
+    low: bool = False
+
+
+async def translations(
+    service: Service, model: Served, lines: Sequence[str], patience: Patience, n_best: int = 1,
+    prefix: str = "", aligned: bool = False, number: int | None = None,
+) -> list[list[Translation]]:  # fmt: skip
+    """Return up to `n_best` translations of each line, best first."""
+    if aligned and not model.aligns:
+        raise Refusal(400, "alignments: this model gives none; leave them out")
+    asking = model.translation(lines, n_best, prefix, number)
+    translator = model.translator(n_best)
+    with Answer(service.worker, model, asking, patience.seconds, low=patience.low) as answer:
+        found = [translator.translations(*hypotheses) for hypotheses in await answer.found()]
+    if aligned and found:
+        call = model.aligning(asking.sentences, found)
+        await called(service.worker, call, patience.seconds)
+    return translator.by_line(len(lines), asking.sentences, found, aligned)
+
+
+class Text(NamedTuple):
+    """A text that was written."""
+
+    text: str  # as `generate` gives it
+    start: int  # where in it what was written begins
+    ids: list[int]
+    finish: str  # "stop": by EOS or a stop string; "length"
+    score: float | None = None  # None where it was stopped on the way
+    log_prob: float | None = None
+
+
+class Part(NamedTuple):
+    """What a text grew by."""
+
+    place: int  # of the text, among those of the prompt
+    text: str
+    finish: str | None = None  # at its end; see `Text`
+    tokens: int = 0  # of the whole text so far
+
+
+class Prompt(NamedTuple):
+    """A prompt as a search sees it."""
+
+    generator: Generator
+    asking: Asking
+    read: list[int]
+    stop: Sequence[str]
+
+    def parts(self) -> list[Parts]:
+        """Return the texts at their beginning."""
+        text = functools.partial(self.generator.text, self.read)
+        limit = self.asking.sentences[0].limit
+        eos = self.generator.special.eos
+        return [Parts(text, limit, eos, self.stop) for _ in self.asking.sentences]
+
+    def whole(self, found: Found) -> list[Text]:
+        """Return the texts of a sentence that is finished."""
+        start = len(self.generator.text(self.read, []))
+        texts = self.generator.texts(self.read, found.tokens, found.scores)
+        limit = self.asking.sentences[0].limit
+        eos = self.generator.special.eos
+        return [
+            Text(
+                short := cut(t.text, self.stop, start), start, t.ids,
+                "stop" if eos in t.ids or short != t.text or len(t.ids) < limit else "length",
+                t.score, t.log_prob,
+            )
+            for t in texts
+        ]  # fmt: skip
+
+
+async def texts(service: Service, model: Served, prompt: Prompt, patience: Patience) -> list[Text]:
+    """Return the texts of a prompt; at a stop string the search ends, too."""
+    watched = bool(prompt.stop) and prompt.asking.kind != BEAM
+    growing = prompt.parts()
+    done: dict[int, list[Text]] = {}
+    with Answer(
+        service.worker, model, prompt.asking, patience.seconds, watched, patience.low
+    ) as answer:
+        async for event in answer.events():
+            if isinstance(event, Found):
+                done[event.place] = prompt.whole(event)
+                continue
+            parts = growing[event.place]
+            parts.add(event.ids[len(parts.ids) :])
+            if parts.ended:
+                answer.drop(event.place)
+                done[event.place] = [Text(parts.shown, parts.start, parts.ids, parts.ended)]
+    return [text for index in sorted(done) for text in done[index]]
+
+
+async def parts_of(
+    service: Service, model: Served, prompt: Prompt, patience: Patience
+) -> AsyncGenerator[Part]:
+    """Yield what the texts of a prompt grow by; those of a beam whole, at their end."""
+    growing = prompt.parts()
+    with Answer(
+        service.worker, model, prompt.asking, patience.seconds,
+        prompt.asking.kind != BEAM, patience.low,
+    ) as answer:  # fmt: skip
+        async for event in answer.events():
+            last = isinstance(event, Found)
+            if isinstance(event, Found) and prompt.asking.kind == BEAM:
+                for rank, text in enumerate(prompt.whole(event)):
+                    yield Part(rank, text.text[text.start :], text.finish, len(text.ids))
+                continue
+            ids = until_eos(event.tokens[0].tolist(), prompt.generator.special) if isinstance(
+                event, Found) else event.ids  # fmt: skip
+            parts = growing[event.place]
+            new = parts.add(ids[len(parts.ids) :])
+            if last and not parts.ended:
+                new += parts.finish()
+            if parts.ended and not last:
+                answer.drop(event.place)
+            if new or parts.ended:
+                yield Part(event.place, new, parts.ended, len(parts.ids))
+
+
+def field_values(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are given."""
+    return {name: value for name, value in fields.items() if value is not None}

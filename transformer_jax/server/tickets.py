@@ -1,0 +1,70 @@
+"""What waits, and what comes back: tickets of requests, and events on their way."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from transformer_jax.decoding.batching.live import LiveStream
+from transformer_jax.decoding.batching.rows import Sentence
+
+
+class Found(NamedTuple):
+    """A text is finished: its hypotheses, best first, tokens [W L] and scores [W]."""
+
+    place: int  # among the ticket's texts
+    tokens: np.ndarray
+    scores: np.ndarray
+
+
+class Written(NamedTuple):
+    """A text has grown: all tokens so far, those of the first hypothesis."""
+
+    place: int
+    ids: list[int]
+
+
+class Ended(NamedTuple):
+    """A ticket ends without being finished: status and reason as in `Refusal`."""
+
+    status: int
+    message: str
+
+
+class Streams(Protocol):
+    """A model: where each kind of search goes on."""
+
+    streams: dict[str, LiveStream]
+
+    def renew(self, kind: str) -> None:
+        """Begin a stream anew, after a failure."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """Texts of one request, to be searched by `deadline`, of `time.monotonic`."""
+
+    model: Streams
+    kind: str
+    sentences: Sequence[Sentence]
+    deadline: float
+    deliver: Callable[[Any], None]  # called from the worker's thread
+    watched: bool = False  # whether what is written is delivered on the way
+    low: bool = False  # priority
+    left: set[int] = field(init=False)  # texts that are not finished
+
+    def __post_init__(self) -> None:
+        self.left = set(range(len(self.sentences)))
+
+
+class Full(Exception):
+    """There are too many waiting; after `seconds` there may be room."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+class Closed(Exception):
+    """The worker takes nothing new."""

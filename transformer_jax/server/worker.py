@@ -1,0 +1,232 @@
+"""One thread that searches: tickets wait, take rows as these become free, and are answered.
+
+JAX runs here and nowhere else while the server serves. Others hand in tickets and calls, and take
+them back; what is found goes to the ticket's own function, from this thread.
+"""
+
+import bisect
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.decoding.batching.live import LiveStream
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Streams, Ticket, Written
+
+log = logging.getLogger("transformer_jax")
+
+_BEHIND = 0.05  # seconds by which each further text of a ticket stands behind the one before
+_LOW = 10.0  # seconds by which a ticket of low priority does
+
+
+class Worker:
+    """The thread and what it works on. `capacity` is how many texts may wait.
+
+    `seen` is called with each text's number of tokens.
+    """
+
+    def __init__(self, capacity: int, seen: Callable[[int], None] = lambda _: None) -> None:
+        self._capacity, self._seen = capacity, seen
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[float, int, Ticket, int]] = []  # in order
+        self._running: dict[int, tuple[Ticket, int, LiveStream]] = {}
+        self._calls: deque[tuple[Callable[[], Any], Future]] = deque()
+        self._numbers = itertools.count()
+        self._closed = False
+        self._interval = 0.1  # seconds from a finished text to the next, lately
+        self._last = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="search", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Texts that wait."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Texts that are being searched."""
+        return len(self._running)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread works."""
+        return self._thread.is_alive()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Let a ticket wait for rows.
+
+        A text's place is by the time it came: each further one of a ticket counts as having come a
+        little later, and those of low priority later still, so that nobody waits for ever.
+
+        Raises:
+          Full: if too many wait.
+          Closed: if the worker ends.
+        """
+        now = time.monotonic() + _LOW * ticket.low
+        with self._changed:
+            self._check_open(len(ticket.sentences))
+            for index in range(len(ticket.sentences)):
+                place = now + _BEHIND * index, next(self._numbers), ticket, index
+                bisect.insort(self._waiting, place)
+            self._changed.notify()
+
+    def cancel(self, ticket: Ticket, index: int | None = None) -> None:
+        """Give up a ticket, or one text of it; its rows are free at the next step."""
+        with self._changed:
+            if index is None:
+                ticket.left.clear()
+            else:
+                ticket.left.discard(index)
+            self._changed.notify()
+
+    def call(self, function: Callable[[], Any]) -> Future:
+        """Have a function called by the thread, between two steps.
+
+        Raises:
+          Full: if too many wait.
+          Closed: if the worker ends.
+        """
+        future: Future = Future()
+        with self._changed:
+            self._check_open(1)
+            self._calls.append((function, future))
+            self._changed.notify()
+        return future
+
+    def close(self, seconds: float = 10.0) -> None:
+        """End all tickets, and the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(seconds)
+
+    def _check_open(self, count: int) -> None:
+        if self._closed:
+            raise Closed
+        waiting = len(self._waiting) + len(self._calls)
+        if waiting + count > self._capacity:
+            raise Full(min(max(waiting * self._interval, 1.0), 60.0))
+
+    def _work(self) -> None:
+        try:
+            while self._wait():
+                self._call()
+                self._enter()
+                self._turn()
+        finally:
+            self._end()
+
+    def _wait(self) -> bool:
+        """Wait for work, and drop what nobody wants any more; False at the end."""
+        with self._changed:
+            while not (self._waiting or self._running or self._calls or self._closed):
+                self._changed.wait()
+            if self._closed:
+                return False
+            now = time.monotonic()
+            tickets = [entry[2] for entry in self._waiting]
+            tickets += [ticket for ticket, _, _ in self._running.values()]
+            for ticket in tickets:
+                if ticket.left and ticket.deadline < now:
+                    ticket.left.clear()
+                    ticket.deliver(Ended(504, "not finished by the deadline; try again later"))
+            self._waiting = [entry for entry in self._waiting if entry[3] in entry[2].left]
+            for number, (ticket, index, stream) in list(self._running.items()):
+                if index not in ticket.left:
+                    stream.release(number)
+                    del self._running[number]
+        return True
+
+    def _call(self) -> None:
+        with self._changed:
+            if not self._calls:
+                return
+            function, future = self._calls.popleft()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+    def _enter(self) -> None:
+        """Let those who wait into streams, in order."""
+        with self._changed:
+            waiting = list(self._waiting)
+        entered: set[int] = set()
+        for stream, model, kind in _streams(ticket for _, _, ticket, _ in waiting):
+            mine = {n: (ticket, i) for _, n, ticket, i in waiting
+                    if ticket.model is model and ticket.kind == kind}  # fmt: skip
+            numbered = [(n, ticket.sentences[i]) for n, (ticket, i) in mine.items()]
+            try:
+                chosen = stream.enter(numbered)
+            except Exception:
+                self._failed(model, kind, mine)
+                continue
+            self._running |= {n: (*mine[n], stream) for n in chosen}
+            entered |= set(chosen)
+        if entered:
+            with self._changed:
+                self._waiting = [entry for entry in self._waiting if entry[1] not in entered]
+
+    def _turn(self) -> None:
+        """Let every stream go on for a moment, and deliver what is found."""
+        for stream, model, kind in _streams(ticket for ticket, _, _ in self._running.values()):
+            mine = {n: (t, i) for n, (t, i, s) in self._running.items() if s is stream}
+            try:
+                for number, tokens, scores in stream.turn():
+                    self._found(number, tokens, scores)
+                if any(ticket.watched for ticket, _ in mine.values()):
+                    for number, tokens in stream.written():
+                        ticket, index = mine[number]
+                        if ticket.watched and index in ticket.left:
+                            ticket.deliver(Written(index, tokens[0].tolist()))
+            except Exception:
+                self._failed(model, kind, mine)
+
+    def _found(self, number: int, tokens: np.ndarray, scores: np.ndarray) -> None:
+        ticket, index, _ = self._running.pop(number)
+        now = time.monotonic()
+        self._interval = 0.95 * self._interval + 0.05 * min(now - self._last, 1.0)
+        self._last = now
+        self._seen(int((tokens[0] > 0).sum()))
+        if index in ticket.left:
+            ticket.left.discard(index)
+            ticket.deliver(Found(index, tokens, scores))
+
+    def _failed(self, model: Streams, kind: str, mine: dict[int, tuple[Ticket, int]]) -> None:
+        """End the tickets of a stream in which something went wrong, and begin it anew."""
+        stream = model.streams[kind]
+        there = {n: (t, i) for n, (t, i, s) in self._running.items() if s is stream}
+        log.exception("a search failed; %d texts are lost", len(mine | there))
+        for number, (ticket, _) in (mine | there).items():
+            self._running.pop(number, None)
+            if ticket.left:
+                ticket.left.clear()
+                ticket.deliver(Ended(500, "the search failed; try again"))
+        model.renew(kind)
+
+    def _end(self) -> None:
+        with self._changed:
+            self._closed = True
+            tickets = {entry[2] for entry in self._waiting}
+            tickets |= {ticket for ticket, _, _ in self._running.values()}
+            for ticket in tickets:
+                if ticket.left:
+                    ticket.left.clear()
+                    ticket.deliver(Ended(503, "the server is shutting down"))
+            for _, future in self._calls:
+                future.cancel()
+
+
+def _streams(tickets: Any) -> list[tuple[LiveStream, Streams, str]]:
+    """Return the streams of some tickets, each once."""
+    pairs = dict.fromkeys((ticket.model, ticket.kind) for ticket in tickets)
+    return [(model.streams[kind], model, kind) for model, kind in pairs]
