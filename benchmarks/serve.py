@@ -3,13 +3,14 @@
     python benchmarks/serve.py --workdir=runs/multi30k --data=DIR --peers
         English sentences of Multi30k, DIR/train.lc.norm.tok.en or --source=FILE
 
-`transformer-jax serve` runs in a process of its own, and so does the load. First 1, 2, 4 ... clients,
-each of which asks again as soon as it is answered; then requests that come by themselves, at random
-times at shares of the best rate, whose latency counts from when they were due. The same sentences
-are translated offline before and after, by two devices as `translate` does; the ratio is to the
-mean of both. Of a language model, prompts are the first words of the lines, texts are streamed, and
-there is the time to the first token. --peers puts CTranslate2 behind a plain starlette server. One
-JSON line for each load; `load_cpu_s` is the processor time that the load itself took.
+`transformer-jax serve` runs in a process of its own, and so does the load. First 1, 2, 4 ...
+clients, each of which asks again as soon as it is answered; then requests that come by themselves,
+at random times at shares of the best rate, whose latency counts from when they were due. The same
+sentences are translated offline before and after, by two devices as `translate` does; the ratio is
+to the mean of both. Of a language model, prompts are the first words of the lines, texts are
+streamed, and there is the time to the first token. --peers puts CTranslate2 behind a plain
+starlette server. One JSON line for each load; `load_cpu_s` is the processor time that the load
+itself took.
 """
 
 import argparse

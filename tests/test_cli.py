@@ -505,7 +505,7 @@ def test_commands_are_listed(capsys):
 
 
 NAMES = [*sorted(COMMANDS.keys() - {"plot"}), *(f"plot {x}" for x in PICTURES)]
-WITH_OVERRIDES = {"train", "evaluate", "generate", "translate", "plan", "sweep"}
+WITH_OVERRIDES = {"train", "evaluate", "generate", "translate", "serve", "plan", "sweep"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from transformer_jax.errors import UserError
 from transformer_jax.server.metrics import Metrics
@@ -13,6 +16,7 @@ from transformer_jax.server.worker import Worker
 
 log = logging.getLogger("transformer_jax")
 
+T = TypeVar("T")
 _AGAIN = 5.0  # seconds after which to come again while the server starts or stops
 
 
@@ -41,7 +45,7 @@ class Service:
 
     async def start(self) -> None:
         """Compile everything; requests are refused until then."""
-        await asyncio.to_thread(self._model.compile)
+        await _apart(self._model.compile)
         self.ready = True
         self.metrics.ready.set(1)
         log.info("ready")
@@ -68,7 +72,7 @@ class Service:
         """
         async with self._reloading:
             try:
-                model = await asyncio.to_thread(self._loaded)
+                model = await _apart(self._loaded)
             except Exception as error:
                 known = isinstance(error, UserError | OSError)
                 log.error("reload failed; the model of before goes on serving: %s", error,
@@ -111,3 +115,23 @@ class Service:
             if not self.active:
                 return
             await asyncio.sleep(0.02)
+
+
+async def _apart(function: Callable[[], T]) -> T:
+    """Return what a function returns that takes long, in a thread that no end waits for."""
+    loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def tell(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not future.done():
+            set_outcome(outcome)
+
+    def work() -> None:
+        try:
+            told = tell, future.set_result, function()
+        except BaseException as error:
+            told = tell, future.set_exception, error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(*told)
+
+    threading.Thread(target=work, name="loading", daemon=True).start()
+    return await future
