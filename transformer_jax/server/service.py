@@ -121,17 +121,22 @@ async def _apart(function: Callable[[], T]) -> T:
     """Return what a function returns that takes long, in a thread that no end waits for."""
     loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
-    def tell(set_outcome: Callable[[Any], None], outcome: Any) -> None:
-        if not future.done():
-            set_outcome(outcome)
+    def tell(outcome: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(outcome)
+        else:
+            future.set_exception(error)
 
     def work() -> None:
+        outcome, failure = None, None
         try:
-            told = tell, future.set_result, function()
+            outcome = function()
         except BaseException as error:
-            told = tell, future.set_exception, error
+            failure = error
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(*told)
+            loop.call_soon_threadsafe(tell, outcome, failure)
 
     threading.Thread(target=work, name="loading", daemon=True).start()
     return await future
