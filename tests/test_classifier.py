@@ -13,7 +13,15 @@ from tiny import RUN, random_params, random_store
 import transformer_jax
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.cli import compare, evaluate, generate, score, translate
-from transformer_jax.config import Experiment, InitConfig, ObjectiveConfig, SideConfig
+from transformer_jax.config import (
+    DataConfig,
+    Experiment,
+    InitConfig,
+    ObjectiveConfig,
+    SideConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval
@@ -23,6 +31,7 @@ from transformer_jax.experiments import warm_start
 from transformer_jax.experiments.warm_start import tokenizers_of
 from transformer_jax.models.build import build_for
 from transformer_jax.reports import runs as reports
+from transformer_jax.reports.report import gather
 from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.table import measure
 from transformer_jax.training.state import TrainState
@@ -208,7 +217,7 @@ def test_tokenizers_that_differ_are_refused(home):
     with pytest.raises(UserError, match=r"^config\.tokenizer\.vocab_size=61: .* has 60; set it"):
         tokenizers_of(dataclasses.replace(classes, tokenizer=other), None)
     plain = dataclasses.replace(RUN.tokenizer, vocab_size=32000, joint=False)
-    src = dataclasses.replace(classes, src=SideConfig("bytes"), tokenizer=plain)
+    src = dataclasses.replace(classes, src=SourceConfig("bytes"), tokenizer=plain)
     with pytest.raises(UserError, match=r"^config\.src\.codec='bytes': .* has 'subwords'"):
         tokenizers_of(src, None)
 
@@ -223,7 +232,7 @@ def test_a_class_keeps_its_row(home, monkeypatch):
     model = build_for(classes, pair.src.size, 2)
     theirs, ours = random_params(model, 1), random_params(model, 2)
     source = TrainedModel(classes, model, theirs, TokenizerPair(pair.src, one), [6])
-    monkeypatch.setattr(warm_start, "_load", lambda _: source)
+    monkeypatch.setattr(warm_start, "_load", lambda _: [source])
     init = InitConfig(source="source")
     experiment = dataclasses.replace(classes, init=init)
     state = TrainState(0, 0, ours, None)
@@ -250,7 +259,7 @@ def test_it_begins_as_the_encoder_of_a_translation_model(home, monkeypatch):
         )
         other = build_for(theirs, masked.src.size, masked.src.size)
         source = TrainedModel(theirs, other, random_params(other, 2), masked, [6])
-        monkeypatch.setattr(warm_start, "_load", lambda _, source=source: source)
+        monkeypatch.setattr(warm_start, "_load", lambda _, source=source: [source])
         init = dataclasses.replace(classes.init, take=("embedding/.*", "encoder/.*"), rename=rename)
         state = TrainState(0, 0, params, None)
         tokenizers = TokenizerPair(
@@ -265,3 +274,46 @@ def test_it_begins_as_the_encoder_of_a_translation_model(home, monkeypatch):
             there = f"src_{name}" if rename and name.startswith("embedding") else name
             reads = name.startswith(("embedding", "encoder"))
             np.testing.assert_array_equal(array, given[there] if reads else fresh[name])
+
+
+def test_a_model_of_pictures(tmp_path, monkeypatch, capsys):
+    """From arrays in files to a report that shows them; it goes on as if it had not stopped."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 64), ("validation", 12)):
+        labels = np.arange(count) % 2
+        images = rng.integers(0, 60, (count, 8, 8), np.uint8)
+        images[:, :, :4] += (150 * labels[:, None, None]).astype(np.uint8)
+        np.savez(tmp_path / f"{part}.npz", images=images, labels=labels, names=["dark", "bright"])
+    model = dataclasses.replace(
+        RUN.model, architecture="encoder", num_encoder_layers=2, num_decoder_layers=6,
+        stem="linear", pooler=False, positions="learned", max_positions=5, dropout_rate=0.0,
+        residual="pre_norm",
+    )  # fmt: skip
+    data = DataConfig(
+        source="arrays", directory=str(tmp_path), source_language="images",
+        target_language="labels", test=("validation",), max_length=5, tokens_per_batch=16 * 5,
+        num_buckets=1, augment=("crop",), crop_padding=1,
+    )  # fmt: skip
+    experiment = dataclasses.replace(
+        RUN, model=model, data=data, objective=ObjectiveConfig("classify", window=5),
+        src=SourceConfig("patches"), tgt=SideConfig("classes"),
+        tokenizer=TokenizerConfig(joint=False),
+        training=dataclasses.replace(RUN.training, steps=12),
+        checkpoint=dataclasses.replace(RUN.checkpoint, every_steps=6, best_by="accuracy"),
+        evaluation=dataclasses.replace(RUN.evaluation, every_steps=6),
+        optimizer=dataclasses.replace(RUN.optimizer, learning_rate=0.02),
+    )  # fmt: skip
+    whole, parts = WorkDir(tmp_path / "whole"), WorkDir(tmp_path / "parts")
+    runs.run_experiment(experiment, whole)
+    half = dataclasses.replace(experiment.training, steps=6)
+    runs.run_experiment(dataclasses.replace(experiment, training=half), parts)
+    runs.run_experiment(experiment, parts)
+    one, other = (transformer_jax.load(place.path, "last") for place in (whole, parts))
+    for name, leaf in flatten_dict(one.params, sep="/").items():
+        assert np.array_equal(leaf, flatten_dict(other.params, sep="/")[name]), name
+    assert evaluate.main([f"--workdir={whole.path}", "--split=validation"]) == 0
+    assert "accuracy = " in capsys.readouterr().out
+    found = gather([(whole, None)], "validation")["gallery"]
+    (shown,) = found
+    assert len(shown["examples"]) == 12
+    assert all({"picture", "looked", "probability"} <= row.keys() for row in shown["examples"])

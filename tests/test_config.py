@@ -68,6 +68,13 @@ SPECIAL = {
     "model.reverse_source": True,
     "model.source_attention": "additive",
     "data.example_lengths": (50, 60),
+    "model.stem": "linear",
+    "model.grid": (4, 5),
+    "model.pooler": False,
+    "src.patch_size": 8,
+    "model.stem_layers": 3,
+    "data.augment": ("crop", "flip"),
+    "data.image_size": (8, 8),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -95,7 +102,23 @@ MODEL_OF_TAGS = MODEL_OF_MASKS | {
 MODEL_OF_CLASSES = MODEL_OF_MASKS | {
     "objective.name": "classify", "tgt.codec": "classes", "tokenizer.joint": False,
 }  # fmt: skip
+MODEL_OF_PICTURES = MODEL_OF_CLASSES | {
+    "model.stem": "linear", "src.codec": "patches", "data.source": "arrays",
+}  # fmt: skip
+MODEL_OF_CONVOLUTIONS = MODEL_OF_PICTURES | {
+    "model.stem": "convolution", "model.grid": (4, 5), "model.stem_layers": 3, "src.patch_size": 8,
+}  # fmt: skip
 NEEDS = {
+    "model.stem": MODEL_OF_PICTURES,
+    "model.stem_layers": MODEL_OF_CONVOLUTIONS,
+    "model.grid": MODEL_OF_CONVOLUTIONS,
+    "model.pooler": MODEL_OF_CLASSES,
+    "src.patch_size": MODEL_OF_PICTURES,
+    "data.source": MODEL_OF_PICTURES,
+    "data.augment": MODEL_OF_PICTURES,
+    "data.image_size": MODEL_OF_PICTURES | {"data.source": "folders"},
+    "data.crop_padding": MODEL_OF_PICTURES | {"data.augment": ("crop",)},
+    "data.cutout_size": MODEL_OF_PICTURES | {"data.augment": ("cutout",)},
     "objective.like": {"objective.name": "own.py:Own@sha256:" + 64 * "0"},
     "objective.name": MODEL_OF_CLASSES,
     "tokenizer.joint": {"model.tied_embeddings": "decoder"},
@@ -125,6 +148,7 @@ NEEDS = {
     "model.lora_rank": {"init.source": "runs/other"},
     "model.lora_alpha": {"model.lora_rank": 4, "init.source": "runs/other"},
     "model.lora_maps": {"model.lora_rank": 4, "init.source": "runs/other"},
+    "init.also": {"init.source": "runs/other"},
     "init.take": {"init.source": "runs/other"},
     "init.rename": {"init.source": "runs/other"},
     "init.tokenizer": {"init.source": "runs/other"},

@@ -11,6 +11,7 @@ import pytest
 
 import transformer_jax
 from transformer_jax import config
+from transformer_jax.data.augmenting import AUGMENTATIONS
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrent import TwoWay
 
@@ -150,6 +151,7 @@ TABLES = {
     (config.OptimizerConfig, "algorithm"): "training.optimizer.ALGORITHMS",
     (config.OptimizerConfig, "schedule"): "training.schedule.SCHEDULES",
     (config.CheckpointConfig, "best_by"): "directions.VALIDATION",
+    (config.ModelConfig, "stem"): "nn.stems.STEMS",
     (config.SideConfig, "codec"): "data.codecs.pair.CODECS",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",
@@ -174,6 +176,11 @@ def test_layers_of_a_pattern_are_those_of_the_table():
     assert list(typing.get_args(config.MixerKind)) == list(MIXERS)
     two_way = [name for name, kind in MIXERS.items() if issubclass(kind, TwoWay)]
     assert list(config._TWO_WAY) == two_way
+
+
+def test_augmentations_are_those_of_the_table():
+    (words,) = set(typing.get_args(typing.get_type_hints(config.DataConfig)["augment"])) - {...}
+    assert list(typing.get_args(words)) == list(AUGMENTATIONS)
 
 
 # Choices without a table: each is one branch, in the function named.

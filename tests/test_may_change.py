@@ -26,6 +26,8 @@ from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 # What a trained model was made by, and the scores by which its best checkpoint is known.
 MUST_STAY = (
     "seed",
+    "model.stem", "model.stem_layers", "model.grid", "model.pooler",
+    "src.patch_size", "data.augment", "data.image_size", "data.crop_padding", "data.cutout_size",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.dilation",
     "model.recurrence", "model.source_attention", "model.input_feeding", "model.reverse_source",
@@ -52,7 +54,7 @@ MUST_STAY = (
     "model.biases", "model.score_scale", "model.attention_temperature", "model.query_key_norm",
     "model.max_positions", "model.tied_embeddings", "model.compute_dtype",
     "model.lora_rank", "model.lora_alpha", "model.lora_maps",
-    "init.source", "init.take", "init.rename", "init.tokenizer",
+    "init.source", "init.also", "init.take", "init.rename", "init.tokenizer",
     "tokenizer.algorithm", "tokenizer.vocab_size", "tokenizer.joint", "tokenizer.byte_fallback",
     "tokenizer.character_coverage", "tokenizer.normalization", "tokenizer.max_lines",
     "tokenizer.symbols", "tokenizer.model", "tokenizer.lowercase", "tokenizer.unk_surface",

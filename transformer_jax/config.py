@@ -107,9 +107,20 @@ class ModelConfig:
     # pieces that are masked, or a class (BERT: Devlin et al. 2019, arXiv:1810.04805).
     # "recurrent": the translation models before it, of recurrent layers that read and others that
     # write, without residual parts and feed-forward layers; see `recurrence`.
-    architecture: Literal["encoder_decoder", "decoder", "two_stream", "encoder", "recurrent"] = (
-        "encoder_decoder"
-    )
+    # "prefix_decoder": an encoder of vectors, a linear map, and a decoder that has what those give
+    # before its text (LLaVA: Liu et al. 2023, arXiv:2304.08485).
+    architecture: Literal[
+        "encoder_decoder", "decoder", "two_stream", "encoder", "recurrent", "prefix_decoder"
+    ] = "encoder_decoder"
+    # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
+    # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
+    # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
+    # arXiv:2106.14881).
+    stem: Literal["embedding", "linear", "convolution"] = "embedding"
+    stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
+    # convolution, and prefix_decoder: rows and columns of patches in a picture. Of more patches the
+    # encoder of prefix_decoder reads those of each picture alone.
+    grid: tuple[int, ...] = ()
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -249,11 +260,13 @@ class ModelConfig:
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
     # A norm of the sum of embeddings, before the first layer of each stack: BERT, BART, BLOOM.
     input_norm: bool = False
-    # "encoder" alone reads these two. Kinds of tokens, as sentence A and B, each with a vector
+    # "encoder" alone reads these three. Kinds of tokens, as sentence A and B, each with a vector
     # that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
     token_types: int = 0
     # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
     pooling: Literal["first", "mean"] = "first"
+    # Whether that passes a linear map and tanh first, as in BERT; in ViT it does not.
+    pooler: bool = True
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
     # Which layers of a stack have the same parameters, layer i those of layer i + the length of its
     # pattern: "none"; "all" (ALBERT, arXiv:1909.11942); "universal": all, and the vectors of
@@ -265,7 +278,8 @@ class ModelConfig:
     initializer: Literal["xavier", "t5", "gpt2"] = "xavier"
     compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products; params: float32
     # Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685): maps of these names, in every layer,
-    # become W + lora_alpha / lora_rank x A B, and A and B alone are trained. None: none.
+    # become W + lora_alpha / lora_rank x A B, and A and B alone are trained. None: none. lora_maps
+    # are those names.
     lora_rank: int | None = None  # columns of A
     lora_alpha: float = 8.0
     lora_maps: tuple[
@@ -317,6 +331,7 @@ class ModelConfig:
         _check_recurrent(self)
         _check_reversible(self)
         _check_encoder(self)
+        _check_stem(self)
         _check_scales(self)
         _check_lora(self)
         _check(
@@ -354,8 +369,8 @@ class ModelConfig:
     def stacks(self) -> tuple[str, ...]:
         """The names of its stacks of layers, in the order in which a text passes them."""
         both = "encoder", "decoder"
-        found = {"encoder_decoder": both, "recurrent": both, "encoder": ("encoder",)}
-        return found.get(self.architecture, ("decoder",))
+        alone = {"decoder": "decoder", "two_stream": "decoder", "encoder": "encoder"}
+        return (alone[self.architecture],) if self.architecture in alone else both
 
     @property
     def key_size(self) -> int:
@@ -506,13 +521,63 @@ def _check_reversible(model: ModelConfig) -> None:
 
 
 def _check_encoder(model: ModelConfig) -> None:
-    for name in ("token_types", "pooling"):
+    for name in ("token_types", "pooling", "pooler"):
         default = ModelConfig.__dataclass_fields__[name].default
         _check(
             model.architecture == "encoder" or getattr(model, name) == default,
             f"{name}={getattr(model, name)!r}: means nothing with architecture="
             f"{model.architecture!r}; leave it at {default!r} or choose 'encoder'",
         )
+
+
+def _check_stem(model: ModelConfig) -> None:
+    _within(1, 10, stem_layers=model.stem_layers)
+    for name in ("stem_layers", "grid"):
+        default = ModelConfig.__dataclass_fields__[name].default
+        read = name == "grid" and model.architecture == "prefix_decoder"
+        _check(
+            read or model.stem == "convolution" or getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing with stem={model.stem!r}; leave it at "
+            f"{default} or choose 'convolution'",
+        )
+    _check(
+        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+    )
+    if model.stem == "embedding":
+        _check(
+            model.architecture != "prefix_decoder",
+            "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
+            "or architecture='decoder' and objective.name='prefix_lm'",
+        )
+        return
+    readers = "encoder", "encoder_decoder", "prefix_decoder"
+    _check(
+        model.architecture in readers,
+        f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
+        f"'embedding', or architecture={_or(readers)}",
+    )
+    _check(
+        model.token_types == 0,
+        f"token_types={model.token_types}: means nothing with stem={model.stem!r}; set it to 0",
+    )
+    _check(
+        model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
+        f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
+        "choose 'decoder' or 'none'",
+    )
+    if model.stem != "convolution":
+        return
+    _check(
+        bool(model.grid),
+        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
+        "(8, 8)",
+    )
+    _check(
+        model.d_model % 2 ** (model.stem_layers - 1) == 0,
+        f"d_model={model.d_model}: stem_layers={model.stem_layers} halve it "
+        f"{model.stem_layers - 1} times; choose a multiple of {2 ** (model.stem_layers - 1)}",
+    )
 
 
 def _check_two_stream(model: ModelConfig) -> None:
@@ -675,12 +740,29 @@ class SideConfig:
     # "labels": a line is labels with spaces between them, which the training text has;
     # "values": a line is a number; "spans": a line is a place in the source side's;
     # "huggingface": the tokenizer.json of a model that was imported.
+    # What is no text becomes vectors. "patches": squares of pictures.
     codec: Literal[
         "subwords", "wordpiece", "words", "bytes", "characters", "classes", "labels", "values",
-        "spans", "huggingface",
+        "spans", "huggingface", "patches",
     ] = "subwords"  # fmt: skip
 
 
+@dataclass(frozen=True)
+class SourceConfig(SideConfig):
+    """How what is read becomes ids, or vectors."""
+
+    patch_size: int = 4  # patches: pixels on either side of one
+
+    def __post_init__(self) -> None:
+        _within(1, 2**12, patch_size=self.patch_size)
+        _check(
+            self.codec == "patches" or self.patch_size == 4,
+            f"patch_size={self.patch_size}: means nothing with codec={self.codec!r}; leave it at 4",
+        )
+
+
+# The codecs of what is no text: a source side of vectors.
+VECTORS = ("patches",)
 # The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
 SIZED = {
     "subwords": (
@@ -756,17 +838,22 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
-    source: Literal["text", "tfds", "spelled_numbers", "listops", "copying"] = "text"
-    # text: the folder of the files; tfds: its data_dir (None: TFDS's own default place).
+    # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
+    # files of pictures, in a folder for each label.
+    source: Literal[
+        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "folders"
+    ] = "text"
+    # text, arrays, folders: the folder of the files; tfds: its data_dir (None: TFDS's own default
+    # place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
-    # names; spelled_numbers: num2words languages.
+    # names; spelled_numbers: num2words languages; arrays: names of arrays in each file.
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); tfds: split names; of what is made here the only part
-    # is the split's own name.
+    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; tfds:
+    # split names; of what is made here the only part is the split's own name.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -793,6 +880,15 @@ class DataConfig:
     list_depth: int = 10  # listops: levels of lists, digits counted
     list_arguments: int = 10  # listops: the most of a list, which has 2 at least
 
+    # folders: rows and columns that each picture is brought to, by its middle; (): as they are.
+    image_size: tuple[int, ...] = ()
+    # How pictures are changed at random in training, in this order: "crop", moved by up to
+    # crop_padding pixels; "flip", left and right changed in half of them; "cutout", a square of
+    # cutout_size pixels taken out (arXiv:1708.04552).
+    augment: tuple[Literal["crop", "flip", "cutout"], ...] = ()
+    crop_padding: int = 4
+    cutout_size: int = 8
+
     # BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, whose value is 0.1): the share of merges
     # left out at random where training pairs are cut into pieces; 0: none.
     subword_dropout: float = 0.0
@@ -813,6 +909,18 @@ class DataConfig:
     def __post_init__(self) -> None:
         _rate(subword_dropout=self.subword_dropout)
         _within(1, 1000, segmentations=self.segmentations, num_buckets=self.num_buckets)
+        _within(1, 2**12, crop_padding=self.crop_padding, cutout_size=self.cutout_size)
+        _check(
+            len(self.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in self.image_size),
+            f"image_size={self.image_size}: must be rows and columns, as in (64, 64)",
+        )
+        for name, word in (("crop_padding", "crop"), ("cutout_size", "cutout")):
+            default = DataConfig.__dataclass_fields__[name].default
+            _check(
+                word in self.augment or getattr(self, name) == default,
+                f"{name}={getattr(self, name)}: means nothing without {word!r} in augment="
+                f"{self.augment}; leave it at {default}",
+            )
         _within(2, _SIZE, max_length=self.max_length)
         _within(1, _SIZE, max_length_ratio=self.max_length_ratio)
         _within(1, _SIZE, rows_divisible_by=self.rows_divisible_by)
@@ -841,7 +949,7 @@ class DataConfig:
         )
         for name, sources in (
             ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
-            ("list_arguments", ("listops",)),
+            ("list_arguments", ("listops",)), ("image_size", ("folders",)),
         ):  # fmt: skip
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -917,7 +1025,7 @@ class DataConfig:
 
 # The architectures that each objective trains.
 ARCHITECTURES = {
-    "translate": ("encoder_decoder", "recurrent"),
+    "translate": ("encoder_decoder", "recurrent", "prefix_decoder"),
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
@@ -1247,17 +1355,21 @@ class InitConfig:
     # Hugging Face: parameters of the same names are taken from it at the first start, and are not
     # needed later.
     source: str | None = None
+    # More of these, in the order in which they are asked: what those before do not have is taken
+    # from the next, as a decoder beside an encoder.
+    also: tuple[str, ...] = ()
     take: tuple[str, ...] = (
         ".*",
     )  # patterns of the parameters that are taken, by their names here
-    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/".
+    # "THEIRS=OURS": how names begin there, and here: "encoder/=decoder/". Of several that fit, the
+    # first whose name here is not taken: both models of `also` may have "positions/".
     rename: tuple[str, ...] = ()
     # With its tokenizer. False: with one trained on the data here; embeddings then follow their
     # pieces, and those of new pieces begin near the mean of all.
     tokenizer: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("take", "rename", "tokenizer"):
+        for name in ("also", "take", "rename", "tokenizer"):
             default = InitConfig.__dataclass_fields__[name].default
             _check(
                 self.source is not None or getattr(self, name) == default,
@@ -1487,7 +1599,7 @@ class Experiment:
 
     seed: int = 0  # of initialisation, dropout and the order of the data
     model: ModelConfig = field(default_factory=ModelConfig)
-    src: SideConfig = field(default_factory=SideConfig)
+    src: SourceConfig = field(default_factory=SourceConfig)
     tgt: SideConfig = field(default_factory=SideConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -1526,7 +1638,7 @@ class Experiment:
         _check(
             self.tokenizer.joint
             or model.tied_embeddings != "all"
-            or model.architecture == "encoder",
+            or model.architecture in ("encoder", "prefix_decoder"),
             "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
             "choose 'decoder' or 'none'",
         )
@@ -1539,6 +1651,11 @@ class Experiment:
             self.data.batching != "pack" or model.architecture != "recurrent",
             "data.batching='pack': a row of architecture='recurrent' must hold one text; choose "
             "'bucket'",
+        )
+        _check(
+            self.data.batching != "pack" or model.architecture != "prefix_decoder",
+            "data.batching='pack': a row of architecture='prefix_decoder' must hold one example; "
+            "choose 'bucket'",
         )
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
@@ -1632,6 +1749,7 @@ class Experiment:
             f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot be one joint "
             "vocabulary; choose the same for both, or set tokenizer.joint=False",
         )
+        self._check_vectors()
         read = {"joint", *(field for name in codecs for field in SIZED.get(name, ()))}
         for item in dataclasses.fields(self.tokenizer):
             value = getattr(self.tokenizer, item.name)
@@ -1644,6 +1762,55 @@ class Experiment:
             not self.data.subword_dropout or "subwords" in codecs,
             f"data.subword_dropout={self.data.subword_dropout}: means nothing with tgt.codec="
             f"{codecs[1]!r}; set it to 0",
+        )
+
+    def _check_vectors(self) -> None:
+        """Refuse what does not go with a source side of vectors, or with one of text."""
+        codec, model, data = self.src.codec, self.model, self.data
+        _check(
+            self.tgt.codec not in VECTORS,
+            f"tgt.codec={self.tgt.codec!r}: vectors are read, and not written; choose another",
+        )
+        vectors = codec in VECTORS
+        _check(
+            vectors == (model.stem != "embedding"),
+            f"model.stem={model.stem!r}: src.codec={codec!r} makes "
+            + ("vectors; choose 'linear' or 'convolution'" if vectors else "pieces; choose "
+               "'embedding', or a codec of vectors"),
+        )  # fmt: skip
+        arrays = ("arrays", "folders")
+        _check(
+            data.source == "tfds" or vectors == (data.source in arrays),
+            f"data.source={data.source!r}: src.codec={codec!r} reads "
+            + (f"arrays; choose {_or((*arrays, 'tfds'))}" if vectors else "text; choose another "
+               f"source, or one of the codecs {_or(VECTORS)}"),
+        )  # fmt: skip
+        _check(
+            vectors or not data.augment,
+            f"data.augment={data.augment}: is for pictures, and src.codec={codec!r} reads none; "
+            "set it to ()",
+        )
+        if not vectors:
+            return
+        _check(
+            self.objective.kind in ("classify", "regress", "translate"),
+            f"src.codec={codec!r}: objective.name={self.objective.name!r} reads text; choose "
+            "'classify', 'regress' or 'translate'",
+        )
+        _check(
+            not data.prefixes and data.long_sources == "drop" and not data.subword_dropout,
+            f"data.prefixes={data.prefixes}, data.long_sources={data.long_sources!r}, "
+            f"data.subword_dropout={data.subword_dropout}: are for sources of text; leave them at "
+            "(), 'drop' and 0",
+        )
+        _check(
+            model.stem != "convolution" or self.src.patch_size == 2**model.stem_layers,
+            f"model.stem_layers={model.stem_layers}: make patches of {2**model.stem_layers} pixels "
+            f"smaller, and src.patch_size={self.src.patch_size}; change one of them",
+        )
+        _check(
+            model.stem != "convolution" or data.batching != "pack",
+            "data.batching='pack': a row of model.stem='convolution' is a picture; choose 'bucket'",
         )
 
     def _check_objective(self) -> None:
@@ -1735,7 +1902,7 @@ class Experiment:
         data, objective = self.data, self.objective
         name = f"objective.name={objective.name!r}"
         _check(
-            self.src == SideConfig() or not objective.one_sided,
+            self.src == SourceConfig() or not objective.one_sided,
             f"src.codec={self.src.codec!r}: {name} has no source side; set tgt.codec alone",
         )
         _check(

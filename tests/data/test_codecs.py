@@ -14,9 +14,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformer_jax.config import (
     LABELS,
     SIZED,
+    VECTORS,
     DataConfig,
     Experiment,
     SideConfig,
+    SourceConfig,
     TokenizerConfig,
 )
 from transformer_jax.data.codecs import (
@@ -37,7 +39,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 CONFIG = TokenizerConfig(vocab_size=64, joint=False)
-TEXTS = [name for name in CODECS if name not in LABELS.values()]
+TEXTS = [name for name in CODECS if name not in (*LABELS.values(), *VECTORS)]
 
 
 @pytest.fixture(scope="module", params=TEXTS)
@@ -158,7 +160,7 @@ def test_sizes_are_known_before_training(name, numbers):
         return
     size = config_of(name).vocab_size if name in SIZED else TokenizerConfig.vocab_size
     experiment = Experiment(
-        src=SideConfig(name), tgt=SideConfig(name), tokenizer=TokenizerConfig(vocab_size=size),
+        src=SourceConfig(name), tgt=SideConfig(name), tokenizer=TokenizerConfig(vocab_size=size),
         data=DataConfig(source="spelled_numbers", source_language="de", target_language="en",
                         num_examples=(150, 1, 1), max_number=100_000),
     )  # fmt: skip

@@ -48,7 +48,7 @@ def inputs_of(model, params, source, target):
     )
     view = self_view(tgt_pos, tgt_seg, "causal")
     across = cross_view(tgt_pos, tgt_seg, src_pos, src_seg)
-    memory = bound.encode(Side(source, src_pos, src_seg), train=False)
+    memory = bound.encode(Side(source, src_pos, src_seg), train=False).hidden
     x = bound.embed_target(target, tgt_pos, target.shape[1], train=False)
     read = []
     for layer in bound.decoder.layer:

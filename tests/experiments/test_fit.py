@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.cli.arguments import load_config
-from transformer_jax.config import Experiment, SideConfig
+from transformer_jax.config import Experiment, SideConfig, SourceConfig
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.token_store import TokenStore
@@ -44,7 +44,7 @@ def test_the_paper_s_model_on_a_small_corpus():
 
 
 def test_codecs_that_are_not_subwords_have_no_size_to_change():
-    sides = {"src": SideConfig("bytes"), "tgt": SideConfig("bytes")}
+    sides = {"src": SourceConfig("bytes"), "tgt": SideConfig("bytes")}
     found = shown(dataclasses.replace(short(500), **sides), 10_000, 60_000_000)
     assert found
     assert "vocab_size" not in " ".join(found)

@@ -19,6 +19,7 @@ from transformer_jax.config import (
     ObjectiveConfig,
     OptimizerConfig,
     SideConfig,
+    SourceConfig,
     TokenizerConfig,
     TrainingConfig,
 )
@@ -204,7 +205,7 @@ def test_a_language_model_has_no_source_positions():
 
 def test_sizes_are_those_of_the_codecs():
     """Bytes are 260 pieces, whatever config.tokenizer says."""
-    sides = {"src": SideConfig("bytes"), "tgt": SideConfig("bytes")}
+    sides = {"src": SourceConfig("bytes"), "tgt": SideConfig("bytes")}
     lines = report(Experiment(model=MODEL, **sides), None, None, None)
     count = by_formula.parameters(MODEL, 260, 260)
     assert next(lines) == f"parameters: {count:,} with 260 pieces"

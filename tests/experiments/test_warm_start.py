@@ -1,6 +1,7 @@
 """Fine-tuning: parameters that begin as another run's, stay, or move in few directions."""
 
 import dataclasses
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -14,8 +15,15 @@ from starts import start_at_random
 from tiny import MODEL, RUN, VOCAB, alone, random_params, random_store
 
 from transformer_jax.api import load
+from transformer_jax.api.trained import TrainedModel
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.config import InitConfig, ObjectiveConfig, OptimizerConfig
+from transformer_jax.config import (
+    DataConfig,
+    InitConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    SourceConfig,
+)
 from transformer_jax.data import sources
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.errors import UserError
@@ -290,3 +298,40 @@ def test_every_part_of_every_model_has_its_depth():
 def test_settings_that_mean_nothing_are_refused(make):
     with pytest.raises(UserError):
         make()
+
+
+def test_what_one_source_lacks_another_has(monkeypatch):
+    """The first that has a name gives it; a name may become the next one's that is not taken."""
+    model = dataclasses.replace(
+        SMALL.model, positions="learned", architecture="prefix_decoder", stem="linear"
+    )
+    text = sources.load(SMALL.data, "train")
+    codec = train_pair(SMALL.tokenizer, text.src, text.tgt).tgt
+    init = InitConfig(
+        source="one", also=("two",),
+        rename=("positions/=src_positions/", "positions/=tgt_positions/"),
+    )  # fmt: skip
+    both = dataclasses.replace(
+        SMALL, model=model, init=init, src=SourceConfig("patches"),
+        data=DataConfig(source="arrays", max_length=64),
+        tokenizer=dataclasses.replace(SMALL.tokenizer, joint=False),
+    )  # fmt: skip
+    theirs, ours = (random_params(build_for(both, 4, codec.size), seed) for seed in (1, 2))
+    more = jax.tree.map(lambda x: x + 1, theirs)
+    given = (
+        {"encoder": theirs["encoder"], "positions": theirs["src_positions"]},
+        {"encoder": more["encoder"], "positions": more["src_positions"]},
+    )
+    pair = TokenizerPair(codec, codec)
+    loaded = [TrainedModel(both, None, params, pair, [1], Path(name))
+              for name, params in zip(("one", "two"), given, strict=True)]  # fmt: skip
+    monkeypatch.setattr(warm_start, "_load", lambda _: loaded)
+    monkeypatch.setattr(warm_start, "_axes", lambda *_: dict.fromkeys(flat(ours)))
+    found = warm_start.begin(both, TrainState(0, 0, ours, (), None), pair)
+    params, old = flat(found.state.params), flat(theirs)
+    for name, array in params.items():
+        if name.startswith(("encoder/", "src_positions/")):
+            assert np.array_equal(array, old[name])
+    assert np.array_equal(params["tgt_positions/table"], old["src_positions/table"] + 1)
+    assert np.array_equal(params["connector/kernel"], flat(ours)["connector/kernel"])
+    assert found.lines[0] == "parameters begin as those of one, step 1 and two, step 1:"

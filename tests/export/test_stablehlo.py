@@ -17,6 +17,7 @@ from transformer_jax.config import (
     Experiment,
     ObjectiveConfig,
     SideConfig,
+    SourceConfig,
     TokenizerConfig,
 )
 from transformer_jax.data.batch import Batch, Side
@@ -29,10 +30,10 @@ pytest.importorskip("flatbuffers", reason="jax.export serialises with it")
 TEXTS = ["abc de", "fgh"]
 TRANSLATION = Experiment(
     model=dataclasses.replace(MODEL, dropout_rate=0.0),
-    src=SideConfig("characters"), tgt=SideConfig("characters"), data=DataConfig(max_length=8),
+    src=SourceConfig("characters"), tgt=SideConfig("characters"), data=DataConfig(max_length=8),
 )  # fmt: skip
 WRITER = dataclasses.replace(
-    TRANSLATION, src=SideConfig(), objective=ObjectiveConfig("language_model", window=8),
+    TRANSLATION, src=SourceConfig(), objective=ObjectiveConfig("language_model", window=8),
     model=dataclasses.replace(
         MODEL, architecture="decoder", num_encoder_layers=6, positions="learned", max_positions=16,
     ),

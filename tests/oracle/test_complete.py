@@ -4,11 +4,13 @@ from collections.abc import Collection
 
 import pytest
 from oracle.cases import CASES, FUSED
+from oracle.stems import STEMS
 
 from transformer_jax.config import ModelConfig
 from transformer_jax.models.build import MODELS
 from transformer_jax.models.encoder import POOLINGS
 from transformer_jax.models.sharing import SHARINGS
+from transformer_jax.nn import stems
 from transformer_jax.nn.embedding import EMBEDDING_NORMS
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.mixers.attention import KERNELS, SCORE_SCALES
@@ -21,10 +23,11 @@ from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.nn.residual import RESIDUALS
 from transformer_jax.nn.source_attention import SOURCE_ATTENTIONS
 
-CONFIGS = [case.config for case in (*CASES.values(), *FUSED.values())]
+CONFIGS = [*(case.config for case in (*CASES.values(), *FUSED.values())), *STEMS]
 TABLES: dict[str, Collection[str]] = {
     "architecture": MODELS,
     "pooling": POOLINGS,
+    "stem": stems.STEMS,
     "recurrence": RECURRENCES,
     "source_attention": SOURCE_ATTENTIONS,
     "residual": RESIDUALS,

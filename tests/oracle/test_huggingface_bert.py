@@ -21,6 +21,7 @@ from transformer_jax.config import (
     ModelConfig,
     ObjectiveConfig,
     SideConfig,
+    SourceConfig,
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS
@@ -79,7 +80,7 @@ def test_fine_tuning_begins_with_it_and_classes_go_back(theirs, tmp_path, monkey
             (tmp_path / f"{part}.{ending}").write_text("".join(f"{line}\n" for line in lines))
     model = hf.read(theirs)[0].model
     experiment = dataclasses.replace(
-        RUN, model=dataclasses.replace(model, dropout_rate=0.0), src=SideConfig("huggingface"),
+        RUN, model=dataclasses.replace(model, dropout_rate=0.0), src=SourceConfig("huggingface"),
         tgt=SideConfig("classes"), objective=ObjectiveConfig("classify", window=16),
         tokenizer=TokenizerConfig(joint=False), init=InitConfig(source=str(theirs)),
         data=DataConfig(directory=str(tmp_path), source_language="text", target_language="label",

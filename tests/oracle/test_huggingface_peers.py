@@ -30,6 +30,7 @@ from transformer_jax.config import (
     ModelConfig,
     ObjectiveConfig,
     SideConfig,
+    SourceConfig,
     TokenizerConfig,
 )
 from transformer_jax.data.batch import Batch, Side
@@ -259,7 +260,7 @@ WRITER = dataclasses.replace(
         residual="pre_norm", positions="learned", max_positions=64, activation="gelu_tanh",
         embedding_scale=False, norm_epsilon=1e-5,
     ),
-    tgt=SideConfig("characters"), src=SideConfig(), tokenizer=TokenizerConfig(),
+    tgt=SideConfig("characters"), src=SourceConfig(), tokenizer=TokenizerConfig(),
     objective=ObjectiveConfig(name="language_model", window=32),
     data=DataConfig(max_length=32), checkpoint=CheckpointConfig(best_by="loss"),
     evaluation=EvaluationConfig(bleu_sentences=0),

@@ -186,10 +186,11 @@ class TrainedModel(Reading):
             raise UserError("score: give a translation for each line: two texts, or two lists")
         return score_pairs(*given, src, tgt, objective=objective) if len(src) else []
 
-    def inside(self, source: str, target: str | None = None) -> dict[str, Inside]:
-        """Return what goes on as the model reads a text, or a pair where it translates: for each
-        stack, "encoder" or "decoder", `hidden` states [L+1 T D] before and behind each layer,
-        `attention` of each layer and head [L N T T], `cross_attention` [L N T S], and `pieces`.
+    def inside(self, source: Any, target: str | None = None) -> dict[str, Inside]:
+        """Return what goes on as the model reads a text, or a pair where it translates, or an array
+        where it reads vectors: for each stack, "encoder" or "decoder", `hidden` states [L+1 T D]
+        before and behind each layer, `attention` of each layer and head [L N T T],
+        `cross_attention` [L N T S], and `pieces`.
 
         Raises:
           UserError: if a translation is missing, or the model reads no text as it is.

@@ -68,20 +68,25 @@ def _entry(path: str) -> str:
         owner, value = value, getattr(value, name)
     own = " or path/file.py:Name" * (path in TAKE_PARTS)
     head = f"{path} = {value!r}  ({describe(kind_of(path))}{own})"
-    comment = comments(type(owner).__name__)[name]
+    comment = comments(type(owner))[name]
     return "\n".join([head, *textwrap.wrap(comment, 92, initial_indent="    ",
                                            subsequent_indent="    ")])  # fmt: skip
 
 
-@functools.cache
-def comments(kind: str) -> dict[str, str]:
+def comments(kind: type) -> dict[str, str]:
     """Return {field: what its comment says} of a class of the manual; "" where there is none."""
+    bases = [base for base in reversed(kind.mro()) if dataclasses.is_dataclass(base)]
+    return {name: text for base in bases for name, text in _comments(base.__name__).items()}
+
+
+@functools.cache
+def _comments(kind: str) -> dict[str, str]:
     source = inspect.getsource(config)
     (tree,) = (node for node in ast.parse(source).body
                if isinstance(node, ast.ClassDef) and node.name == kind)  # fmt: skip
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     texts = {token.start[0]: token.string.lstrip("# ") for token in tokens
-             if token.type == tokenize.COMMENT}  # fmt: skip
+             if token.type == tokenize.COMMENT and "fmt: skip" not in token.string}  # fmt: skip
     found: dict[str, str] = {}
     above, last = "", tree.lineno
     for node in tree.body:

@@ -13,6 +13,7 @@ COMMANDS = {
     "generate": "continue prompts with a language model",
     "import": "make a work directory of a model of Hugging Face",
     "inspect": "show what a work directory holds",
+    "pictures": "write pictures as words that a model reads and writes, and draw such words",
     "plan": "estimate what a run would take, without training",
     "plot": "draw pictures",
     "report": "write one page that shows runs, or a sweep",

@@ -51,7 +51,7 @@ class Answer:
         """See Objective. The source side of the store has a sequence for each question, and behind
         it one for each word or sign of its context.
         """
-        ids, starts, lengths = store.src
+        ids, starts, lengths, _ = store.src
         numbers = store.tgt.ids[store.tgt.starts[:, None] + np.arange(3)].astype(np.int64)
         count = numbers[:, 0]
         at = np.cumsum(count + 1) - count - 1  # of each question

@@ -1,10 +1,11 @@
 """The batch: the contract between data and model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.data.random import Draw
 from transformer_jax.vocabulary import PAD
 
 
@@ -18,7 +19,7 @@ class Side(NamedTuple):
     """
 
     # Arrays of int32, held by numpy or by jax.
-    inputs: Any  # ids [B L], or vectors [B L C]
+    inputs: Any  # ids [B L], or vectors [B L C] of float32
     pos: Any  # [B L]
     seg: Any  # [B L]
     rank: Any = None  # [B L]
@@ -48,12 +49,26 @@ class Batch(NamedTuple):
         return name
 
 
-class Ragged(NamedTuple):
-    """Sequences of ids: sequence i is ids[starts[i]:starts[i] + lengths[i]]; they may overlap."""
+# What is read of stored vectors [N C], those of sequences of some lengths [n] and numbers [n] one
+# after the other: float32 [N C'].
+Read = Callable[[np.ndarray, np.ndarray, np.ndarray, Draw], np.ndarray]
 
-    ids: np.ndarray
+
+def channels_of(batch: Batch) -> int | None:
+    """Return how many channels the source side has, where it has vectors."""
+    return None if batch.src is None or batch.src.inputs.ndim < 3 else batch.src.inputs.shape[2]
+
+
+class Ragged(NamedTuple):
+    """Sequences of ids: sequence i is ids[starts[i]:starts[i] + lengths[i]]; they may overlap.
+
+    Or of vectors, as they are stored; `read` makes of them what a model reads.
+    """
+
+    ids: np.ndarray  # [N], or [N C]
     starts: np.ndarray  # int64
     lengths: np.ndarray  # int64
+    read: Read | None = None
 
     def sequence(self, index: int) -> np.ndarray:
         """Return the ids of one sequence."""
@@ -65,10 +80,13 @@ class Ragged(NamedTuple):
         return cls(ids, offsets[:-1], np.diff(offsets))
 
     @classmethod
-    def from_lists(cls, lists: Sequence[Sequence[int]]) -> "Ragged":
-        """Join lists of ids."""
+    def from_lists(cls, lists: Sequence[Sequence[int]] | Sequence[np.ndarray]) -> "Ragged":
+        """Join lists of ids, or arrays of vectors [L C]."""
         lengths = np.fromiter((len(x) for x in lists), np.int64, len(lists))
-        ids = np.fromiter((i for x in lists for i in x), np.int32, int(lengths.sum()))
+        if len(lists) and isinstance(lists[0], np.ndarray):
+            ids = np.concatenate(lists)
+        else:
+            ids = np.fromiter((i for x in lists for i in x), np.int32, int(lengths.sum()))
         return cls(ids, np.cumsum(lengths) - lengths, lengths)
 
     def windows(self, most: int) -> "Ragged":
@@ -77,7 +95,7 @@ class Ragged(NamedTuple):
         first = np.repeat(np.cumsum(count) - count, count)  # window of the same sequence
         begin = (np.arange(int(count.sum())) - first) * most
         lengths = np.minimum(most, np.repeat(self.lengths, count) - begin)
-        return Ragged(self.ids, np.repeat(self.starts, count) + begin, lengths)
+        return self._replace(starts=np.repeat(self.starts, count) + begin, lengths=lengths)
 
     def cut(self, most: int, last: int) -> "Ragged":
         """Return copies of at most `most` ids; `last` is the last of those that had more."""
@@ -108,7 +126,7 @@ class Ragged(NamedTuple):
 
     def emptied(self) -> "Ragged":
         """Return as many sequences of nothing."""
-        return Ragged(self.ids[:0], 0 * self.starts, 0 * self.lengths)
+        return Ragged(self.ids[:0], 0 * self.starts, 0 * self.lengths, self.read)
 
 
 class Placement(NamedTuple):
@@ -133,8 +151,9 @@ def lay_out(
     offset: np.ndarray,
     shape: tuple[int, int],
     ahead: int = 0,
+    draw: Draw = Draw(),  # noqa: B008 (immutable)
 ) -> Side:
-    """Copy the placed sequences into an array [B L], from `offset` of their rows on.
+    """Copy the placed sequences into an array [B L], or [B L C], from `offset` of their rows on.
 
     With `ahead` they are as long, and begin so many ids later. All at once: a loop over rows would
     be the slowest part of the input.
@@ -143,11 +162,15 @@ def lay_out(
     total = int(length.sum())
     within = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
     where = np.repeat(placement.rows * shape[1] + offset, length) + within
-    ids, pos, seg = (np.zeros(shape[0] * shape[1], np.int32) for _ in range(3))
-    ids[where] = sequences.ids[np.repeat(start + ahead, length) + within]
+    pos, seg = (np.zeros(shape[0] * shape[1], np.int32) for _ in range(2))
+    found = sequences.ids[np.repeat(start + ahead, length) + within]
+    if sequences.read is not None:
+        found = sequences.read(found, length, placement.pairs, draw)
+    inputs = np.zeros((shape[0] * shape[1], *found.shape[1:]), found.dtype)
+    inputs[where] = found
     pos[where] = within
     seg[where] = np.repeat(placement.segment, length)
-    return Side(*(array.reshape(shape) for array in (ids, pos, seg)))
+    return Side(inputs.reshape(*shape, *found.shape[1:]), pos.reshape(shape), seg.reshape(shape))
 
 
 def predicted(labels: Side) -> Target:

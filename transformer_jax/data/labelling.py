@@ -5,11 +5,12 @@ from typing import Literal
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out
+from transformer_jax.data.batch import Batch, Placement, Target, lay_out
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import Begun, begun, is_empty
 from transformer_jax.data.token_store import Frame, Selection, TokenStore, without
+from transformer_jax.errors import UserError
 
 
 class Classify:
@@ -29,9 +30,20 @@ class Classify:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. BOS is read before each text, what is beyond the window is not."""
-        ids, starts, lengths = store.src
-        read = Ragged(ids, starts, np.minimum(lengths, config.window - 1))
+        """See Objective. BOS is read before each text, what is beyond the window is not.
+
+        Raises:
+          UserError: if vectors, of which nothing may be left out, are beyond it.
+        """
+        src, most = store.src, config.window - 1
+        longest = int(src.lengths.max(initial=0))
+        if src.read is not None and longest > most:
+            raise UserError(
+                f"config.objective.window={config.window}: of {longest} vectors and the place "
+                f"before them it leaves out some; raise it to {longest + 1}, and data.max_length "
+                "and model.max_positions with it"
+            )
+        read = src._replace(lengths=np.minimum(src.lengths, most))
         return Begun(read, store.tgt, special_of(codec))
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
@@ -43,7 +55,7 @@ class Classify:
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        src = begun(items, placement, (rows, src_length))
+        src = begun(items, placement, (rows, src_length), draw)
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
         target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
         return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
@@ -59,6 +71,6 @@ class Regress(Classify):
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        batch = super().examples(items, placement, rows, src_length, tgt_length)
+        batch = super().examples(items, placement, rows, src_length, tgt_length, draw)
         labels, weight = batch.targets["class"]
         return batch._replace(targets={"value": Target(labels.view(np.float32), weight)})

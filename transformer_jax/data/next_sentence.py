@@ -157,7 +157,7 @@ def _second(items: Segments, pairs: np.ndarray, draw: Draw) -> np.ndarray:
 
 def _parts(items: Segments, pairs: np.ndarray, second: np.ndarray) -> tuple[Ragged, Ragged]:
     """Return the first segments of pairs, and the second ones of others."""
-    ids, starts, lengths = items.src
+    ids, starts, lengths, _ = items.src
     split = items.split[second]
     one = Ragged(ids, starts[pairs], items.split[pairs])
     return one, Ragged(ids, starts[second] + split, lengths[second] - split)

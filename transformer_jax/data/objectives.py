@@ -61,7 +61,8 @@ class Translate:
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
         """See Objective."""
-        src = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
+        shape = rows, src_length
+        src = lay_out(items.src, placement, placement.src_offset, shape, draw=draw)
         tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
         return Batch(src, shifted(tgt, items.special.bos), {"tokens": predicted(tgt)})
 
@@ -91,7 +92,7 @@ class LanguageModel:
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows but those of empty lines."""
-        ids, starts, _ = items.tgt
+        ids, starts = items.tgt.ids, items.tgt.starts
         _, bos, eos = items.special
         return without({"empty": (ids[starts] == bos) & (ids[starts + 1] == eos)})
 

@@ -181,12 +181,18 @@ def replaced(masks: Masks, pieces: np.ndarray, keys: tuple) -> np.ndarray:
     return np.select([fate < 8, fate == 8], [np.full_like(pieces, masks.mask), other], pieces)
 
 
-def begun(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> Side:
-    """Copy the placed texts into an array [B L], each behind BOS."""
+def begun(
+    items: TokenStore,
+    placement: Placement,
+    shape: tuple[int, int],
+    draw: Draw = Draw(),  # noqa: B008 (immutable)
+) -> Side:
+    """Copy the placed texts into an array [B L], each behind BOS; vectors behind zeros."""
     at = placement.rows, placement.src_offset
-    side = lay_out(items.src, placement, placement.src_offset + 1, shape)
+    side = lay_out(items.src, placement, placement.src_offset + 1, shape, draw=draw)
     side = side._replace(pos=np.where(side.seg > 0, side.pos + 1, 0).astype(np.int32))
-    side.inputs[at], side.seg[at] = items.special.bos, placement.segment
+    side.inputs[at] = items.special.bos if items.src.read is None else 0
+    side.seg[at] = placement.segment
     return side
 
 
@@ -223,4 +229,6 @@ def two_segments(
 def is_empty(items: TokenStore) -> np.ndarray:
     """Return which texts are EOS alone."""
     texts = items.src
+    if texts.read is not None:
+        return texts.lengths == 0
     return (texts.lengths == 1) & (texts.ids[texts.starts] == items.special.eos)

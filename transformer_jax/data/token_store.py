@@ -14,7 +14,7 @@ import numpy as np
 from transformer_jax.config import DataConfig
 from transformer_jax.data import labelled
 from transformer_jax.data.batch import Ragged
-from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.questions import Asked
 from transformer_jax.data.sources import Corpus
@@ -98,28 +98,29 @@ def open_store(
         key += f" {tuple(frame)}"
     name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     directory = cache / "tokens" / name
-    store = _read(directory)
+    store = _read(directory, tokenizers)
     if store is None:
-        need = (
-            _need(corpus)
-            * (1 + (frame.cut != "line"))
-            * (1 if sampling is None else sampling.times)
-        )
+        times = 1 if sampling is None else sampling.times
+        need = _need(corpus) * (1 + (frame.cut != "line")) * times
         with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
             with open(directory.with_suffix(".lock"), "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process
-                store = _read(directory)  # another process may have written it meanwhile
+                store = _read(
+                    directory, tokenizers
+                )  # another process may have written it meanwhile
                 if store is None:
                     _write(corpus, tokenizers, directory, sampling, frame)
-                    store = _read(directory)
+                    store = _read(directory, tokenizers)
         assert store is not None, f"{directory} is unreadable just after it was written"
     return TokenStore(store.src, store.tgt, special_of(tokenizers.tgt))
 
 
 def _need(corpus: Corpus) -> int:
     """Return a bound of the bytes that a store takes: a piece is at least a byte, EOS one more."""
-    return sum(4 * len(line.encode()) + 16 for side in (corpus.src, corpus.tgt) for line in side)
+    values = (*corpus.src, *corpus.tgt)
+    sizes = (x.nbytes if isinstance(x, np.ndarray) else 4 * len(x.encode()) for x in values)
+    return sum(sizes) + 16 * len(values)
 
 
 def _write(
@@ -193,19 +194,23 @@ def _sum(path: Path) -> list[int]:
     return [path.stat().st_size, crc]
 
 
-def _read(directory: Path) -> TokenStore | None:
+def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:
     """Return the store, or None if there is none or it is not what was written."""
     try:
         sums = json.loads((directory / "sums.json").read_bytes())
         sides = []
-        for name in ("src", "tgt"):
+        for name, codec in zip(("src", "tgt"), tokenizers, strict=True):
             files = directory / f"{name}.ids", directory / f"{name}.offsets"
             if any(_sum(path) != sums[path.name] for path in files):
                 return None
             offsets = np.fromfile(files[1], np.int64)
+            total, vectors = int(offsets[-1]), isinstance(codec, VectorCodec)
+            dtype = codec.stored if isinstance(codec, VectorCodec) else np.dtype(np.int32)
             # An empty file cannot be mapped; there are no ids without sources, or if all are empty.
-            ids = np.memmap(files[0], np.int32, "r") if offsets[-1] else np.zeros(0, np.int32)
-            sides.append(Ragged.from_offsets(ids, offsets))
+            ids = np.memmap(files[0], dtype, "r") if total else np.zeros(0, dtype)
+            sides.append(Ragged.from_offsets(ids.reshape(total, -1) if vectors else ids, offsets))
+            if isinstance(codec, VectorCodec):
+                sides[-1] = sides[-1]._replace(read=codec.reader())
         return TokenStore(sides[0], sides[1])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.data.sources import Corpus
+from transformer_jax.evaluation import gallery
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.run import Evaluation, described
 
@@ -23,6 +24,8 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
          "probability": shares[best], "probability_of_reference": shares[label]}
         for number, (label, shares) in enumerate(zip(corpus.tgt, found, strict=True), 1)
     ]  # fmt: skip
+    for place, drawn in gallery.shown(trained, corpus.src, rows).items():
+        rows[place] |= drawn
     right = sum(row["hypothesis"] == row["reference"] for row in rows)
     low, high = (100 * end for end in interval(right, len(rows)))
     accuracy = 100 * right / len(rows)

@@ -58,7 +58,8 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
         param_shardings(boxed, mesh),
     )
     objective = objective_named(experiment.objective.name)
-    batch = abstract_batch(objective, longest_shape(experiment), mesh)
+    channels = None if experiment.model.stem == "embedding" else sizes[0]
+    batch = abstract_batch(objective, longest_shape(experiment), mesh, channels)
     began = time.monotonic()
     with jax.set_mesh(mesh):
         program = jit_train_step(step, state, mesh).lower(state, batch).compile()

@@ -12,6 +12,7 @@ from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import mixing, sources
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.blend import Blend, Several, members_of
+from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
@@ -58,11 +59,15 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     else:
         taken = warm_start.tokenizers_of(experiment, train)
         symbols = experiment.objective.symbols
-        tokenizers = taken or train_pair(tokenizer, train.src, train.tgt, codecs, symbols)
+        given = train.src, train.tgt, codecs, symbols, experiment.src
+        tokenizers = taken or train_pair(tokenizer, *given)
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
     objective, text = _opened(experiment, corpora, tokenizers, sampling)
+    if isinstance(tokenizers.src, VectorCodec):
+        read = tokenizers.src.reader(data)
+        text = TokenStore(text.src._replace(read=read), text.tgt, text.special)
     store = objective.items(text, experiment.objective, tokenizers.src)
     selection = objective.select(store, data)
     if not len(selection.pairs):
@@ -145,6 +150,10 @@ def _cut(store: TokenStore, data: DataConfig) -> TokenStore:
     return Uneven(store.src.cut(data.max_length, EOS), store.tgt, store.special)
 
 
+def _counted(codec: Codec) -> str:
+    return f"{codec.size:,} {'channels' if isinstance(codec, VectorCodec) else 'pieces'}"
+
+
 def _dropped(selection: Selection) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in selection.dropped.items())
 
@@ -160,9 +169,9 @@ def describe(prepared: Prepared) -> list[str]:
     return [
         f"data: {len(selection.pairs):,} training {noun}s kept{repeated}; "
         f"dropped {_dropped(selection)}; {len(prepared.validation_store):,} for validation",
-        f"vocabulary: {prepared.tokenizers.src.size:,} pieces"
+        f"vocabulary: {_counted(prepared.tokenizers.src)}"
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
-           else f" source, {prepared.tokenizers.tgt.size:,} target"),
+           else f" source, {_counted(prepared.tokenizers.tgt)} target"),
         f"batches: {len(plan):,} an epoch; shapes {shapes}; {1 - tokens / positions:.1%} of "
         f"{read} positions are padding; {tokens / len(plan):,.0f} {read} tokens a step",
         *prepared.notes,

@@ -4,7 +4,7 @@ A name here is a parameter's path, "encoder/layer_0/feed_forward/up/kernel".
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
     init = experiment.init
     if init.source is None or not init.tokenizer:
         return None
-    theirs, tokenizers = _named(init, _read_tokenizers)
+    theirs, tokenizers = _named(init, _read_tokenizers, init.source)
     different = differences(theirs, experiment)
     said = LABELS.get(experiment.objective.kind)
     if said is not None:  # whatever stands on the other side there
@@ -74,8 +74,15 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     Raises:
       UserError: if the source has nothing to take, or a parameter has other sizes there.
     """
-    init, theirs = experiment.init, _load(experiment.init)
-    given = {_renamed(name, init.rename): array for name, array in _flat(theirs.params).items()}
+    init = experiment.init
+    loaded = _load(init)
+    given: dict[str, np.ndarray] = {}
+    owner: dict[str, TrainedModel] = {}
+    for theirs in loaded:
+        for name, array in _flat(theirs.params).items():
+            mine = _renamed(name, init.rename, given)
+            if mine not in given:
+                given[mine], owner[mine] = array, theirs
     ours, axes = flatten_dict(state.params, sep="/"), _axes(experiment, tokenizers)
     found: dict[str, Any] = {}
     taken: list[str] = []
@@ -86,7 +93,8 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
             found[name] = leaf
             fresh.append(name)
             continue
-        codecs = [_codec(name, axes[name], pair) for pair in (theirs.tokenizers, tokenizers)]
+        pairs = owner[name].tokenizers, tokenizers
+        codecs = [_codec(name, axes[name], pair) for pair in pairs]
         array, how = _fit(name, given[name], leaf, (codecs[0], codecs[1]), experiment.seed)
         found[name] = jax.device_put(array.astype(leaf.dtype), leaf.sharding)
         (resized if how else taken).append(f"{name} {how}".strip())
@@ -97,8 +105,8 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
             "config.init.take and config.init.rename"
         )
     left = [name for name in given if name not in ours or not matches(init.take, name)]
-    steps = ", ".join(map(str, theirs.steps))
-    lines = [f"parameters begin as those of {theirs.path}, step {steps}:"]
+    places = [f"{x.path}, step {', '.join(map(str, x.steps))}" for x in loaded]
+    lines = [f"parameters begin as those of {' and '.join(places)}:"]
     for what, named in (("taken", taken), ("new", fresh), ("not taken", left)):
         lines += [f"  {what}: {group}" for group in _groups(named)]
     lines += [f"  resized: {line}" for line in resized]
@@ -109,18 +117,19 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
     return WarmStart(replace(state, params=params, average=average), lines)
 
 
-def _named(init: InitConfig, read: Callable[[str, str | None], Any]) -> Any:
+def _named(init: InitConfig, read: Callable[[str, str | None], Any], place: str | None) -> Any:
     """Return what is read of the work directory and the checkpoint, if it is named, of a source."""
-    assert init.source is not None
-    path, at, checkpoint = init.source.rpartition("@")
+    assert place is not None
+    path, at, checkpoint = place.rpartition("@")
+    field = "source" if place == init.source else "also"
     try:
-        return read(path, checkpoint) if at else read(init.source, None)
+        return read(path, checkpoint) if at else read(place, None)
     except UserError as error:
-        raise UserError(f"config.init.source={init.source!r}: {error}") from None
+        raise UserError(f"config.init.{field}={place!r}: {error}") from None
 
 
-def _load(init: InitConfig) -> TrainedModel:
-    return _named(init, _read)
+def _load(init: InitConfig) -> list[TrainedModel]:
+    return [_named(init, _read, place) for place in (init.source, *init.also)]
 
 
 def _read(path: str, checkpoint: str | None) -> TrainedModel:
@@ -147,11 +156,12 @@ def _flat(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(x) for name, x in flatten_dict(params, sep="/").items()}
 
 
-def _renamed(name: str, rename: Sequence[str]) -> str:
+def _renamed(name: str, rename: Sequence[str], given: Mapping[str, Any]) -> str:
+    """Return what a parameter is called here: by the first entry whose name is not given yet."""
     for entry in rename:
         there, here = entry.split("=")
-        if name.startswith(there):
-            return here + name.removeprefix(there)
+        if name.startswith(there) and (found := here + name.removeprefix(there)) not in given:
+            return found
     return name
 
 

@@ -16,6 +16,7 @@ from transformer_jax.models.encoder_decoder import EncoderDecoder
 from transformer_jax.models.initial_values import restarted
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.model import Model
+from transformer_jax.models.prefix_decoder import PrefixDecoder
 from transformer_jax.models.recurrent import RecurrentTranslator
 from transformer_jax.models.two_stream import TwoStream
 from transformer_jax.nn.view import Order
@@ -26,6 +27,7 @@ MODELS: dict[str, type[Core]] = {
     "two_stream": TwoStream,
     "encoder": Encoder,
     "recurrent": RecurrentTranslator,
+    "prefix_decoder": PrefixDecoder,
 }
 
 

@@ -1,17 +1,21 @@
 """What all models of this house share: what they are given, their tables and their dropout."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from transformer_jax.arrays import Array, Float
+from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.nn.dropout import Dropout
 from transformer_jax.nn.embedding import Embed
+from transformer_jax.nn.stems import STEMS
 from transformer_jax.nn.view import Order
 
 
@@ -47,6 +51,24 @@ class Core(nn.Module):
         if self.config.logits_scale:
             x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
         return Output(x, self.output.head())
+
+    @nn.nowrap
+    def new_stem(self, begun: bool) -> nn.Module | None:
+        """Return what a source side of vectors passes first, `begun` if there is a place before
+        each sequence; None for pieces, which have a table.
+        """
+        stem = pick(STEMS, self.config.stem, "config.model.stem")
+        return None if stem is None else stem(self.config, self.src_vocab_size, self.dtype, begun)
+
+    @nn.nowrap
+    def example_source(self) -> Side:
+        """Return a source side of the smallest size."""
+        ones = np.ones((1, 2), np.int32)
+        if self.config.stem == "embedding":
+            return Side(ones, ones, ones)
+        length = 1 + math.prod(self.config.grid)
+        ones = np.ones((1, length), np.int32)
+        return Side(np.ones((1, length, self.src_vocab_size), np.float32), ones, ones)
 
     @nn.nowrap
     def new_embedding(self, size: int) -> Embed:

@@ -30,7 +30,7 @@ class Decoder(Network):
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         assert batch.tgt is not None
-        return self.write(batch.tgt, None, None, train)
+        return self.write(batch.tgt, None, train)
 
     def encode(self, side: Side | None, train: bool) -> None:
         """There is nothing to encode."""

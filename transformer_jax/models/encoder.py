@@ -12,7 +12,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Output, Pointed
-from transformer_jax.models.network import Network
+from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.embedding import Embed, Head
 from transformer_jax.nn.feedforward import ACTIVATIONS
 from transformer_jax.nn.initializers import named, parameter
@@ -48,7 +48,10 @@ class Encoder(Network):
 
     def setup(self) -> None:
         c = self.config
-        self.embedding = self.new_embedding(self.src_vocab_size)
+        self.stem = self.new_stem(begun=self.asks("text"))
+        if self.stem is None:
+            self.embedding = self.new_embedding(self.src_vocab_size)
+            self.src_embedding = self.embedding
         self.positions = self.new_positions()
         self.kinds = Embed(c.token_types, c, self.dtype) if c.token_types else None
         self.input_norm = self.new_input_norm()
@@ -58,7 +61,7 @@ class Encoder(Network):
             self.piece_head = PieceHead(c, self.src_vocab_size, self.dtype)
             own = c.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
-        if self.asks("text"):
+        if self.asks("text") and c.pooler:
             self.pooler = Project((c.d_model,), (c.d_model,), ("embed", "features"), self.dtype)
         for name in self.chosen():
             count = HEADS[name].choices
@@ -78,12 +81,14 @@ class Encoder(Network):
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         src = batch.src
         assert src is not None
-        x, found = self.encode(src, train), {}
+        memory, found = self.encode(src, train), {}
+        x = memory.hidden
         if "tokens" in self.predicts:
             found["tokens"] = self.predicted(x)
         if self.asks("text"):
             assert batch.tgt is not None
-            pooled = jnp.tanh(self.pooler(pool(x, src, batch.tgt, self.config.pooling)))
+            pooled = pool(memory, batch.tgt, self.config.pooling)
+            pooled = jnp.tanh(self.pooler(pooled)) if self.config.pooler else pooled
             pooled = self.dropout(pooled, train)
         for name in self.chosen():
             head, kind = getattr(self, f"{name}_head")(), HEADS[name].of
@@ -91,20 +96,21 @@ class Encoder(Network):
             found[name] = Output(hidden, head)
             if kind == "ends":
                 assert batch.tgt is not None
-                found[name] = Pointed(pointed(head.logits(hidden), src, batch.tgt), head)
+                found[name] = Pointed(pointed(head.logits(hidden), memory, batch.tgt), head)
         return found
 
-    def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"]:
+    def encode(self, side: Side | None, train: bool) -> Memory:
         """Return what becomes of each place of the source."""
         assert side is not None
-        x, vectors = self.embedding(side.inputs), self.positions.embed(side.pos, side.pos.shape[1])
+        x, pos, seg = self.entered(side)
+        vectors = self.positions.embed(pos, pos.shape[1])
         x = x if vectors is None else x + vectors.astype(x.dtype)
         if self.kinds is not None:
             kind = jnp.zeros_like(side.inputs) if side.kind is None else side.kind
             x = x + self.kinds(kind)
         x = x if self.input_norm is None else self.input_norm(x)
-        view = self_view(side.pos, side.seg, "all", single=self.single)
-        return self.encoder(self.dropout(x, train), view, train)
+        view = self_view(pos, seg, "all", single=self.single)
+        return Memory(self.encoder(self.dropout(x, train), view, train), pos, seg)
 
     def predicted(self, x: Float[Array, "B S D"]) -> Output:
         """Return what hidden states say of the piece where they stand."""
@@ -118,9 +124,8 @@ class Encoder(Network):
     @nn.nowrap
     def example(self) -> Batch:
         """See Model."""
-        ones = np.ones((1, 2), np.int32)
-        side = Side(ones, ones, ones)
-        return Batch(side, side if self.asks("text", "ends") else None, {})
+        ones, src = np.ones((1, 2), np.int32), self.example_source()
+        return Batch(src, Side(ones, ones, ones) if self.asks("text", "ends") else None, {})
 
 
 # Which places of its segment [B T S] a vector of it is the mean of.
@@ -130,16 +135,17 @@ POOLINGS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def pool(x: Float[Array, "B S D"], src: Side, tgt: Side, pooling: str) -> Float[Array, "B T D"]:
+def pool(memory: Memory, tgt: Side, pooling: str) -> Float[Array, "B T D"]:
     """Return a vector of the source for each place of the target side, from their segment."""
-    seen = cross_view(tgt.pos, tgt.seg, src.pos, src.seg).mask()[:, 0]
-    seen = pick(POOLINGS, pooling, "config.model.pooling")(seen, src.pos)
+    x, pos, seg = memory
+    seen = cross_view(tgt.pos, tgt.seg, pos, seg).mask()[:, 0]
+    seen = pick(POOLINGS, pooling, "config.model.pooling")(seen, pos)
     weights = at_least_float32(seen.astype(x.dtype))
     weights = weights / jnp.maximum(weights.sum(-1, keepdims=True), 1)
     return jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), x)
 
 
-def pointed(logits: Float[Array, "B S 2"], src: Side, tgt: Side) -> Float[Array, "B T S"]:
+def pointed(logits: Float[Array, "B S 2"], src: Memory, tgt: Side) -> Float[Array, "B T S"]:
     """Return how well each place of the source is the end that a place of the target side is for:
     the first place of its segment for the first, the second for the last.
     """

@@ -5,10 +5,9 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
-from transformer_jax.arrays import Array, Float
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Output
-from transformer_jax.models.network import Network
+from transformer_jax.models.network import Memory, Network
 from transformer_jax.nn.view import self_view
 
 
@@ -19,7 +18,8 @@ def set_embeddings(model: Any) -> None:
         model.embedding = model.new_embedding(model.tgt_vocab_size)
         model.src_embedding = model.tgt_embedding = model.output = model.embedding
         return
-    model.src_embedding = model.new_embedding(model.src_vocab_size)
+    reads_pieces = model.config.stem == "embedding"
+    model.src_embedding = model.new_embedding(model.src_vocab_size) if reads_pieces else None
     model.tgt_embedding = model.new_embedding(model.tgt_vocab_size)
     one = tied == "decoder"
     model.output = model.tgt_embedding if one else model.new_embedding(model.tgt_vocab_size)
@@ -31,6 +31,7 @@ class EncoderDecoder(Network):
     def setup(self) -> None:
         c = self.config
         set_embeddings(self)
+        self.stem = self.new_stem(begun=False)
         self.src_positions, self.tgt_positions = self.new_positions(), self.new_positions()
         self.src_input_norm, self.tgt_input_norm = self.new_input_norm(), self.new_input_norm()
         self.dropout = self.new_dropout()
@@ -40,15 +41,16 @@ class EncoderDecoder(Network):
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         assert batch.src is not None
         assert batch.tgt is not None
-        return self.write(batch.tgt, self.encode(batch.src, train), batch.src, train)
+        return self.write(batch.tgt, self.encode(batch.src, train), train)
 
-    def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"]:
-        """Return the encoder's output, the memory."""
+    def encode(self, side: Side | None, train: bool) -> Memory:
+        """Return the encoder's output."""
         assert side is not None
-        length = side.inputs.shape[1]
-        given = self.src_embedding, self.src_positions, self.src_input_norm
-        x = self.embedded(*given, side.inputs, side.pos, length, train)
-        return self.encoder(x, self_view(side.pos, side.seg, "all", single=self.single), train)
+        x, pos, seg = self.entered(side)
+        given = self.src_positions, self.src_input_norm
+        x = self.embedded(lambda _: x, *given, side.inputs, pos, pos.shape[1], train)
+        x = self.encoder(x, self_view(pos, seg, "all", single=self.single), train)
+        return Memory(x, pos, seg)
 
     @nn.nowrap
     def context(self, side: Side) -> Batch:
@@ -59,4 +61,4 @@ class EncoderDecoder(Network):
     def example(self) -> Batch:
         """See Model."""
         ones = np.ones((1, 2), np.int32)
-        return Batch(Side(ones, ones, ones), Side(ones, ones, ones, ones), {})
+        return Batch(self.example_source(), Side(ones, ones, ones, ones), {})

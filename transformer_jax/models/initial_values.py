@@ -89,8 +89,9 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
 
     def start(path: tuple[Any, ...], values: Array) -> Array:
         names = [entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)]
-        # What is trained for distances starts as its own scheme says.
-        if names[-1] not in ("kernel", "table") or "relative_positions" in names:
+        # What is trained for distances starts as its own scheme says; what vectors enter by, too.
+        own = not {"relative_positions", "stem", "connector"}.isdisjoint(names)
+        if names[-1] not in ("kernel", "table") or own:
             return values
         stack = names[0] if names[0] in ("encoder", "decoder") else ""
         parameter = Parameter(names[-2], stack, values)

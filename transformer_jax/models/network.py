@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -17,7 +17,16 @@ from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import POSITIONS
+from transformer_jax.nn.stems import Entered
 from transformer_jax.nn.view import View, cross_view, self_view
+
+
+class Memory(NamedTuple):
+    """What an encoder makes of a source side, and where it stands."""
+
+    hidden: Float[Array, "B S D"]
+    pos: Int[Array, "B S"]
+    seg: Int[Array, "B S"]
 
 
 class Network(Core):
@@ -28,20 +37,19 @@ class Network(Core):
         """See Model."""
         return NetworkStepper(self, params)
 
-    def encode(self, side: Side | None, train: bool) -> Float[Array, "B S D"] | None:
-        """Return what the decoder's cross-attention looks at, the memory; None: there is none."""
+    def encode(self, side: Side | None, train: bool) -> Memory | None:
+        """Return what the decoder's cross-attention looks at; None: there is nothing."""
         raise NotImplementedError
 
-    def write(
-        self, side: Side, memory: Float[Array, "B S D"] | None, src: Side | None, train: bool
-    ) -> dict[str, Output]:
+    def write(self, side: Side, memory: Memory | None, train: bool) -> dict[str, Output]:
         """Return what is predicted after each token of whole targets: teacher forcing."""
         view = self_view(side.pos, side.seg, self.order, side.rank, self.single)
-        across = None
-        if src is not None:
-            across = cross_view(side.pos, side.seg, src.pos, src.seg, self.single)
+        hidden = across = None
+        if memory is not None:
+            hidden, pos, seg = memory
+            across = cross_view(side.pos, side.seg, pos, seg, self.single)
         x = self.embed_target(side.inputs, side.pos, side.inputs.shape[1], train)
-        x = self.decoder(x, view, train, memory, across)
+        x = self.decoder(x, view, train, hidden, across)
         return {"tokens": self.predicted(x)}
 
     def begin(self, batch: Batch, width: int, length: int) -> "DecodeState":
@@ -49,11 +57,11 @@ class Network(Core):
         memory = self.encode(batch.src, False)
         memories: Sequence[KeysValues | None] = [None] * self.config.num_decoder_layers
         if memory is not None:
-            memories = self.decoder.remember(memory)
+            memories = self.decoder.remember(memory.hidden)
         side = batch.src if batch.tgt is None else batch.tgt
         assert side is not None, "neither source nor prompt"
         lanes = Lanes.empty(side.seg.shape[0], width, length)
-        src_seg = None if batch.src is None else jnp.asarray(batch.src.seg)
+        src_seg = None if memory is None else jnp.asarray(memory.seg)
         if batch.tgt is None:
             return DecodeState(memories, src_seg, self.decoder.empty(lanes), lanes)
         prompt = batch.tgt
@@ -98,6 +106,12 @@ class Network(Core):
         """Return the input of a search; what is beyond the limit is lost, but has an embedding."""
         limit = min(limit, self.config.position_limit or limit)
         return self.embed_target(ids, jnp.minimum(pos, limit - 1), limit, False)
+
+    def entered(self, side: Side) -> Entered:
+        """Return the vectors of a source side: of pieces, or of what else it has."""
+        if self.stem is None:
+            return Entered(self.src_embedding(side.inputs), side.pos, side.seg)
+        return self.stem(*map(jnp.asarray, (side.inputs, side.pos, side.seg)))
 
     def embedded(
         self,

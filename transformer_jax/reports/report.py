@@ -25,6 +25,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 _MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
 _MOST_POINTS = 8000  # of the curves of all runs
+_DRAWN = ("line", "reference", "hypothesis", "probability", "picture", "looked")
 _SHOWN = ("hypothesis", "attention")  # of a sentence's row, beside its scores
 
 
@@ -66,6 +67,7 @@ def gather(
         "validations": {f"validation_{name}": f"Validation {metric.title}"
                         for name, metric in VALIDATION.items() if name != "loss"},
         "scores": _scores([run for run in whole if run is first[run.workdir.path]]),
+        "gallery": _gallery(whole, split),
         **_systems(whole, split),
     }  # fmt: skip
 
@@ -117,6 +119,24 @@ def _scores(whole: Sequence[Run]) -> list[dict[str, Any]]:
         if row["decoding"] is not None:
             row["search"].setdefault("beam_size", shown(row["decoding"]["beam_size"]))
     return rows
+
+
+def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
+    """Return the examples of each run that have pictures."""
+    found = []
+    for run in whole:
+        evaluation = run.evaluation(split)
+        rows = read_rows(Path(evaluation["sentences_file"]), "line") if evaluation else []
+        drawn = [
+            {key: row[key] for key in _DRAWN if key in row} for row in rows if "picture" in row
+        ]
+        # Where it is wrong first, the surest of these before others.
+        drawn.sort(key=lambda row: (
+            row["reference"] == row["hypothesis"], -row.get("probability", 0.0)
+        ))  # fmt: skip
+        if drawn:
+            found.append({"name": run.name, "examples": drawn})
+    return found
 
 
 # --- translations of one split --------------------------------------------------------------------

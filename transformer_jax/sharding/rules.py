@@ -21,6 +21,8 @@ RULES = (
     ("head_dim", None),
     ("rank", None),
     ("features", None),
+    ("rows", None),
+    ("columns", None),
     ("gates", None),
     ("state", None),
     ("classes", None),

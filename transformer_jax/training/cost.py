@@ -15,10 +15,12 @@ from transformer_jax.config import (
     OptimizerConfig,
     TrainingConfig,
 )
+from transformer_jax.data.batch import channels_of
 from transformer_jax.data.batching import Shape, blank, rows_for
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.models.encoder import HEADS
+from transformer_jax.models.model import Model
 from transformer_jax.sharding.mesh import AXES, make_mesh
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.programs import abstract_batch
@@ -97,13 +99,13 @@ def roughly(experiment: Experiment, sizes: Sizes, shape: Shape) -> int:
 def _forward(config: ModelConfig, objective: str, sizes: Sizes, shape: Shape) -> int:
     model = build(config, *sizes, **_promised(objective))
     step = make_validation_step(model, TrainingConfig())
-    params = nn.unbox(abstract_params(model))
-    return counting.operations(counting.program(step, params, _batch(objective, shape))).products
+    params, batch = nn.unbox(abstract_params(model)), _batch(model, objective, shape)
+    return counting.operations(counting.program(step, params, batch)).products
 
 
-def _batch(objective: str, shape: Shape) -> Any:
+def _batch(model: Model, objective: str, shape: Shape) -> Any:
     here = make_mesh(MeshConfig(), jax.devices()[:1])
-    return abstract_batch(objective_named(objective), shape, here)
+    return abstract_batch(objective_named(objective), shape, here, channels_of(model.example()))
 
 
 @functools.cache
@@ -116,5 +118,6 @@ def _cost(
     gpu = AbstractDevice("GPU", num_cores=None, platform="gpu")
     mesh = AbstractMesh((1,) * 3, AXES, (AxisType.Auto,) * 3, abstract_device=gpu)
     with use_abstract_mesh(mesh):
-        program = counting.program(step, nn.unbox(state), _batch(objective, shape))
+        batch = _batch(build(model, *sizes, **_promised(objective)), objective, shape)
+        program = counting.program(step, nn.unbox(state), batch)
     return Cost(counting.operations(program), counting.memory(program))

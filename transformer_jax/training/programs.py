@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import Experiment, OptimizerConfig, TrainingConfig
 from transformer_jax.counting import needed, operations
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batch import Batch, channels_of
 from transformer_jax.data.batching import Shape, blank
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.models.model import Model
@@ -49,6 +49,7 @@ class TrainStep:
         self._arguments = {"seed": np.uint32(experiment.seed), "numbers": numbers}
         self._state, self._mesh = abstract(state), mesh
         self._objective = objective_named(experiment.objective.name)
+        self._channels = channels_of(model.example())
         self._programs: dict[Shape, Future] = {}
         self._trace: Trace | None = None
         self._times = Times()
@@ -82,7 +83,7 @@ class TrainStep:
 
     def lower(self, shape: Shape) -> tuple[jax.stages.Traced, jax.stages.Lowered]:
         """Return the program for a shape of batch, as its jaxpr and as it goes to the compiler."""
-        batch = abstract_batch(self._objective, shape, self._mesh)
+        batch = abstract_batch(self._objective, shape, self._mesh, self._channels)
         with jax.set_mesh(self._mesh):
             traced = self._jitted.trace(self._state, batch, **self._arguments)
             return traced, traced.lower()
@@ -131,11 +132,13 @@ def shape_of(batch: Batch) -> Shape:
     return Shape(max(len(src), len(tgt)), src.shape[1], tgt.shape[1])
 
 
-def abstract_batch(objective: Objective, shape: Shape, mesh: Mesh) -> Batch:
-    """Return a batch without numbers, as it lies on a mesh."""
+def abstract_batch(
+    objective: Objective, shape: Shape, mesh: Mesh, channels: int | None = None
+) -> Batch:
+    """Return a batch without numbers, as it lies on a mesh; `channels` are those of vectors."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows_over_data(mesh)),
-        blank(objective, shape),
+        blank(objective, shape, channels),
     )
 
 

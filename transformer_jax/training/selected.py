@@ -12,7 +12,9 @@ from transformer_jax.models import lora
 
 # Where parameters stand: in a layer, before all of them, in all of them, or behind them.
 _LAYER = re.compile(r"(?:encoder|decoder)/layer_(\d+)/")
-_BEFORE = re.compile(r"(?:(?:src_|tgt_)?(?:embedding|positions|input_norm)|kinds|mask_emb)(?:/|$)")
+_BEFORE = re.compile(
+    r"(?:(?:src_|tgt_)?(?:embedding|positions|input_norm)|kinds|mask_emb|stem|connector)(?:/|$)"
+)
 _SHARED = re.compile(r"(?:encoder|decoder)/relative_positions/")
 _BEHIND = re.compile(r"(?:(?:encoder|decoder)/final_norm|output|pooler|[a-z_]+_head)/")
 

@@ -8,6 +8,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from transformer_jax.config import DataConfig
+from transformer_jax.data.batch import Ragged, Read
+from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
 
 # The special pieces, by name, of the codecs that we train; one that is imported has its own ids.
@@ -33,8 +36,10 @@ class Codec(Protocol):
     def digest(self) -> str:
         """A hash of the model: equal digests, equal ids."""
 
-    def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
-        """Return the ids of each text, BOS before it and EOS after it where asked."""
+    def encode(self, texts: Sequence, bos: bool = False, eos: bool = True) -> list:
+        """Return the ids of each text, BOS before it and EOS after it where asked; of what is no
+        text, vectors [L C].
+        """
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text before the first EOS, without the other special pieces but unk."""
@@ -54,6 +59,48 @@ class Codec(Protocol):
 
     def word_starts(self) -> np.ndarray | None:
         """Return which pieces begin a word, bool [size]; None where a piece does not say."""
+
+
+class VectorCodec:
+    """Turns what is no text, such as pictures, into sequences of vectors: a Codec without pieces.
+
+    They are stored as they are, once, and nothing about them is random; what a model reads is made
+    of them each time, and may be changed at random then. There is no BOS and no EOS. `size` is the
+    number of channels of what is read.
+    """
+
+    special: Mapping[str, int] = {}
+    stored: np.dtype
+    channels: int  # of what is stored
+
+    def reader(self, config: DataConfig | None = None) -> Read:
+        """Return how stored vectors are read: in training as `config` says, else as they are."""
+        raise NotImplementedError
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See Codec: vectors are read, and never written."""
+        raise UserError("vectors are read, and not written; there is no text of them")
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See Codec."""
+        return [self.decode(ids)]
+
+    def piece_id(self, piece: str) -> int:
+        """See Codec: there are none."""
+        raise UserError(f"{piece!r} is no piece: a source side of vectors has none")
+
+    def is_text(self, piece: int) -> bool:
+        """See Codec."""
+        return False
+
+    def word_starts(self) -> None:
+        """See Codec."""
+
+
+def encoded(codec: Codec, values: Sequence) -> Ragged:
+    """Return values as a codec encodes them, and how they are read."""
+    read = codec.reader() if isinstance(codec, VectorCodec) else None
+    return Ragged.from_lists(codec.encode(values))._replace(read=read)
 
 
 def with_symbols(symbols: Sequence[str], first: int) -> dict[str, int]:

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformer_jax.choices import pick
-from transformer_jax.config import SIZED, Experiment, TokenizerConfig
+from transformer_jax.config import SIZED, Experiment, SourceConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import (
     characters,
     classes,
     imported,
     labels,
+    patches,
     spans,
     subwords,
     utf8,
@@ -25,11 +26,24 @@ from transformer_jax.errors import UserError
 
 
 class Kind(NamedTuple):
-    """A way of turning text into ids."""
+    """A way of turning text into ids, or what is no text into vectors."""
 
     codec: type[Codec]
-    train: Callable[[TokenizerConfig, Sequence[str], Sequence[str]], Codec]
+    # Of a TokenizerConfig, texts and named pieces; for vectors of a SourceConfig and values.
+    train: Callable[..., Any]
     holds: str  # what its file is
+    vectors: bool = False
+
+    def fit(
+        self,
+        config: TokenizerConfig,
+        source: SourceConfig,
+        values: Sequence,
+        symbols: Sequence[str],
+    ) -> Codec:
+        """Return the codec of what a training split has on one side."""
+        given = (source, values) if self.vectors else (config, values, symbols)
+        return self.train(*given)
 
 
 CODECS: dict[str, Kind] = {
@@ -43,6 +57,7 @@ CODECS: dict[str, Kind] = {
     "values": Kind(values.Values, values.train, "the scale of values"),
     "spans": Kind(spans.Spans, spans.train, "the description of spans"),
     "huggingface": Kind(imported.Imported, imported.train, "an imported tokenizer"),
+    "patches": Kind(patches.Patches, patches.train, "the form of pictures", vectors=True),
 }
 
 
@@ -112,17 +127,20 @@ def train_pair(
     tgt: Sequence[str],
     codecs: Names = SUBWORDS,
     symbols: Sequence[str] = (),
+    source: SourceConfig = SourceConfig(),  # noqa: B008 (immutable)
 ) -> TokenizerPair:
     """Train a joint codec on both sides, or one for each; `symbols` are named pieces of their own.
 
     Raises:
       UserError: if the text allows no such codec.
     """
-    one, other = (kind_named(name).train for name in codecs)
+    one, other = map(kind_named, codecs)
     if config.joint:
-        both = one(config, [*src, *tgt], symbols)
+        both = one.fit(config, source, [*src, *tgt], symbols)
         return TokenizerPair(both, both)
-    return TokenizerPair(one(config, src, symbols), other(config, tgt, symbols))
+    return TokenizerPair(
+        one.fit(config, source, src, symbols), other.fit(config, source, tgt, symbols)
+    )
 
 
 def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
@@ -145,6 +163,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
       UserError: if characters are to be counted and the training text cannot be read.
     """
     config, codecs = experiment.tokenizer, experiment.codecs
+    symbols = experiment.objective.symbols
     texts: Sequence[Sequence[str]] = ((), ())
     sizes = chosen_sizes(experiment)
     counted = {name for name, size in zip(codecs, sizes, strict=True) if size is None}
@@ -155,7 +174,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
         if config.joint:
             texts = ([*corpus.src, *corpus.tgt],) * 2
     src, tgt = (
-        size or kind_named(name).train(config, text, experiment.objective.symbols).size
+        size or kind_named(name).fit(config, experiment.src, text, symbols).size
         for size, name, text in zip(sizes, codecs, texts, strict=True)
     )
     return src, tgt

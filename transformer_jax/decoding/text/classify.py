@@ -10,6 +10,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
@@ -23,7 +24,7 @@ def classify(
     params: Any,
     tokenizers: TokenizerPair,
     config: ObjectiveConfig,
-    texts: Sequence[str],
+    texts: Sequence,
     tokens_per_batch: int = 4096,
 ) -> list[dict[str, float]]:
     """Return the probability of each class, the likeliest first, of each text.
@@ -40,7 +41,7 @@ def classify(
             f"config.objective.name={config.name!r}: such a model predicts no class of a text"
         )
     nothing = Ragged.from_lists([[0]] * len(texts))  # whatever class: it is not read
-    store = TokenStore(Ragged.from_lists(tokenizers.src.encode(texts)), nothing)
+    store = TokenStore(encoded(tokenizers.src, texts), nothing)
     items = objective.items(store, config, tokenizers.src)
     found: list[dict[str, float]] = [{}] * len(texts)
     given = model, params, objective, items, tokens_per_batch

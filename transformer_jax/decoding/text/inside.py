@@ -11,9 +11,9 @@ import numpy as np
 
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
-from transformer_jax.data.codecs.codec import special_of
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.objectives import objective_named
+from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.models.layers import Layer
@@ -40,10 +40,11 @@ def inside(
     params: Any,
     tokenizers: TokenizerPair,
     objective: ObjectiveConfig,
-    source: str,
+    source: Any,
     target: str | None,
 ) -> dict[str, Inside]:
-    """Return what goes on in each stack, "encoder" or "decoder" or both.
+    """Return what goes on in each stack, "encoder" or "decoder" or both, as it reads a text, or
+    what the codec of vectors takes.
 
     Raises:
       UserError: if there is no target where the model reads one, or the other way round, or the
@@ -63,15 +64,25 @@ def inside(
     sides = [side for side in (batch.src, batch.tgt) if side is not None]
     codecs = [tokenizers.src if side is batch.src else tokenizers.tgt for side in sides]
     return {
-        name: Inside(codec.pieces(side.inputs[0]), *stack)
+        name: Inside(_pieces(codec, side), *stack)
         for name, stack, side, codec in zip(names, stacks, sides, codecs, strict=False)
     }
 
 
+def _pieces(codec: Codec, side: Side) -> list[str]:
+    """Return how what is read is written: pieces, or the numbers of vectors."""
+    if isinstance(codec, VectorCodec):
+        return [str(place) for place in range(side.inputs.shape[1])]
+    return codec.pieces(side.inputs[0])
+
+
 def _batch(
-    tokenizers: TokenizerPair, config: ObjectiveConfig, source: str, target: str | None
+    tokenizers: TokenizerPair, config: ObjectiveConfig, source: Any, target: str | None
 ) -> Batch:
     """Return one row without padding; pieces are those of training, and none is hidden."""
+    if isinstance(tokenizers.src, VectorCodec):
+        store = TokenStore(encoded(tokenizers.src, [source]), Ragged.from_lists([[0]]))
+        return _one(objective_named(config.name), store, config, tokenizers)
     if target is None:
         codec = tokenizers.src
         frame = objective_named(config.name).frame(config)
@@ -85,7 +96,13 @@ def _batch(
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
     special = special_of(tokenizers.tgt)
     store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
-    objective = objective_named(config.name)
+    return _one(objective_named(config.name), store, config, tokenizers)
+
+
+def _one(
+    objective: Objective, store: TokenStore, config: ObjectiveConfig, tokenizers: TokenizerPair
+) -> Batch:
+    """Return the only example of a store, without padding."""
     items = objective.items(store, config, tokenizers.src)
     lengths = [int(side[0]) for side in items.lengths]
     return objective.examples(items, one_per_row(np.arange(1)), 1, lengths[0], lengths[1])

@@ -10,6 +10,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
+from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.values import Values
 from transformer_jax.data.objectives import objective_named
@@ -38,7 +39,7 @@ def values(
             f"config.objective.name={config.name!r}: such a model predicts no number of a text"
         )
     nothing = Ragged.from_lists([[0]] * len(texts))  # whatever number: it is not read
-    store = TokenStore(Ragged.from_lists(tokenizers.src.encode(texts)), nothing)
+    store = TokenStore(encoded(tokenizers.src, texts), nothing)
     items = objective.items(store, config, tokenizers.src)
     found = np.zeros(len(texts))
     for item, row, _ in each_item(_logits, model, params, objective, items, tokens_per_batch):

@@ -67,6 +67,10 @@ SUPPORTED: Allowed = {
     "token_types": (0,),
     "input_norm": (False, True),
     "pooling": ("first",),  # which means nothing where no class is predicted
+    "pooler": (True,),
+    "stem": ("embedding",),
+    "stem_layers": ANY,  # of a stem of convolutions, like the next
+    "grid": ANY,
     "layer_sharing": ("none", "all"),
     "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own

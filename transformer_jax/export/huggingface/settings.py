@@ -12,6 +12,7 @@ from transformer_jax.config import (
     ModelConfig,
     ObjectiveConfig,
     SideConfig,
+    SourceConfig,
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.classes import Classes
@@ -148,7 +149,7 @@ def to_experiment(
         stop="width" if words.get("early_stopping") is True else "optimal",
         no_repeat_ngram=words.get("no_repeat_ngram_size") or 0,
     )
-    side = SideConfig(codec="huggingface")
+    side = SourceConfig(codec="huggingface")
     common: dict[str, Any] = {"model": model, "tgt": side, "decoding": decoding,
                               "data": DataConfig(max_length=longest)}  # fmt: skip
     name: Any = "masked_lm" if model.architecture == "encoder" else "language_model"

@@ -1,0 +1,95 @@
+"""Pictures of digits written as text is: ImageGPT's, DALL-E's and Parti's shapes, small.
+
+    python configs/digits.py DIR
+    python train.py --config=configs/digits.py:dalle --config.data.directory=DIR
+    for d in zero one two three four five six seven eight nine; do echo "a $d"; done \\
+      | transformer-jax generate --workdir=runs/digits-dalle --num-samples=10 > digits.codes
+    transformer-jax pictures decode digits.codes --codebook=DIR/codebook.npz --output=digits.png
+
+The directory holds train.npz and validation.npz with `images`, bytes [n 28 28], and `labels` [n].
+The first command finds 256 codes for patches of 4 x 4 pixels by k-means, and writes, beside them,
+PART.codes, a picture a line, 49 words, and PART.text, what it shows: "a three".
+
+gpt     codes alone, each after those before it (ImageGPT: Chen et al. 2020, ICML).
+dalle   text, then codes, one decoder and one vocabulary (Ramesh et al. 2021, arXiv:2102.12092).
+parti   an encoder reads the text, a decoder writes codes (Yu et al. 2022, arXiv:2206.10789).
+
+How well they show what was asked for, a classifier of configs/pictures.py says, which is scored on
+pictures as on any others: `pictures decode --labels=FILE --output=DIR/made.npz`, then `eval.py
+--workdir=runs/pictures-mnist --config.data.directory=DIR --config.data.test=made`.
+"""
+
+import sys
+from pathlib import Path
+
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
+
+_NAMES = "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
+
+
+def get_config(variant: str = "dalle"):
+    """Return the experiment for "gpt", "dalle" or "parti"."""
+    if variant not in ("gpt", "dalle", "parti"):
+        raise ValueError(f"no variant {variant!r}; there are 'gpt', 'dalle' and 'parti'")
+    c = door(Experiment())
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 384, 4
+    c.model.num_decoder_layers = 6
+    c.model.residual, c.model.norm, c.model.activation = "pre_norm", "rms_norm", "swiglu"
+    c.model.positions, c.model.max_positions = "learned", 64
+    c.model.initializer = "gpt2"
+    if variant == "parti":
+        c.model.num_encoder_layers = 2
+        c.model.tied_embeddings = "decoder"
+        c.tokenizer.joint = False
+    else:
+        c.model.architecture = "decoder"
+        c.model.num_encoder_layers = 6
+        c.objective.name = "language_model" if variant == "gpt" else "prefix_lm"
+
+    c.src.codec = c.tgt.codec = "words"
+    if variant == "gpt":
+        c.src.codec = "subwords"
+    c.tokenizer.vocab_size = 4 + 256 + (11 if variant == "dalle" else 0)
+    c.data.source_language, c.data.target_language = "text", "codes"
+    c.data.directory = "data/mnist"
+    c.data.how_to_get = "python configs/digits.py DIR"
+    c.data.test = ("validation",)
+    c.data.max_length, c.data.num_buckets = 64, 1
+    c.data.max_length_ratio = 100.0
+    if variant == "gpt":
+        c.objective.window = 64
+    c.data.tokens_per_batch = 128 * 64
+
+    c.optimizer.schedule = "cosine"
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 300
+    c.training.steps = 4000
+    c.training.label_smoothing = 0.0
+    c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
+    c.checkpoint.best_by = "loss"
+    c.evaluation.bleu_sentences = 0
+    c.decoding.search, c.decoding.beam_size = "sample", 1
+    return c
+
+
+def write(directory: Path) -> None:
+    """Write the codebook, and codes and texts of both parts."""
+    import numpy as np
+
+    from transformer_jax.data.codebook import Codebook, as_lines
+
+    book = None
+    for part in ("train", "validation"):
+        with np.load(directory / f"{part}.npz") as file:
+            images, labels = file["images"], file["labels"]
+        if book is None:
+            book = Codebook.of(images, codes=256, patch=4)
+            book.save(directory / "codebook.npz")
+        texts = [f"a {_NAMES[label]}" for label in labels]
+        for ending, lines in (("codes", as_lines(book.encode(images))), ("text", texts)):
+            content = "".join(f"{line}\n" for line in lines)
+            (directory / f"{part}.{ending}").write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

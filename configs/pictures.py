@@ -1,0 +1,62 @@
+"""Pictures and their classes: ViT (Dosovitskiy et al. 2021, arXiv:2010.11929), small, from scratch.
+
+    python train.py --config=configs/pictures.py:mnist --config.data.directory=DIR
+    python train.py --config=configs/pictures.py:cifar10 --config.data.directory=DIR
+    python eval.py --workdir=runs/pictures-mnist --split=validation
+
+The directory holds train.npz and validation.npz, each with `images`, bytes [n rows columns] or
+[n rows columns channels], and `labels` [n]; where there is an array `names`, labels number these.
+
+mnist       28 x 28 pixels, patches of 4: 49 of them and the class token.
+cifar10     32 x 32 pixels in colour, patches of 4.
+cifar10_conv  the same behind two convolutions in place of one linear map of each patch (Xiao et al.
+            2021, arXiv:2106.14881).
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
+
+_SIDES = {"mnist": 28, "cifar10": 32, "cifar10_conv": 32}
+
+
+def get_config(variant: str = "mnist"):
+    """Return the experiment for "mnist", "cifar10" or "cifar10_conv"."""
+    if variant not in _SIDES:
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(_SIDES)}")
+    c = door(Experiment())
+    patches = (_SIDES[variant] // 4) ** 2
+    c.model.architecture = "encoder"
+    c.model.stem = "linear"
+    c.model.d_model, c.model.d_ff = 96, 192
+    c.model.num_heads, c.model.num_encoder_layers = 3, 6
+    c.model.positions, c.model.max_positions = "learned", patches + 1
+    c.model.residual, c.model.activation = "pre_norm", "gelu"
+    c.model.embedding_scale = False
+    c.model.pooling, c.model.pooler = "mean", False
+    if variant == "cifar10_conv":
+        c.model.stem, c.model.grid = "convolution", (8, 8)
+
+    c.objective.name, c.objective.window = "classify", patches + 1
+    c.src.codec, c.src.patch_size = "patches", 4
+    c.tgt.codec = "classes"
+    c.tokenizer.joint = False
+    c.data.source = "arrays"
+    c.data.source_language, c.data.target_language = "images", "labels"
+    c.data.directory = "data/mnist" if variant == "mnist" else "data/cifar10"
+    c.data.how_to_get = "write train.npz and validation.npz with `images` and `labels`"
+    c.data.max_length = patches + 1
+    c.data.tokens_per_batch = 256 * (patches + 1)
+    c.data.num_buckets = 1
+    c.data.augment = ("crop",) if variant == "mnist" else ("crop", "flip")
+    if variant == "mnist":
+        c.data.crop_padding = 2
+
+    c.optimizer.schedule = "cosine"
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 500
+    c.optimizer.weight_decay = 0.05
+    c.training.steps = 8000
+    c.training.label_smoothing, c.training.smoothing = 0.1, "uniform"
+    c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
+    c.checkpoint.best_by = "accuracy"
+    c.evaluation.bleu_sentences = 0
+    return c

@@ -1,0 +1,60 @@
+"""What a report shows of pictures: the pictures themselves, and where a model looked."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from transformer_jax.config import SourceConfig
+from transformer_jax.data.codecs import patches
+from transformer_jax.evaluation.gallery import as_uri, beside, looked, rollout
+
+RNG = np.random.default_rng(0)
+
+
+def opened(address: str) -> np.ndarray:
+    head, _, content = address.partition(",")
+    assert head == "data:image/png;base64"
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (8, 6, 1), (8, 6, 3), (90, 100, 3)])
+def test_a_picture_comes_back(shape):
+    """Each pixel a square, if there are few."""
+    picture = RNG.integers(0, 256, shape, np.uint8)
+    found = opened(as_uri(picture))
+    times = max(1, -(-84 // max(shape[:2])))
+    flat = picture[..., 0] if shape[2:] == (1,) else picture
+    assert np.array_equal(found, flat.repeat(times, 0).repeat(times, 1))
+
+
+def test_rolled_out_attention_is_shares():
+    """Of layers that look at themselves alone, all stays; of one that looks at a place, half."""
+    assert np.array_equal(rollout(np.eye(4)[None, None].repeat(3, 0)), np.eye(4))
+    weights = RNG.dirichlet(np.ones(5), (2, 3, 5))
+    assert np.allclose(rollout(weights).sum(-1), 1)
+    first = np.zeros((1, 2, 4, 4))
+    first[..., 2] = 1
+    expected = np.full((4, 4), 0.0)
+    expected[:, 2] = 0.5
+    assert np.allclose(rollout(first), expected + 0.5 * np.eye(4))
+    # The last layer's rows are mixed by nobody; the first layer's by what is behind it.
+    one, other = (0.5 * x.mean(0) + 0.5 * np.eye(5) for x in weights)
+    assert np.allclose(rollout(weights), other @ one)
+
+
+def test_where_a_model_looked_is_bright():
+    pictures = np.full((1, 2, 8, 8, 1), 100, np.uint8)
+    codec = patches.train(SourceConfig("patches", patch_size=4), pictures)
+    weights = np.zeros(8)
+    weights[[3, 4]] = 0.5, 0.25  # the last patch of the first picture, the first of the second
+    found = looked(pictures[0], codec, weights)
+    assert found.shape == (8, 16, 3)
+    assert (found[4:, 4:8] == (190, 100, 100)).all()
+    assert (found[:4, 8:12, 1] == 62).all()
+    dark = np.ones((8, 16), bool)
+    dark[4:, 4:8] = dark[:4, 8:12] = False
+    assert (found[dark] == 25).all()
+    assert np.array_equal(beside(pictures[0])[:, :8], pictures[0, 0])

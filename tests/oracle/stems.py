@@ -1,0 +1,51 @@
+"""What stands before ViT: configs without torch, and convolutions of torch."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+from transformer_jax.config import ModelConfig
+
+LINEAR = ModelConfig(
+    architecture="encoder", stem="linear", d_model=24, d_ff=40, num_heads=4, num_encoder_layers=2,
+    dropout_rate=0.0, norm_epsilon=1e-12, max_positions=5, positions="learned",
+    embedding_scale=False, residual="pre_norm", activation="gelu", pooler=False,
+)  # fmt: skip
+CONVOLUTION = dataclasses.replace(LINEAR, stem="convolution", grid=(2, 2))
+DECODER = ModelConfig(
+    architecture="decoder", d_model=24, d_ff=40, num_heads=4, num_decoder_layers=2,
+    dropout_rate=0.0, norm_epsilon=1e-12, max_positions=16, positions="learned",
+    embedding_scale=False, residual="pre_norm", activation="gelu",
+)  # fmt: skip
+PREFIX = dataclasses.replace(
+    DECODER, architecture="prefix_decoder", stem="linear", num_encoder_layers=2
+)
+STEMS = [LINEAR, CONVOLUTION, PREFIX]
+
+
+def Convolutions(config: ModelConfig, channels: int) -> Any:
+    """Return torch's convolutions of stride 2, each with a norm of channels and GELU, and a map."""
+    import torch
+
+    class Stem(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            widths = [channels, config.d_model // 2, config.d_model]
+            self.convolutions = torch.nn.ModuleList(
+                torch.nn.Conv2d(one, other, 3, stride=2, padding=1)
+                for one, other in itertools.pairwise(widths)
+            )
+            self.norms = torch.nn.ModuleList(
+                torch.nn.LayerNorm(width, config.norm_epsilon) for width in widths[1:]
+            )
+            self.projection = torch.nn.Linear(config.d_model, config.d_model)
+
+        def forward(self, pixel_values, **_) -> torch.Tensor:
+            x = pixel_values
+            for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+                x = convolution(x)
+                x = norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+                x = torch.nn.functional.gelu(x)
+            return self.projection(x.flatten(2).transpose(1, 2))
+
+    return Stem()

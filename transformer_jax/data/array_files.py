@@ -1,0 +1,92 @@
+"""Arrays of what is no text, such as pictures, with a label for each: files of NumPy, .npz."""
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.config import DataConfig
+from transformer_jax.errors import UserError
+
+
+def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
+    """Return the arrays of a split, and their labels as text.
+
+    Of PART.npz the source side is the array that `source_language` names, [n ...], and the target
+    side the one that `target_language` names, [n]. Where the file has an array `names` too, labels
+    are numbers of those, from 0 on.
+
+    Raises:
+      UserError: if a file is missing or damaged, or an array is, or they are not as long.
+    """
+    values: list[np.ndarray] = []
+    labels: list[str] = []
+    for part in getattr(config, split):
+        path = Path(config.directory or ".") / f"{part}.npz"
+        found = _read(path, config, split)
+        src, tgt = found[config.source_language], found[config.target_language]
+        if len(src) != len(tgt):
+            raise UserError(
+                f"{path}: {config.source_language} has {len(src)} entries, "
+                f"{config.target_language} {len(tgt)}; entry i of one must belong to entry i of "
+                "the other"
+            )
+        values += list(src)
+        labels += _named(path, tgt, found.get("names"))
+    return values, labels
+
+
+def _read(path: Path, config: DataConfig, split: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(
+            f"config.data.{split}: there is no {path.absolute()}; set --config.data.directory to "
+            f"where it lies, or --config.data.{split} to the names of its files without .npz"
+            + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
+        )
+    fields = ("source_language", "target_language")
+    wanted = {getattr(config, field): f"config.data.{field}" for field in fields}
+    return read_arrays(path, wanted, ["names"])
+
+
+def read_arrays(
+    path: Path, wanted: Mapping[str, str] | Sequence[str], others: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """Return arrays of a file of NumPy by their names: those wanted, and others where they are
+    there. A mapping of names says what names them, for messages.
+
+    Raises:
+      UserError: if the file cannot be read, or lacks an array, or one is a single value.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for name in wanted:
+                if name not in file.files:
+                    field = wanted[name] if isinstance(wanted, Mapping) else "--array"
+                    raise UserError(
+                        f"{field}={name!r}: {path} has no such array; it has "
+                        f"{', '.join(file.files)}"
+                    )
+            arrays = {name: file[name] for name in {*wanted, *others} & {*file.files}}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: cannot be read as .npz ({error})") from None
+    for name, array in arrays.items():
+        if array.ndim == 0:
+            raise UserError(f"{path}: {name} is one value, not an entry for each example")
+    return arrays
+
+
+def _named(path: Path, labels: np.ndarray, names: np.ndarray | None) -> list[str]:
+    """Return labels as text."""
+    if labels.ndim != 1:
+        raise UserError(f"{path}: labels have the shape {labels.shape}; give one a row, as in [n]")
+    if names is None:
+        return [str(label) for label in labels.tolist()]
+    bad = ~((labels >= 0) & (labels < len(names)))
+    if bad.any():
+        first = int(bad.argmax())
+        raise UserError(
+            f"{path}: label {labels[first]} of entry {first + 1} is beyond the {len(names)} names"
+        )
+    return [str(names[label]) for label in labels.tolist()]

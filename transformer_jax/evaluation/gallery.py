@@ -1,0 +1,93 @@
+"""What a report shows of examples that are no text: their pictures, and where a model looked."""
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from transformer_jax.api import TrainedModel
+from transformer_jax.data.codecs.patches import Patches
+from transformer_jax.errors import UserError
+
+_WRONG, _RIGHT = 24, 12  # how many of each are shown
+_SIDE = 84  # pixels of a side at least, that a picture is drawn with
+
+
+def as_uri(pixels: np.ndarray) -> str:
+    """Return a picture of bytes [H W], [H W 1] or [H W 3] as the address of a PNG that holds it."""
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+    times = max(1, -(-_SIDE // max(image.size)))
+    image = image.resize((times * image.width, times * image.height), Image.Resampling.NEAREST)
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
+
+
+def rollout(attention: np.ndarray) -> np.ndarray:
+    """Return how much of each place [T T] comes from each other one, of attention [L N T T]: means
+    of heads, half of each layer's input passing by, multiplied (Abnar and Zuidema 2020,
+    arXiv:2005.00928, section 3).
+    """
+    found = np.eye(attention.shape[-1])
+    for layer in attention.mean(1, dtype=np.float64):
+        found = (0.5 * layer + 0.5 * np.eye(len(layer))) @ found
+    return found
+
+
+def looked(picture: np.ndarray, codec: Patches, weights: np.ndarray) -> np.ndarray:
+    """Return a picture [N H W C] whose patches are as bright as their weights [L] are large: bytes
+    [H N W 3], in red where that is most.
+    """
+    form = codec.form
+    grey = picture.reshape(form.shape).mean(-1, keepdims=True)
+    share = np.clip(weights / max(float(weights.max()), 1e-12), 0, 1)
+    patches = np.repeat(share[:, None], form.patch**2, axis=1)
+    heat = form._replace(channels=1).joined(patches)
+    bright = 0.25 * grey + 0.75 * grey * heat
+    red = np.concatenate([bright + 90 * heat, bright, bright], axis=-1)
+    return beside(np.clip(red, 0, 255).astype(np.uint8))
+
+
+def beside(pictures: np.ndarray) -> np.ndarray:
+    """Return pictures [N H W C] side by side: [H N W C]."""
+    count, height, width, channels = pictures.shape
+    return pictures.swapaxes(0, 1).reshape(height, count * width, channels)
+
+
+def shown(
+    trained: TrainedModel, values: Sequence[np.ndarray], rows: Sequence[dict[str, Any]]
+) -> dict[int, dict[str, str]]:
+    """Return {place: {"picture": address, "looked": address}} of some rows: of those where the
+    model is wrong the surest ones, of the others the first.
+    """
+    codec = trained.tokenizers.src
+    if not isinstance(codec, Patches):
+        return {}
+    right = [row["hypothesis"] == row["reference"] for row in rows]
+    wrong = [i for i, good in enumerate(right) if not good]
+    wrong.sort(key=lambda i: -rows[i].get("probability", 0.0))
+    chosen = [*wrong[:_WRONG], *[i for i, good in enumerate(right) if good][:_RIGHT]]
+    found = {}
+    for i in chosen:
+        picture = values[i].reshape(codec.form.shape)
+        found[i] = {"picture": as_uri(beside(picture))}
+        weights = _weights(trained, values[i])
+        if weights is not None:
+            found[i]["looked"] = as_uri(looked(picture, codec, weights))
+    return found
+
+
+def _weights(trained: TrainedModel, value: np.ndarray) -> np.ndarray | None:
+    """Return how much what is said of a picture comes from each of its patches."""
+    try:
+        attention = trained.inside(value)["encoder"].attention
+    except UserError:
+        return None
+    config = trained.experiment.model
+    if attention is None or len(attention) < config.num_encoder_layers:
+        return None  # a layer of which nothing is known
+    from_each = rollout(attention)
+    return from_each[0, 1:] if config.pooling == "first" else from_each.mean(0)[1:]
