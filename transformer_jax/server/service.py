@@ -17,6 +17,7 @@ from transformer_jax.server.worker import Worker
 log = logging.getLogger("transformer_jax")
 
 T = TypeVar("T")
+_LOADING = "loading"  # name of threads that load and compile
 _AGAIN = 5.0  # seconds after which to come again while the server starts or stops
 
 
@@ -64,6 +65,11 @@ class Service:
         if not self.worker.alive:
             raise Refusal(503, "the server has failed; see its log")
         return self._model
+
+    @property
+    def loading(self) -> bool:
+        """Whether a model is being loaded or compiled."""
+        return any(thread.name == _LOADING for thread in threading.enumerate())
 
     async def reload(self) -> bool:
         """Serve what the work directory holds now; what has begun ends with the model of before.
@@ -138,5 +144,5 @@ async def _apart(function: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, outcome, failure)
 
-    threading.Thread(target=work, name="loading", daemon=True).start()
+    threading.Thread(target=work, name=_LOADING, daemon=True).start()
     return await future
