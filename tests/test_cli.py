@@ -509,7 +509,7 @@ NAMES = [
     *sorted(COMMANDS.keys() - {"plot", "pictures"}), *(f"plot {x}" for x in PICTURES),
     *(f"pictures {x}" for x in CODES),
 ]  # fmt: skip
-WITH_OVERRIDES = {"train", "evaluate", "generate", "translate", "plan", "sweep"}
+WITH_OVERRIDES = {"train", "evaluate", "generate", "translate", "serve", "plan", "sweep"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -47,7 +47,7 @@ def go(stream: LiveStream, arriving, leaving=()):
     while queue or waiting or stream.numbers:
         if queue:
             waiting += queue.popleft()
-        entered = stream.enter(waiting)
+        entered = stream.enter(waiting) if waiting else []
         waiting = [item for item in waiting if item[0] not in entered]
         for number, tokens, scores in stream.turn():
             assert number not in found

@@ -1,6 +1,8 @@
 """Tiny models behind the server: a translator and a language model, random, quickly compiled."""
 
+import contextlib
 import dataclasses
+import threading
 import time
 
 import jax
@@ -16,6 +18,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.server.app import application
 from transformer_jax.server.model import Served
 from transformer_jax.server.service import Service
+from transformer_jax.server.serving import Server
 from transformer_jax.server.settings import Settings
 
 SETTINGS = Settings(
@@ -45,6 +48,22 @@ def writer() -> TrainedModel:
 def service_of(trained: TrainedModel, **changes) -> Service:
     settings = dataclasses.replace(SETTINGS, **changes)
     return Service(lambda: Served(trained, trained.experiment.decoding, settings), settings)
+
+
+@contextlib.contextmanager
+def listening(trained: TrainedModel, **changes):
+    """Yield the address and the service of a server that listens, in a thread."""
+    service = service_of(trained, **changes)
+    server = Server(application(service), service)
+    server.config.port = 0
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not service.ready or not server.started:
+        assert thread.is_alive()
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/", service
+    server.should_exit = True
+    thread.join()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,14 +3,9 @@
 import contextlib
 import dataclasses
 import shutil
-import threading
-import time
 
 import pytest
-from server.conftest import SETTINGS, service_of, translator, writer
-
-from transformer_jax.server.app import application
-from transformer_jax.server.serving import Server
+from server.conftest import SETTINGS, listening, translator, writer
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install -e '.[browser]', and Chromium"
@@ -29,22 +24,6 @@ def browser():
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
         found.close()
-
-
-@contextlib.contextmanager
-def listening(trained, **changes):
-    """Yield the address of a server in a thread."""
-    service = service_of(trained, **changes)
-    server = Server(application(service), service)
-    server.config.port = 0
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not service.ready or not server.started:
-        assert thread.is_alive()
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/", service
-    server.should_exit = True
-    thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def save(place: Path, step: int, factor: float) -> None:
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, workdir: Path, *arguments: str, key: str = "") -> None:
+    def __init__(self, workdir: Path, *arguments: str, key: str = "", wait: bool = True) -> None:
         self.out = workdir.parent / "out"
         environment = os.environ | {"TRANSFORMER_JAX_API_KEY": key, "JAX_PLATFORMS": "cpu"}
         command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
@@ -56,7 +56,8 @@ class Process:
                 stdout=output, stderr=output,
             )  # fmt: skip
         self.port = int(self.wait_for(r"listening on http://127\.0\.0\.1:(\d+)")[1])
-        self.wait_for(r" ready\n")
+        if wait:
+            self.wait_for(r" ready\n")
 
     def wait_for(self, pattern: str, seconds: float = 180.0) -> re.Match:
         end = time.monotonic() + seconds
@@ -167,6 +168,16 @@ def test_a_second_signal_ends_it_at_once(workdir):
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) != 0
         held.close()
+
+
+def test_sigterm_while_it_compiles(workdir, tmp_path, monkeypatch):
+    """Nobody waits for the compiler, and nothing crashes."""
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "empty"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    with running(workdir, wait=False) as server:
+        assert server.ask()[0] == 503
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
 
 
 def test_slow_headers(workdir):

@@ -72,7 +72,11 @@ def main(argv: Sequence[str]) -> int:
     service = Service(load, settings, steps)
     server = Server(application(service), service, arguments.drain, arguments.watch)
     server.run([place])
-    return 70 if server.failed else 0
+    code = 70 if server.failed else 0
+    if service.loading:  # an interpreter that ends while XLA compiles is aborted
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 def _parser() -> Parser:

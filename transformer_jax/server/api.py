@@ -43,7 +43,8 @@ async def translate(service: Service, request: Request) -> Response:
     """Translate texts, each as one line: all of them, in order."""
     asked = await read(request, Translate, service.settings)
     lines = asked.lines()
-    check_texts([*lines, asked.prefix], service.settings, service.settings.max_texts + 1)
+    check_texts(lines, service.settings)
+    check_texts([asked.prefix], service.settings)
     model = translating(service)
     work = translations(
         service, model, lines, asked.patience(service), asked.n_best, asked.prefix,

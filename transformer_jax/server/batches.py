@@ -30,6 +30,7 @@ async def batches(service: Service, request: Request) -> Response:
     asked = await read(request, Batch, service.settings)
     lines = asked.lines()
     check_texts(lines, service.settings, service.settings.max_batch)
+    check_texts([asked.prefix], service.settings)
     model, patience = translating(service), asked.patience(service)
     model.translation([""], asked.n_best, asked.prefix, 1)  # what is wrong with all of them
     parts = _batch(service, model, asked, lines, patience)

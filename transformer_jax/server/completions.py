@@ -3,6 +3,7 @@
 Fields that change nothing here are taken with the value that says so, and refused with others.
 """
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -18,7 +19,7 @@ from transformer_jax.server.events import event, streamed
 from transformer_jax.server.model import Served
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
-from transformer_jax.server.texts import Part, Patience, Prompt, parts_of, texts
+from transformer_jax.server.texts import Part, Patience, Prompt, Text, parts_of, texts
 
 _TOKENS = 16  # unless another number is asked for, as in the protocol
 _MADE = int(time.time())
@@ -92,7 +93,8 @@ async def completions(service: Service, request: Request) -> Response:
     several = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
     if not several:
         raise Refusal(400, "prompt: an empty list; give at least one")
-    check_texts([*several, *asked.stops()], service.settings, service.settings.max_texts)
+    check_texts(several, service.settings)
+    check_texts(asked.stops(), service.settings, 4)
     if len(several) * (asked.n or 1) > service.settings.max_texts:
         raise Refusal(413, f"more than {service.settings.max_texts} texts; ask for fewer")
     prompts = [_prompt(model, asked, text, place) for place, text in enumerate(several)]
@@ -105,12 +107,25 @@ async def completions(service: Service, request: Request) -> Response:
         return await streamed(request, events, "text/event-stream", most)
     choices: list[dict[str, Any]] = []
     written = 0
-    for prompt in prompts:
-        for text in await unless_gone(request, texts(service, model, prompt, patience)):
+    found = await unless_gone(request, _all(service, model, prompts, patience))
+    for some in found:
+        for text in some:
             shown = text.text if asked.echo else text.text[text.start :]
             choices.append(_choice(len(choices), shown, text.finish))
             written += len(text.ids)
     return json_response({**head, "choices": choices, "usage": _usage(prompts, written)})
+
+
+async def _all(
+    service: Service, model: Served, prompts: list[Prompt], patience: Patience
+) -> list[list[Text]]:
+    """Return the texts of prompts, which are searched together; all of them, or none."""
+    tasks = [asyncio.create_task(texts(service, model, prompt, patience)) for prompt in prompts]
+    try:
+        return [await task for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _prompt(model: Served, asked: Completion, text: str, place: int) -> Prompt:

@@ -50,7 +50,7 @@ class Generate(Common):
 async def generate(service: Service, request: Request) -> Response:
     """Continue a prompt: whole, or as server-sent events while it is written."""
     asked = await read(request, Generate, service.settings)
-    check_texts([asked.prompt, *asked.stop], service.settings)
+    check_texts([asked.prompt, *asked.stop], service.settings, 17)
     model = service.model
     if not model.generates:
         raise Refusal(404, "this model does not continue prompts; see /api/model")

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from transformer_jax.errors import UserError
 from transformer_jax.server.metrics import Metrics
@@ -13,6 +16,8 @@ from transformer_jax.server.worker import Worker
 
 log = logging.getLogger("transformer_jax")
 
+T = TypeVar("T")
+_LOADING = "loading"  # name of threads that load and compile
 _AGAIN = 5.0  # seconds after which to come again while the server starts or stops
 
 
@@ -41,7 +46,7 @@ class Service:
 
     async def start(self) -> None:
         """Compile everything; requests are refused until then."""
-        await asyncio.to_thread(self._model.compile)
+        await _apart(self._model.compile)
         self.ready = True
         self.metrics.ready.set(1)
         log.info("ready")
@@ -61,6 +66,11 @@ class Service:
             raise Refusal(503, "the server has failed; see its log")
         return self._model
 
+    @property
+    def loading(self) -> bool:
+        """Whether a model is being loaded or compiled."""
+        return any(thread.name == _LOADING for thread in threading.enumerate())
+
     async def reload(self) -> bool:
         """Serve what the work directory holds now; what has begun ends with the model of before.
 
@@ -68,7 +78,7 @@ class Service:
         """
         async with self._reloading:
             try:
-                model = await asyncio.to_thread(self._loaded)
+                model = await _apart(self._loaded)
             except Exception as error:
                 known = isinstance(error, UserError | OSError)
                 log.error("reload failed; the model of before goes on serving: %s", error,
@@ -111,3 +121,28 @@ class Service:
             if not self.active:
                 return
             await asyncio.sleep(0.02)
+
+
+async def _apart(function: Callable[[], T]) -> T:
+    """Return what a function returns that takes long, in a thread that no end waits for."""
+    loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def tell(outcome: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(outcome)
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        outcome, failure = None, None
+        try:
+            outcome = function()
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, outcome, failure)
+
+    threading.Thread(target=work, name=_LOADING, daemon=True).start()
+    return await future

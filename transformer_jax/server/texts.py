@@ -1,5 +1,6 @@
 """What requests ask of a model, as coroutines: translations of lines, texts behind prompts."""
 
+import asyncio
 import functools
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from transformer_jax.server.model import BEAM, Asking, Served
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.tickets import Found
+
+_MUCH = 2000  # characters, whose tokenization others should not wait for
 
 
 class Patience(NamedTuple):
@@ -29,10 +32,15 @@ async def translations(
     """Return up to `n_best` translations of each line, best first."""
     if aligned and not model.aligns:
         raise Refusal(400, "alignments: this model gives none; leave them out")
-    asking = model.translation(lines, n_best, prefix, number)
+    given = lines, n_best, prefix, number
+    if sum(map(len, lines)) < _MUCH:
+        asking = model.translation(*given)
+    else:
+        asking = await asyncio.to_thread(model.translation, *given)
     translator = model.translator(n_best)
     with Answer(service.worker, model, asking, patience.seconds, low=patience.low) as answer:
-        found = [translator.translations(*hypotheses) for hypotheses in await answer.found()]
+        hypotheses = await answer.found()
+    found = await asyncio.to_thread(lambda: [translator.translations(*h) for h in hypotheses])
     if aligned and found:
         call = model.aligning(asking.sentences, found)
         await called(service.worker, call, patience.seconds)

@@ -103,6 +103,7 @@ class LiveStream:
 
     def turn(self) -> Iterator[Found]:
         """Go on for a moment; yield what is found for sentences that are finished."""
+        self._move()
         with jax.set_mesh(self._mesh):
             for level, tier in enumerate(self._tiers):
                 for rows in tier:

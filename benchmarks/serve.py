@@ -1,0 +1,274 @@
+"""A server under load, on the loopback: throughput, latency, and what it loses to `translate`.
+
+    python benchmarks/serve.py --workdir=runs/multi30k --data=DIR --peers
+        English sentences of Multi30k, DIR/train.lc.norm.tok.en or --source=FILE
+
+`transformer-jax serve` runs in a process of its own, and so does the load. First 1, 2, 4 ...
+clients, each of which asks again as soon as it is answered; then requests that come by themselves,
+at random times at shares of the best rate, whose latency counts from when they were due. The same
+sentences are translated offline before and after, by two devices as `translate` does; the ratio is
+to the mean of both. Of a language model, prompts are the first words of the lines, texts are
+streamed, and there is the time to the first token. --peers puts CTranslate2 behind a plain
+starlette server. One JSON line for each load; `load_cpu_s` is the processor time that the load
+itself took.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.api import load
+from transformer_jax.data.files import read_lines
+from transformer_jax.workdir import WorkDir
+
+TOKENS = 32  # of a streamed text
+SHARES = (0.5, 0.8)  # of the best rate, at which requests come by themselves
+
+
+class Answered(NamedTuple):
+    """Seconds until a request was answered, and until its first token, if it is streamed."""
+
+    whole: float
+    first: float | None
+
+
+class Connection:
+    """One connection, kept open: HTTP/1.1 as far as it is needed, for little processor time."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._port, self._path, self._streams = port, path, None
+
+    async def ask(self, body: dict[str, Any], due: float) -> Answered:
+        """Send a request that was due at a time, and read its answer."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        data = json.dumps(body).encode()
+        writer.write(
+            f"POST {self._path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(data)}\r\n\r\n".encode()
+            + data
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        if " 200 " not in head.partition("\r\n")[0]:
+            raise RuntimeError(f"{head}{await reader.read(500)}")
+        if found := re.search(r"content-length: (\d+)", head):
+            await reader.readexactly(int(found[1]))
+            return Answered(time.perf_counter() - due, None)
+        first, text = None, b""
+        while size := int(await reader.readline(), 16):
+            text += (await reader.readexactly(size + 2))[:size]
+            if first is None and b'"index"' in text:
+                first = time.perf_counter() - due
+        await reader.readline()
+        return Answered(time.perf_counter() - due, first)
+
+    def close(self) -> None:
+        """End it."""
+        if self._streams is not None:
+            self._streams[1].close()
+
+
+async def busy(ask: Callable[[], Connection], bodies: list[dict], clients: int) -> list[Answered]:
+    """Return how requests are answered by so many clients that ask one after another."""
+    left, answered = iter(bodies), []
+
+    async def client() -> None:
+        connection = ask()
+        for body in left:
+            answered.append(await connection.ask(body, time.perf_counter()))
+        connection.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return answered
+
+
+async def arriving(
+    ask: Callable[[], Connection], bodies: list[dict], rate: float
+) -> list[Answered]:
+    """Return how requests are answered that come at random times, so many a second."""
+    idle: list[Connection] = []
+    chance, due = random.Random(0), time.perf_counter()
+
+    async def one(body: dict, due: float) -> Answered:
+        connection = idle.pop() if idle else ask()
+        answered = await connection.ask(body, due)
+        idle.append(connection)
+        return answered
+
+    tasks = []
+    for body in bodies:
+        due += chance.expovariate(rate)
+        await asyncio.sleep(max(due - time.perf_counter(), 0))
+        tasks.append(asyncio.create_task(one(body, due)))
+    answered = await asyncio.gather(*tasks)
+    for connection in idle:
+        connection.close()
+    return answered
+
+
+def row(engine: str, load: dict, work: Awaitable[list[Answered]], offline: float | None) -> dict:
+    """Return what a load measures."""
+    began, cpu = time.perf_counter(), time.process_time()
+    answered = asyncio.run(work)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    rate = len(answered) / seconds
+    middle = np.percentile([a.whole for a in answered], [50, 95, 99]) * 1000
+    found = {"engine": engine, **load, "requests": len(answered), "sentences_per_s": round(rate, 2)}
+    found |= {f"p{p}_ms": round(x, 1) for p, x in zip((50, 95, 99), middle, strict=True)}
+    if firsts := [a.first for a in answered if a.first is not None]:
+        found["first_token_p50_ms"] = round(1000 * float(np.median(firsts)), 1)
+    if offline:
+        found["ratio_to_offline"] = round(rate / offline, 3)
+    return found | {"load_cpu_s": round(cpu, 2)}
+
+
+@contextmanager
+def server(command: list[str], ready: str) -> Iterator[int]:
+    """Run a server, and yield its port once it is ready."""
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            while True:
+                time.sleep(0.2)
+                output.seek(0)
+                text = output.read()
+                port = re.search(r"http://127\.0\.0\.1:(\d+)", text)
+                if port and ready in text:
+                    break
+                if process.poll() is not None:
+                    raise SystemExit(text)
+            yield int(port[1])
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            process.kill()
+
+
+def offline(arguments: argparse.Namespace, lines: list[str]) -> float:
+    """Return the sentences a second of `translate`, or the prompts of `generate`, compiled."""
+    code = (
+        "import json, sys, time; import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "from transformer_jax.api import load\n"
+        "from transformer_jax.experiments.process import keep_freed_memory\n"
+        "keep_freed_memory(); lines = json.load(sys.stdin); model = load(sys.argv[1])\n"
+        "def run():\n"
+        "    began = time.perf_counter()\n"
+        "    if model.experiment.objective.translates: model.translate(lines)\n"
+        f"    else: model.generate(lines, {TOKENS}, beam_size=1)\n"
+        "    return time.perf_counter() - began\n"
+        "run(); print(len(lines) / min(run(), run()))"
+    )
+    command = [sys.executable, "-c", code, arguments.workdir]
+    given = json.dumps(lines)
+    return float(subprocess.run(command, input=given, text=True, capture_output=True,
+                                check=True).stdout.split()[-1])  # fmt: skip
+
+
+def loads(
+    engine: str, port: int, path: str, bodies: list[dict], most: int, rate: float | None
+) -> None:
+    """Put a server under each load, and print a line for each."""
+    connect = lambda: Connection(port, path)  # noqa: E731
+    asyncio.run(busy(connect, bodies[: 2 * most], most))  # warm
+    best, clients = 0.0, 1
+    while clients <= most:
+        few = bodies[: max(len(bodies) * clients // most, 20)]
+        found = row(engine, {"clients": clients}, busy(connect, few, clients), rate)
+        best = max(best, found["sentences_per_s"])
+        print(json.dumps(found), flush=True)
+        clients *= 2
+    for share in SHARES:
+        few = bodies[: max(len(bodies) // 2, 20)]
+        coming = {"arrivals_per_s": round(share * best, 2)}
+        print(
+            json.dumps(row(engine, coming, arriving(connect, few, share * best), rate)), flush=True
+        )
+
+
+def peer(workdir: str, port: int) -> None:
+    """Serve the model by CTranslate2, each request by itself, in a plain starlette server."""
+    import ctranslate2
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    from transformer_jax.export.ctranslate2.directory import export
+
+    model = load(workdir)
+    place = Path(tempfile.mkdtemp()) / "model"
+    export(model.model.config, model.params, model.tokenizers, place, "float32")
+    translator = ctranslate2.Translator(str(place), inter_threads=2, intra_threads=1)
+    src, beam = model.tokenizers.src, model.experiment.decoding.beam_size
+
+    def translate(text: str) -> str:
+        (ids,) = src.encode([text])
+        (found,) = translator.translate_batch([src.pieces(ids)], beam_size=beam)
+        return " ".join(found.hypotheses[0])
+
+    async def answer(request: Any) -> JSONResponse:
+        text = (await request.json())["text"]
+        return JSONResponse({"text": await asyncio.to_thread(translate, text)})
+
+    print("ready", flush=True)
+    app = Starlette(routes=[Route("/api/translate", answer, methods=["POST"])])
+    uvicorn.run(app, port=port, access_log=False)
+
+
+def main() -> None:
+    """Measure, and print one JSON line a load."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workdir", required=True, help="of a trained model")
+    parser.add_argument("--data", type=Path, help="the folder of Multi30k")
+    parser.add_argument("--source", type=Path, help="sentences, one a line, instead")
+    parser.add_argument("--sentences", type=int, default=400)
+    parser.add_argument("--clients", type=int, default=16, help="at most")
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--as-peer", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.as_peer is not None:
+        peer(arguments.workdir, arguments.as_peer)
+        return
+    if arguments.source is None and arguments.data is None:
+        parser.error("give --data or --source")
+    source = arguments.source or arguments.data / "train.lc.norm.tok.en"
+    lines = [line for line in read_lines(source) if line.strip()][: arguments.sentences]
+    translates = WorkDir(arguments.workdir).experiment().objective.translates
+    if translates:
+        path, bodies = "/api/translate", [{"text": line} for line in lines]
+    else:
+        lines = [" ".join(line.split()[:3]) for line in lines]
+        path = "/api/generate"
+        bodies = [{"prompt": p, "max_tokens": TOKENS, "stream": True} for p in lines]
+    first = offline(arguments, lines)
+    command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
+    with server([*command, f"--workdir={arguments.workdir}"], " ready\n") as port:
+        rate = (first + offline(arguments, lines)) / 2
+        print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
+        loads("transformer_jax", port, path, bodies, arguments.clients, rate)
+    if arguments.peers and translates:
+        free = str(20_000 + os.getpid() % 10_000)
+        command = [sys.executable, __file__, f"--workdir={arguments.workdir}", f"--as-peer={free}"]
+        with server(command, "http://") as port:
+            loads("ctranslate2", port, path, bodies, arguments.clients, None)
+
+
+if __name__ == "__main__":
+    main()
