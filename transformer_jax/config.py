@@ -1736,7 +1736,9 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """Search for the best translation. Defaults are the paper's (section 6.1)."""
+    """Search for the best translation. Defaults are the paper's (section 6.1). Models of CTC do not
+    search: they write the likeliest piece of each place.
+    """
 
     # "beam": beam search, greedy if beam_size is 1; "sample": random hypotheses, see below.
     search: Literal["beam", "sample"] = "beam"

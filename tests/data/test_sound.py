@@ -12,12 +12,13 @@ import pytest
 from transformer_jax.config import DataConfig, SourceConfig, TokenizerConfig
 from transformer_jax.data import sources
 from transformer_jax.data.batch import one_per_row
+from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.codecs import log_mel
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.masking import MASKS, masked
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import open_store
+from transformer_jax.data.token_store import TokenStore, open_store
 from transformer_jax.data.wav_files import open_sound
 from transformer_jax.errors import UserError
 
@@ -217,6 +218,30 @@ def test_masks_are_functions_of_seed_epoch_and_sound(name):
     assert np.array_equal(apart, np.concatenate([found[x] for x in parts]))
     for other in (Draw(3, 2), Draw(4, 1)):
         assert not np.array_equal(masked(vectors, lengths, config, numbers, other), found)
+
+
+def test_a_run_that_goes_on_reads_what_it_would_have_read(config, tmp_path):
+    """A batch is a function of its number: masks too, which are others in the next epoch."""
+    config = dataclasses.replace(
+        config, augment=("time_mask", "frequency_mask"), max_length=20, tokens_per_batch=160,
+        time_mask_size=9, frequency_mask_size=4, num_buckets=1,
+    )  # fmt: skip
+    corpus, objective = sources.load(config, "train"), OBJECTIVES["ctc"]
+    pair = pair_of(corpus)
+    store = open_store(corpus, pair, tmp_path / "cache", frame=objective.frame(None))
+    read = store.src._replace(read=pair.src.reader(config))
+    items = objective.items(TokenStore(read, store.tgt, store.special), None)
+
+    def begun() -> BatchSource:
+        return BatchSource(items, BucketPlan(items, np.arange(4), config, 3), objective)
+
+    whole = [begun()[i] for i in range(3)]
+    again = begun()
+    for number in (2, 1):  # from there on, in any order
+        assert np.array_equal(again[number].src.inputs, whole[number].src.inputs)
+        assert np.array_equal(again[number].targets["ctc"].labels, whole[number].targets["ctc"][0])
+    sums = {round(float(batch.src.inputs.astype(np.float64).sum()), 3) for batch in whole}
+    assert len(sums) == 3  # of the same four sounds
 
 
 def test_what_each_mask_hides():
