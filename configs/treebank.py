@@ -15,9 +15,8 @@ Sources are pieces that BPE-dropout cuts anew, since one word in eleven is in no
 The search writes well-formed trees with a leaf for each word alone (decoding.constraint).
 
 transformer  pre-norm Transformer, 4 + 4 layers of 128, as in configs/multi30k.py.
-hybrid       the same with a recurrent layer below in each stack: counting words is hard to learn by
-             attention from so few sentences.
-recurrent    LSTM layers with attention, as in Vinyals et al.: "A+D" there.
+hybrid       the same with a recurrent layer below in each stack, which can count words.
+recurrent    LSTM layers with attention, as in Vinyals et al.
 """
 
 import sys

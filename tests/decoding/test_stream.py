@@ -55,6 +55,7 @@ sentences = st.builds(
     prefix=st.lists(st.integers(UNK, TOY.vocab - 1), max_size=3).map(tuple),
     seed=st.integers(0, 1000),
     first=st.just(BOS),
+    words=st.integers(0, 9),
 )
 # Crowds, so that there is much refilling, pausing and moving up; few, so that rows stay empty.
 crowds = st.one_of(
