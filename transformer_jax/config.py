@@ -1151,12 +1151,12 @@ class ObjectiveConfig:
     # as long as leaves neither side with more; of tag and answer, they are of whole words. What
     # classify and regress do not read is left out. Of forecast, windows begin at every row.
     window: int = 256
-    horizon: int = 96  # forecast: rows that are predicted behind each window
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
     # "joined" (masked_lm, span_corruption, denoising): all lines behind one another, EOS between
     # them.
     document: Literal["line", "file", "joined"] = "line"
+    horizon: int = 96  # forecast: rows that are predicted behind each window
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
     partial_prediction: int = 6
     # masked_lm, masked_lm_nsp: the share of pieces that are predicted, at least one of each window.
