@@ -1,4 +1,28 @@
-"""ETTh1."""
+"""ETTh1: the next 96 hours of an electricity transformer's load and oil temperature, 7 channels,
+from the last 336, by PatchTST (Nie et al. 2023, arXiv:2211.14730), with layer norm.
+
+    python train.py --config=configs/etth1.py --config.data.directory=DIR
+    python train.py --config=configs/etth1.py:student_t --config.data.directory=DIR
+    python eval.py --workdir=runs/etth1
+
+The directory holds ETTh1.csv. Rows are those of the literature: 12 months of 30 days, then 4 and 4;
+all 2,785 windows of validation and of test count. Mean squared and absolute errors, in deviations
+of the training rows, one run with seed 1, the best of its checkpoints by validation (step 400);
+11 minutes on a core of a busy machine:
+
+                              validation        test
+    PatchTST, point           0.685  0.550      0.380  0.399
+    PatchTST, student_t       0.727  0.563      0.387  0.402
+    the last day repeated     0.827  0.585      0.512  0.433
+    ridge regression          0.670  0.549      0.370  0.391
+
+Dropout, weight decay, learning rate, layers and where the norm stands were chosen by validation,
+among nine runs. student_t was trained with --config.optimizer.weight_decay=1
+--config.optimizer.learning_rate=0.001 --config.training.ema_decay=0.99; the mean quantile loss of
+its deciles is 0.319 on test, and 79 % of hours lie between the first and the last. With 0.375 for
+PatchTST and DLinear as published, and 0.370 for a map found in closed form, nothing here says that
+this series needs a network.
+"""
 
 from transformer_jax.config import Experiment
 from transformer_jax.door import door
@@ -37,8 +61,9 @@ def get_config(variant: str = "point"):
     c.data.max_length, c.data.tokens_per_batch = _WINDOW, rows * _WINDOW
     c.data.num_buckets = 1
     c.optimizer.schedule = "cosine"
-    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 100
-    c.training.steps = 1500
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1.5e-3, 100
+    c.optimizer.weight_decay = 3.0
+    c.training.steps, c.training.ema_decay = 700, 0.98
     c.training.label_smoothing = 0.0
     c.training.loss_spike = None
     c.checkpoint.every_steps, c.evaluation.every_steps = 100, 100
