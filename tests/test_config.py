@@ -77,6 +77,7 @@ SPECIAL = {
     "model.patch_length": 24,
     "model.patch_stride": 16,
     "model.distribution": "student_t",
+    "data.image_size": (8, 8),
 }
 MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
@@ -125,9 +126,11 @@ NEEDS = {
     "model.stem_layers": MODEL_OF_CONVOLUTIONS,
     "model.grid": MODEL_OF_CONVOLUTIONS,
     "model.pooler": MODEL_OF_CLASSES,
+    "model.grid_positions": MODEL_OF_PICTURES | {"model.grid": (4, 5)},
     "src.patch_size": MODEL_OF_PICTURES,
     "data.source": MODEL_OF_SERIES,
     "data.augment": MODEL_OF_PICTURES,
+    "data.image_size": MODEL_OF_PICTURES | {"data.source": "folders"},
     "data.crop_padding": MODEL_OF_PICTURES | {"data.augment": ("crop",)},
     "data.cutout_size": MODEL_OF_PICTURES | {"data.augment": ("cutout",)},
     "objective.like": {"objective.name": "own.py:Own@sha256:" + 64 * "0"},
@@ -817,7 +820,7 @@ def test_all_outputs_of_a_sentence_can_be_held():
         (MODEL_OF_SERIES | {"objective.window": 30},
          ["config.objective.window=30", "patch_length=16", "would leave out rows"]),
         (MODEL_OF_SERIES | {"data.source": "text"},
-         ["config.data.source='text'", "tgt.codec='series' reads series", "choose 'series'"]),
+         ["config.data.source='text'", "tgt.codec='series' reads no text", "choose 'series'"]),
         (MODEL_OF_SERIES | {"model.stem": "embedding"},
          ["config.model.stem='embedding'", "tgt.codec='series' makes vectors", "'series'"]),
         (MODEL_OF_SERIES | {"data.batching": "pack"},

@@ -153,6 +153,7 @@ TABLES = {
     (config.CheckpointConfig, "best_by"): "directions.VALIDATION",
     (config.ModelConfig, "stem"): "nn.stems.STEMS",
     (config.ModelConfig, "distribution"): "nn.distributions.DISTRIBUTIONS",
+    (config.ModelConfig, "grid_positions"): "nn.stems.GRID_POSITIONS",
     (config.SideConfig, "codec"): "data.codecs.pair.CODECS",
     (config.DataConfig, "source"): "data.sources.SOURCES",
     (config.DataConfig, "batching"): "data.batching.PLANS",

@@ -26,10 +26,10 @@ from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 # What a trained model was made by, and the scores by which its best checkpoint is known.
 MUST_STAY = (
     "seed",
-    "model.stem", "model.stem_layers", "model.grid", "model.pooler",
+    "model.stem", "model.stem_layers", "model.grid", "model.grid_positions", "model.pooler",
+    "src.patch_size", "data.augment", "data.image_size", "data.crop_padding", "data.cutout_size",
     "model.patch_length", "model.patch_stride", "model.distribution", "objective.horizon",
     "model.num_latents",
-    "src.patch_size", "data.augment", "data.crop_padding", "data.cutout_size",
     "model.architecture", "model.num_kv_heads", "model.encoder_pattern", "model.decoder_pattern",
     "model.window", "model.dilation",
     "model.recurrence", "model.source_attention", "model.input_feeding", "model.reverse_source",

@@ -130,9 +130,12 @@ class ModelConfig:
     # parameters of a distribution: "normal", "student_t", or its nine deciles, "quantiles".
     distribution: Literal["point", "normal", "student_t", "quantiles"] = "point"
     stem_layers: int = 2  # convolution: so many, each of which halves both sides of a patch
-    # convolution, and prefix_decoder: rows and columns of patches in a picture. Of more patches the
-    # encoder of prefix_decoder reads those of each picture alone.
+    # Rows and columns of patches in a picture: for convolution, grid_positions, and prefix_decoder,
+    # whose encoder reads pictures of so many patches alone.
     grid: tuple[int, ...] = ()
+    # What a stem of vectors adds to each patch, beside `positions`: "sinusoidal" sines and cosines
+    # of its row in half of the channels, and of its column in the others.
+    grid_positions: Literal["none", "sinusoidal"] = "none"
     d_model: int = 512  # width of the residual stream
     d_ff: int = 2048  # width inside the feed-forward layers
     num_heads: int = 8  # attention heads
@@ -575,10 +578,16 @@ def _check_perceiver(model: ModelConfig) -> None:
 
 def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
+    placed = model.grid_positions != "none"
+    _check(
+        not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: is for a stem of vectors, with the rows and "
+        "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
+    )
     _within(1, _SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
     for name, stem in _STEM_FIELDS.items():
         default = ModelConfig.__dataclass_fields__[name].default
-        read = name == "grid" and model.architecture == "prefix_decoder"
+        read = name == "grid" and (placed or model.architecture == "prefix_decoder")
         _check(
             read or model.stem == stem or getattr(model, name) == default,
             f"{name}={getattr(model, name)!r}: means nothing with stem={model.stem!r}; leave it at "
@@ -809,8 +818,8 @@ class SourceConfig(SideConfig):
         )
 
 
-# The codecs of what is no text, but vectors, and the source of it.
-VECTORS = {"patches": "arrays", "series": "series"}
+# The codecs of what is no text, but vectors, and its sources.
+VECTORS = {"patches": ("arrays", "folders", "tfds"), "series": ("series",)}
 # The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
 SIZED = {
     "subwords": (
@@ -886,12 +895,14 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
-    # "arrays": files of NumPy, of pictures for example, with a label for each entry. "series": time
-    # series, of comma-separated values: a header, a date in the first column, then numbers.
+    # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
+    # files of pictures, in a folder for each label. "series": time series, of comma-separated
+    # values: a header, a date in the first column, then numbers.
     source: Literal[
-        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "series"
+        "text", "tfds", "spelled_numbers", "listops", "copying", "arrays", "folders", "series"
     ] = "text"  # fmt: skip
-    # text, arrays, series: the folder of the files; tfds: its data_dir (None: TFDS's own place).
+    # text, arrays, folders, series: the folder of the files; tfds: its data_dir (None: TFDS's own
+    # default place).
     directory: str | None = None
     name: str = ""  # tfds: the data set, "wmt14_translate/de-en"
     # source_language and target_language name the two sides. text: file name endings; tfds: feature
@@ -899,10 +910,10 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     # train, validation, test: the parts of each split, joined in order. text: "train" reads
-    # train.en and train.de (or .gz of both); arrays: train.npz; series: "NAME[FIRST:LAST]", those
-    # rows of NAME.csv, from 0 on and without LAST, of which all are predicted in validation and
-    # test, as the rows that are read may stand before them; tfds: split names; of what is made here
-    # the only part is the split's own name.
+    # train.en and train.de (or .gz of both); arrays: train.npz; folders: train/LABEL/FILE; series:
+    # "NAME[FIRST:LAST]", those rows of NAME.csv, from 0 on and without LAST, of which all are
+    # predicted in validation and test, as the rows that are read may stand before them; tfds: split
+    # names; of what is made here the only part is the split's own name.
     train: tuple[str, ...] = ("train",)
     validation: tuple[str, ...] = ("validation",)
     test: tuple[str, ...] = ("test",)
@@ -929,6 +940,8 @@ class DataConfig:
     list_depth: int = 10  # listops: levels of lists, digits counted
     list_arguments: int = 10  # listops: the most of a list, which has 2 at least
 
+    # folders: rows and columns that each picture is brought to, by its middle; (): as they are.
+    image_size: tuple[int, ...] = ()
     # How pictures are changed at random in training, in this order: "crop", moved by up to
     # crop_padding pixels; "flip", left and right changed in half of them; "cutout", a square of
     # cutout_size pixels taken out (arXiv:1708.04552).
@@ -957,6 +970,10 @@ class DataConfig:
         _rate(subword_dropout=self.subword_dropout)
         _within(1, 1000, segmentations=self.segmentations, num_buckets=self.num_buckets)
         _within(1, 2**12, crop_padding=self.crop_padding, cutout_size=self.cutout_size)
+        _check(
+            len(self.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in self.image_size),
+            f"image_size={self.image_size}: must be rows and columns, as in (64, 64)",
+        )
         for name, word in (("crop_padding", "crop"), ("cutout_size", "cutout")):
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -992,7 +1009,7 @@ class DataConfig:
         )
         for name, sources in (
             ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
-            ("list_arguments", ("listops",)),
+            ("list_arguments", ("listops",)), ("image_size", ("folders",)),
         ):  # fmt: skip
             default = DataConfig.__dataclass_fields__[name].default
             _check(
@@ -1849,11 +1866,12 @@ class Experiment:
             + (f"vectors; choose {_or(stems)}" if vectors else "pieces; choose "
                "'embedding', or a codec of vectors"),
         )  # fmt: skip
-        source = VECTORS.get(self.codecs[0])
+        of = VECTORS.get(self.codecs[0], ())
+        others = {*chain(*VECTORS.values())} - {"tfds"}
         _check(
-            data.source == source if vectors else data.source not in VECTORS.values(),
+            data.source in of if vectors else data.source not in others,
             f"data.source={data.source!r}: {read} reads "
-            + (f"{source}; choose {source!r}" if vectors else "text; choose another source, or one "
+            + (f"no text; choose {_or(of)}" if vectors else "text; choose another source, or one "
                f"of the codecs {_or(VECTORS)}"),
         )  # fmt: skip
         _check(

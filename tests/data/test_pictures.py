@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from transformer_jax.config import DataConfig, ObjectiveConfig, SourceConfig, TokenizerConfig
 from transformer_jax.data import sources
@@ -206,3 +207,45 @@ def test_a_window_leaves_out_no_patch(config, tmp_path):
     short = ObjectiveConfig("classify", window=6)
     with pytest.raises(UserError, match=r"config\.objective\.window=6: .* raise it to 7"):
         CLASSIFY.items(store, short, pair.src)
+
+
+def saved(directory, pictures, ending="png"):
+    for number, picture in enumerate(pictures):
+        folder = directory / "train" / ("cat", "dog")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(folder / f"{number}.{ending}")
+
+
+FOLDERS = dataclasses.replace(CONFIG, source="folders")
+
+
+def test_folders_of_pictures(tmp_path):
+    """As they lie on the disk, label by label; files of other kinds are left alone."""
+    saved(tmp_path, PICTURES)
+    (tmp_path / "train" / "cat" / "notes.txt").write_text("no picture")
+    corpus = sources.load(dataclasses.replace(FOLDERS, directory=str(tmp_path)), "train")
+    assert corpus.tgt == ["cat"] * 4 + ["dog"] * 3
+    assert np.array_equal(np.stack(corpus.src), PICTURES[[0, 2, 4, 6, 1, 3, 5]])
+
+
+def test_pictures_are_brought_to_one_size(tmp_path):
+    grey = [np.full((10, 20), 50, np.uint8), np.full((30, 12), 90, np.uint8)]
+    saved(tmp_path, grey)
+    config = dataclasses.replace(FOLDERS, directory=str(tmp_path))
+    with pytest.raises(UserError, match=r"1\.png: has 30 x 12 pixels, the first one 10 x 20; set"):
+        sources.load(config, "train")
+    corpus = sources.load(dataclasses.replace(config, image_size=(8, 6)), "train")
+    assert [x.shape for x in corpus.src] == [(8, 6, 1)] * 2
+    assert [int(x.mean()) for x in corpus.src] == [50, 90]
+
+
+def test_folders_that_are_refused(tmp_path):
+    config = dataclasses.replace(FOLDERS, directory=str(tmp_path))
+    with pytest.raises(UserError, match=r"config\.data\.train: no pictures in .*/train/LABEL/"):
+        sources.load(config, "train")
+    saved(tmp_path, PICTURES[:3])
+    broken = tmp_path / "train" / "dog" / "1.png"
+    for content in (broken.read_bytes()[:60], b"", b"text"):
+        broken.write_bytes(content)
+        with pytest.raises(UserError, match=r"dog/1\.png: is no picture that can be read"):
+            sources.load(config, "train")

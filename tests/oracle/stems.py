@@ -29,6 +29,7 @@ PERCEIVER = ModelConfig(
     residual="pre_norm", activation="gelu",
 )  # fmt: skip
 PERCEIVER_LINEAR = dataclasses.replace(PERCEIVER, stem="linear")
+PLACED = dataclasses.replace(LINEAR, grid=(2, 2), grid_positions="sinusoidal")
 DECODER = ModelConfig(
     architecture="decoder", d_model=24, d_ff=40, num_heads=4, num_decoder_layers=2,
     dropout_rate=0.0, norm_epsilon=1e-12, max_positions=16, positions="learned",
@@ -37,7 +38,7 @@ DECODER = ModelConfig(
 PREFIX = dataclasses.replace(
     DECODER, architecture="prefix_decoder", stem="linear", num_encoder_layers=2
 )
-STEMS = [LINEAR, CONVOLUTION, *SERIES.values(), PERCEIVER, PREFIX]
+STEMS = [LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX]
 
 
 def Convolutions(config: ModelConfig, channels: int) -> Any:

@@ -30,6 +30,7 @@ TABLES: dict[str, Collection[str]] = {
     "pooling": POOLINGS,
     "stem": stems.STEMS,
     "distribution": DISTRIBUTIONS,
+    "grid_positions": stems.GRID_POSITIONS,
     "recurrence": RECURRENCES,
     "source_attention": SOURCE_ATTENTIONS,
     "residual": RESIDUALS,

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from oracle.compare import Results, assert_same, ours
-from oracle.stems import CONVOLUTION, DECODER, LINEAR, PREFIX
+from oracle.stems import CONVOLUTION, DECODER, LINEAR, PLACED, PREFIX
 
 from transformer_jax.data.batch import Batch, Side, Target
 
@@ -84,7 +84,9 @@ def as_ours(tensors, config):
     return found
 
 
-@pytest.mark.parametrize("config", [LINEAR, CONVOLUTION], ids=["linear", "convolution"])
+@pytest.mark.parametrize(
+    "config", [LINEAR, CONVOLUTION, PLACED], ids=["linear", "convolution", "placed"]
+)
 def test_vit(config):
     """Logits, losses and the gradient of every parameter, in float64."""
     import torch
@@ -92,6 +94,15 @@ def test_vit(config):
     model = peer_of(config)
     rng = np.random.default_rng(1)
     pictures, labels = rng.normal(size=(3, SIDE, SIDE, CHANNELS)), np.array([4, 0, 2])
+    if config.grid_positions != "none":  # added behind the map of patches, by loops
+        width, table = config.d_model // 2, np.zeros((4, config.d_model))
+        for place, row, column in ((i, i // 2, i % 2) for i in range(4)):
+            for first, where in ((0, row), (width, column)):
+                for i in range(width // 2):
+                    angle = where / 10000 ** (2 * i / width)
+                    table[place, first + 2 * i : first + 2 * i + 2] = np.sin(angle), np.cos(angle)
+        patches = model.vit.embeddings.patch_embeddings
+        patches.register_forward_hook(lambda *call: call[-1] + torch.tensor(table))
     logits = model(torch.tensor(pictures.transpose(0, 3, 1, 2))).logits
     log_probabilities = torch.log_softmax(logits, -1)
     true = log_probabilities[range(3), labels]

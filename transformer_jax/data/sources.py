@@ -1,11 +1,10 @@
 """Where pairs come from: parallel text files, TFDS, or a generator. Each source is a `Corpus`."""
 
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,14 +14,14 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data import (
     array_files,
     copying,
+    image_folders,
     labelled,
     listops,
     series_files,
     spelled_numbers,
+    text_files,
     tfds,
 )
-from transformer_jax.data.files import read_lines, read_parallel, read_text
-from transformer_jax.data.fingerprint import fingerprint
 from transformer_jax.data.questions import located
 from transformer_jax.errors import UserError
 
@@ -30,7 +29,6 @@ log = logging.getLogger("transformer_jax")
 
 Split = Literal["train", "validation", "test"]
 Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence]]
-_LISTED = 20  # file names in a message
 
 
 @dataclass(frozen=True)
@@ -69,20 +67,20 @@ def load(
     if objective.one_sided:
         config = replace(config, source_language=config.target_language)
     if objective.document == "file":
-        source = _documents
+        source = text_files.documents
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
     src, tgt, sizes = _joined(config, split, source)
     if objective.one_sided:
         if not any(map(len, tgt)):
             raise UserError(f"{place}: holds no text")
-        return Corpus((), tgt, fingerprint(tgt), sizes)
+        return Corpus((), tgt, _fingerprint(tgt), sizes)
     if not len(src):
         raise UserError(f"{place}: holds no pairs")
-    tgt = checked(objective, src, tgt, lambda *line: _place(config, split, *line))
+    tgt = checked(objective, src, tgt, lambda *line: text_files.place(config, split, *line))
     if split != "train" and not isinstance(src[0], np.ndarray):
         _mention_empty(place, src, tgt)
-    return Corpus(src, tgt, fingerprint(src, tgt), sizes)
+    return Corpus(src, tgt, _fingerprint(src, tgt), sizes)
 
 
 def tasks(config: DataConfig, objective: ObjectiveConfig) -> dict[str, Corpus]:
@@ -102,7 +100,7 @@ def whole(corpora: Sequence[Corpus]) -> Corpus:
     if len(corpora) == 1:
         return corpora[0]
     src, tgt = ([line for one in corpora for line in getattr(one, x)] for x in ("src", "tgt"))
-    return Corpus(src, tgt, fingerprint([one.fingerprint for one in corpora]))
+    return Corpus(src, tgt, _fingerprint([one.fingerprint for one in corpora]))
 
 
 def checked(
@@ -154,94 +152,25 @@ def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _place(config: DataConfig, split: Split, number: int, source: bool) -> str:
-    """Return the file of one side of a pair and the line there."""
-    language = config.source_language if source else config.target_language
-    for part in getattr(config, split) if config.source == "text" else ():
-        path = _find(config, split, f"{part}.{language}")
-        count = len(read_lines(path))
-        if number <= count:
-            return f"{path}:{number}"
-        number -= count
-    return f"config.data.{split}={getattr(config, split)}: pair {number}"
-
-
-def _text(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
-    src: list[str] = []
-    tgt: list[str] = []
-    for part in getattr(config, split):
-        one, other = read_parallel(
-            _find(config, split, f"{part}.{config.source_language}"),
-            _find(config, split, f"{part}.{config.target_language}"),
-        )
-        src += one
-        tgt += other
-    return src, tgt
-
-
-def _documents(config: DataConfig, split: Split) -> tuple[list[str], list[str]]:
-    names = [f"{part}.{config.target_language}" for part in getattr(config, split)]
-    return [], [read_text(_find(config, split, name)) for name in names]
-
-
-def _find(config: DataConfig, split: Split, name: str) -> Path:
-    directory = Path(config.directory or ".")
-    for path in (directory / name, directory / f"{name}.gz"):
-        if path.is_file():
-            return path
-    raise UserError(
-        f"config.data.directory={config.directory!r}: found neither {name} nor {name}.gz in "
-        f"{directory.absolute()}{_remedy(config, split, _names_in(directory))}"
-        + (f" Get it with: {config.how_to_get}" if config.how_to_get else "")
-    )
-
-
-def _names_in(directory: Path) -> list[str]:
-    """Return the names of the files there, without .gz."""
-    try:
-        return sorted({path.name.removesuffix(".gz") for path in directory.iterdir()})
-    except OSError:
-        return []
-
-
-def _remedy(config: DataConfig, split: Split, names: list[str]) -> str:
-    """Return what to change for a split that is not among the files of these names."""
-    source, target = f".{config.source_language}", f".{config.target_language}"
-    parts = [
-        name.removesuffix(source)
-        for name in names
-        if name.endswith(source) and name.removesuffix(source) + target in names
-    ]
-    paired = {part + ending for part in parts for ending in (source, target)}
-    single = [name for name in names if name.endswith((source, target)) and name not in paired]
-    if parts:
-        others = {part for s in ("train", "validation", "test") for part in getattr(config, s)}
-        free = [part for part in parts if part not in others]
-        (near,) = get_close_matches(split, free, n=1, cutoff=0) or ["PART"]
-        halves = f", and no other side of {_listed(single)}" if single else ""
-        return (
-            f", which has the parts {_listed(parts)}{halves}. Name those of this split, as in "
-            f"--config.data.{split}={near}, or set --config.data.directory."
-        )
-    holds = f", which has {_listed(names)}" if names else ""
-    return (
-        f"{holds}. Set --config.data.directory to where the corpus lies, or "
-        "--config.data.source_language and --config.data.target_language to the endings of its "
-        "files."
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+def _fingerprint(*sides: Sequence) -> str:
+    hasher = hashlib.blake2b(digest_size=16)
+    for side in sides:
+        hasher.update(len(side).to_bytes(8, "little"))
+        if len(side) and isinstance(side[0], np.ndarray):
+            for array in side:
+                hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        else:
+            hasher.update("\n".join(side).encode())
+    return hasher.hexdigest()
 
 
 SOURCES: dict[str, Source] = {
-    "text": _text,
+    "text": text_files.load,
     "tfds": tfds.load,
     "spelled_numbers": spelled_numbers.load,
     "listops": listops.load,
     "copying": copying.load,
     "arrays": array_files.load,
+    "folders": image_folders.load,
     "series": partial(series_files.load, context=0),
 }

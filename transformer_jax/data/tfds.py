@@ -3,8 +3,11 @@
 import importlib
 import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.errors import UserError
@@ -12,14 +15,14 @@ from transformer_jax.errors import UserError
 _CHUNK = 10_000  # rows read at a time: one by one is four times slower
 
 
-def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
-    """Return the pairs of a split of a prepared data set.
+def load(config: DataConfig, split: str) -> tuple[list, list[str]]:
+    """Return the pairs of a split of a prepared data set: text, names of classes, pictures.
 
     Raises:
       UserError: if the data set is unknown, lacks the languages, or is not prepared on this disk.
     """
     builder = _builder(config)
-    src: list[str] = []
+    src: list = []
     tgt: list[str] = []
     for part in getattr(config, split):
         try:
@@ -33,11 +36,24 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
                     f"config.data.{field}={getattr(config, field)!r}: {config.name} has no such "
                     f"feature; it has {sorted(builder.info.features)}"
                 )
+        one, other = (
+            _reader(builder.info.features[name])
+            for name in (config.source_language, config.target_language)
+        )
         for start in range(0, len(rows), _CHUNK):
             for row in rows.__getitems__(range(start, min(start + _CHUNK, len(rows)))):
-                src.append(_line(row[config.source_language]))
-                tgt.append(_line(row[config.target_language]))
+                src.append(one(row[config.source_language]))
+                tgt.append(other(row[config.target_language]))
     return src, tgt
+
+
+def _reader(feature: Any) -> Callable[[Any], Any]:
+    """Return what makes of a value what a codec reads."""
+    if hasattr(feature, "int2str"):  # a class
+        return lambda value: feature.int2str(int(value))
+    if len(getattr(feature, "shape", None) or ()) > 1:  # a picture
+        return np.asarray
+    return _line
 
 
 def _line(value: Any) -> str:

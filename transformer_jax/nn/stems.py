@@ -1,12 +1,15 @@
 """What a source side of vectors passes first, in place of a table of pieces."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from transformer_jax.arrays import Array, Float, Int, Size, at_least_float32
+from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 from transformer_jax.nn.initializers import named, parameter
@@ -49,6 +52,11 @@ class Linear(nn.Module):
         self, inputs: Float[Array, "B L C"], pos: Int[Array, "B L"], seg: Int[Array, "B L"]
     ) -> Entered:
         x = self.mapped(inputs)
+        table = pick(GRID_POSITIONS, self.config.grid_positions, "config.model.grid_positions")
+        if table is not None:
+            places = table(self.config.grid, self.config.d_model)
+            here = (pos - int(self.begun)) % len(places)
+            x = x + jnp.asarray(places)[here].astype(x.dtype)
         if self.begun:
             first = (pos == 0) & (seg > 0)
             x = jnp.where(first[..., None], self.class_token.astype(x.dtype), x)
@@ -153,6 +161,22 @@ class Series(Linear):
         return self.config.patches(length)
 
 
+def sinusoidal(grid: Sequence[int], width: int) -> np.ndarray:
+    """Return vectors of the places of a grid, row by row [R C, width], float64: sines and cosines
+    of the row, then of the column, each as in paper 3.5 with half of the channels.
+    """
+    half = width // 2
+    rates = 10000.0 ** (-2 * np.arange(half // 2) / half)
+    axes = np.meshgrid(*(np.arange(size) for size in grid), indexing="ij")
+    angles = [place.reshape(-1, 1) * rates for place in axes]
+    each = [np.stack([np.sin(x), np.cos(x)], -1).reshape(len(x), half) for x in angles]
+    return np.concatenate(each, axis=1)
+
+
+GRID_POSITIONS: dict[str, Callable[[Sequence[int], int], np.ndarray] | None] = {
+    "none": None,
+    "sinusoidal": sinusoidal,
+}
 STEMS: dict[str, type[Linear] | None] = {
     "embedding": None,
     "linear": Linear,

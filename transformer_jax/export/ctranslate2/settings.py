@@ -75,6 +75,7 @@ SUPPORTED: Allowed = {
     "patch_stride": ANY,
     "distribution": ("point",),
     "num_latents": ANY,  # of Perceivers
+    "grid_positions": ("none",),
     "layer_sharing": ("none", "all"),
     "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own

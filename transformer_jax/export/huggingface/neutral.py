@@ -44,6 +44,7 @@ NEUTRAL: Allowed = {
     "patch_stride": ANY,
     "distribution": ("point",),
     "num_latents": ANY,
+    "grid_positions": ("none",),
     "norm_epsilon": ANY,
     "score_scale": ("inverse_sqrt",),
     "attention_temperature": (1.0,),
