@@ -35,7 +35,7 @@ process._MALLOC.clear()  # a worker runs many programs in turn: it would keep th
 # them out.
 SLOW = (
     "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_inside.py",
-    "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_sound.py",
+    "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_from_sound.py",
     "decoding/test_streaming.py",
     "export/test_stablehlo.py",
     "decoding/test_long_lines.py", "decoding/test_sampling.py", "decoding/test_stream.py",

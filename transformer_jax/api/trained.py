@@ -102,8 +102,7 @@ class TrainedModel(Reading):
         """
         chosen = self._decoding(decoding, fields)
         translator = self.translator(chosen, 1 if n_best is None else n_best)
-        several = self.opened(lines)
-        hypotheses = translator.hypotheses(self.params, several)
+        hypotheses = translator.hypotheses(self.params, self.opened(lines))
         found = [items[0].text for items in hypotheses] if n_best is None else hypotheses
         return found[0] if isinstance(lines, str) else found
 
@@ -224,9 +223,9 @@ class TrainedModel(Reading):
         Raises:
           UserError: if a translation is missing, or the model reads no text as it is.
         """
-        objective = self.experiment.objective
-        source = self.opened(source)[0] if isinstance(source, str) else source
-        return inside(self.model, self.params, self.tokenizers, objective, source, target)
+        read = self.opened(source)[0] if isinstance(source, str) else source
+        given = self.model, self.params, self.tokenizers, self.experiment.objective
+        return inside(*given, read, target)
 
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.

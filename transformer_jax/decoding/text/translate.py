@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.codecs.codec import VectorCodec, read_whole, special_of
+from transformer_jax.data.codecs.codec import VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
@@ -21,8 +21,8 @@ from transformer_jax.decoding.search.constraints import CONSTRAINTS
 from transformer_jax.decoding.search.penalties import divisor
 from transformer_jax.decoding.search.state import NOTHING
 from transformer_jax.decoding.text.attention import alignments, check_attention, count_words
-from transformer_jax.decoding.text.constrained import check_room, check_whole
-from transformer_jax.decoding.text.long_lines import alike, split
+from transformer_jax.decoding.text.lines import Lines
+from transformer_jax.decoding.text.long_lines import alike
 from transformer_jax.decoding.text.rerank import RERANKERS
 from transformer_jax.decoding.text.searching import (
     Draft,
@@ -32,7 +32,6 @@ from transformer_jax.decoding.text.searching import (
     fewest_positions,
     make_engine,
     make_search,
-    room_behind,
     until_eos,
 )
 from transformer_jax.decoding.text.translation import Translation, join, on_one_line
@@ -43,10 +42,9 @@ log = logging.getLogger("transformer_jax")
 
 NO_TRANSLATION = Translation("", [], NOTHING, log_prob=NOTHING)
 LONGEST = 1024  # pieces of a source, unless less is asked for
-_NEXT_PART = 1_000_003  # between the seeds of a line's parts
 
 
-class Translator:
+class Translator(Lines):
     """A model, its tokenizers, and compiled searches.
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
@@ -86,11 +84,6 @@ class Translator:
         self.draft, self.acceptance = draft, Acceptance()
         models = tuple(self.models)
         self.engine = make_engine(models, config.ensemble, self.mesh, draft and draft.model)
-
-    @property
-    def longest(self) -> int:
-        """The longest source, in pieces with EOS, that is translated in one piece."""
-        return min(self._longest, self.positions)
 
     def translate(
         self,
@@ -152,53 +145,6 @@ class Translator:
                 raise UserError(f"{what}: is of pieces of the source, and this model reads vectors")
             check_attention(self.models[0], params, what)
 
-    def sentences(
-        self, lines: Sequence, prefixes: Sequence[str] | None = None, first: int = 1
-    ) -> list[Sentence]:
-        """Return what there is to translate, line by line; what is too long, in parts.
-
-        Raises:
-          UserError: if a line is too long for the model.
-        """
-        begun: list[list[int]] = [[]] * len(lines)
-        if prefixes is not None:
-            begun = [ids[:-1] for ids in self._tokenizers.tgt.encode(prefixes)]  # without EOS
-        codec = self._tokenizers.src
-        encode, vectors, parts = codec.encode, isinstance(codec, VectorCodec), []
-        for line, ids in enumerate(read_whole(codec, lines)):
-            sources = [ids]
-            if self._cuts:
-                sources = [self._cut(ids)]
-            elif vectors and len(ids) > self.longest:
-                most = f"{self.longest:,} of data.max_length and model.max_positions"
-                raise UserError(f"line {first + line}: {len(ids):,} vectors, more than {most}")
-            elif len(ids) > self.longest:
-                texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
-                sources = [self._cut(ids) for ids in encode(texts)]
-                check_whole(self.config, first + line, len(ids), self.longest)
-                if self._warn:
-                    log.warning(
-                        "line %d: %d pieces, of at most %d: translated in %d parts",
-                        first + line, len(ids), self.longest, len(texts),
-                    )  # fmt: skip
-            least = 0 if vectors else 1  # EOS
-            for number, part in enumerate(part for part in sources if len(part) > least):
-                prefix = [] if number else begun[line]
-                seed = (first + line + number * _NEXT_PART) % 2**31
-                if (room := room_behind(self.models, len(part))) < 1:
-                    raise UserError(
-                        f"line {first + line}: {len(part)} pieces leave no room for an output in "
-                        f"config.model.max_positions={self.positions}; shorten it"
-                    )
-                try:
-                    self.config.check_fits(len(part), room)
-                except UserError as error:
-                    raise UserError(f"line {first + line}: decoding.{error}") from None
-                words = 0 if vectors else len(lines[line].split())
-                parts.append(self.sentence(part, prefix, seed, line)._replace(words=words))
-                check_room(self.config, self._constraint, first + line, parts[-1])
-        return parts
-
     def _each_line(
         self, params: list, parts: Sequence[Sentence], found: list[list[Translation]]
     ) -> Iterator[int]:
@@ -251,19 +197,3 @@ class Translator:
         c, text = self.config, on_one_line(self._tokenizers.tgt.decode(ids))
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
         return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
-
-    def _cut(self, ids: Any) -> Any:
-        """Cut what is too long and is not split, or what no splitting makes short enough: a
-        character of more pieces than positions.
-        """
-        if len(ids) <= self.longest or isinstance(ids, np.ndarray):
-            return ids[: self.longest]
-        return [*ids[: self.longest - 1], ids[-1]]
-
-    def sentence(self, ids: Any, prefix: list[int], seed: int, line: int) -> Sentence:
-        """Return what the search needs to know of a line."""
-        c, length = self.config, len(ids)
-        limit = int(length * c.max_length_ratio) + c.max_extra_length
-        limit = min(max(limit, len(prefix) + 1), room_behind(self.models, length))
-        least = min(int(length * c.min_length_ratio), limit)
-        return Sentence(ids, limit, least, prefix[: limit - 1], seed, line, self._special.bos)

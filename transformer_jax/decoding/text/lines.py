@@ -1,0 +1,105 @@
+"""Lines of text, or what else a model reads, as sentences of a search; what is too long, in parts."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.data.codecs.codec import VectorCodec, read_whole
+from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.decoding.batching.stream import Sentence
+from transformer_jax.decoding.search.state import Constraint
+from transformer_jax.decoding.text.constrained import check_room, check_whole
+from transformer_jax.decoding.text.long_lines import split
+from transformer_jax.decoding.text.searching import room_behind
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+from transformer_jax.vocabulary import Special
+
+log = logging.getLogger("transformer_jax")
+
+_NEXT_PART = 1_000_003  # between the seeds of a line's parts
+
+
+class Lines:
+    """What a Translator knows of what it reads; see there."""
+
+    models: list[Model]
+    config: DecodingConfig
+    positions: int  # that all models know
+    _tokenizers: TokenizerPair
+    _special: Special
+    _constraint: Constraint | None
+    _longest: int
+    _warn: bool
+    _cuts: bool
+
+    @property
+    def longest(self) -> int:
+        """The longest source, in pieces with EOS, that is translated in one piece."""
+        return min(self._longest, self.positions)
+
+    def sentences(
+        self, lines: Sequence, prefixes: Sequence[str] | None = None, first: int = 1
+    ) -> list[Sentence]:
+        """Return what there is to translate, line by line; what is too long, in parts.
+
+        Raises:
+          UserError: if a line is too long for the model.
+        """
+        begun: list[list[int]] = [[]] * len(lines)
+        if prefixes is not None:
+            begun = [ids[:-1] for ids in self._tokenizers.tgt.encode(prefixes)]  # without EOS
+        codec = self._tokenizers.src
+        encode, vectors, parts = codec.encode, isinstance(codec, VectorCodec), []
+        for line, ids in enumerate(read_whole(codec, lines)):
+            sources = [ids]
+            if self._cuts:
+                sources = [self._cut(ids)]
+            elif vectors and len(ids) > self.longest:
+                most = f"{self.longest:,} of data.max_length and model.max_positions"
+                raise UserError(f"line {first + line}: {len(ids):,} vectors, more than {most}")
+            elif len(ids) > self.longest:
+                texts = split(lines[line], lambda x: list(map(len, encode(x))), self.longest)
+                sources = [self._cut(ids) for ids in encode(texts)]
+                check_whole(self.config, first + line, len(ids), self.longest)
+                if self._warn:
+                    log.warning(
+                        "line %d: %d pieces, of at most %d: translated in %d parts",
+                        first + line, len(ids), self.longest, len(texts),
+                    )  # fmt: skip
+            least = 0 if vectors else 1  # EOS
+            for number, part in enumerate(part for part in sources if len(part) > least):
+                prefix = [] if number else begun[line]
+                seed = (first + line + number * _NEXT_PART) % 2**31
+                if (room := room_behind(self.models, len(part))) < 1:
+                    raise UserError(
+                        f"line {first + line}: {len(part)} pieces leave no room for an output in "
+                        f"config.model.max_positions={self.positions}; shorten it"
+                    )
+                try:
+                    self.config.check_fits(len(part), room)
+                except UserError as error:
+                    raise UserError(f"line {first + line}: decoding.{error}") from None
+                words = 0 if vectors else len(lines[line].split())
+                parts.append(self.sentence(part, prefix, seed, line)._replace(words=words))
+                check_room(self.config, self._constraint, first + line, parts[-1])
+        return parts
+
+    def _cut(self, ids: Any) -> Any:
+        """Cut what is too long and is not split, or what no splitting makes short enough: a
+        character of more pieces than positions.
+        """
+        if len(ids) <= self.longest or isinstance(ids, np.ndarray):
+            return ids[: self.longest]
+        return [*ids[: self.longest - 1], ids[-1]]
+
+    def sentence(self, ids: Any, prefix: list[int], seed: int, line: int) -> Sentence:
+        """Return what the search needs to know of a line."""
+        c, length = self.config, len(ids)
+        limit = int(length * c.max_length_ratio) + c.max_extra_length
+        limit = min(max(limit, len(prefix) + 1), room_behind(self.models, length))
+        least = min(int(length * c.min_length_ratio), limit)
+        return Sentence(ids, limit, least, prefix[: limit - 1], seed, line, self._special.bos)
