@@ -12,7 +12,9 @@ from transformer_jax.errors import UserError
 HINTS = typing.get_type_hints(ModelConfig)
 # Architectures that are no Transformers have few fields: tests/oracle/cases.py; stems read no
 # pieces, and latents are no places of a text: tests/oracle/stems.py.
-NOT_HERE = ("compute_dtype", "recurrence", "source_attention", "stem", "distribution")
+NOT_HERE = (
+    "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
+)  # fmt: skip
 ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder")
 # The words of every choice, and of what is no choice of words two values or three.
 VALUES: dict[str, list[Any]] = {

@@ -110,6 +110,7 @@ sentences = st.builds(
     least=st.integers(0, LIMIT + 1),
     prefix=st.lists(st.integers(UNK, LARGER.vocab - 1), max_size=2).map(tuple),
     seed=st.just(0),
+    words=st.integers(0, 9),
 )
 
 

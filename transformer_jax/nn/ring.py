@@ -8,6 +8,7 @@ the bits of all others. A prompt is in the slots of the first hypothesis, with t
 """
 
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -115,6 +116,22 @@ class Ring:
         """See Cache."""
         room = after.shared + after.length
         return replace(self, room=room)._with_room(max(self.reach, self.pos.shape[1]))
+
+    def keep(self, tokens: int) -> "Ring":
+        """See Cache: what is written again takes nothing from what the windows before it reach."""
+        return self._with_room(self.reach - 1 + tokens)
+
+    def part(self, first: Any, size: int) -> Any:
+        """See Cache; a ring holds the end of a prompt, and not its parts."""
+        raise NotImplementedError("a prompt cache refuses windows")
+
+    def with_part(self, first: Any, size: int, part: Any) -> "Ring":
+        """See Cache; refused like `part`."""
+        raise NotImplementedError("a prompt cache refuses windows")
+
+    def as_prompt(self, lanes: Lanes, reach: int) -> "Ring":
+        """See Cache; refused like `part`."""
+        raise NotImplementedError("a prompt cache refuses windows")
 
     def reorder(self, parents: Int[Array, "B W"]) -> "Ring":
         """See Cache: bits are moved, and keys and values stay."""

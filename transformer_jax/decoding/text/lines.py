@@ -1,4 +1,4 @@
-"""Lines of text, or what else a model reads, as sentences of a search; what is too long, in parts."""
+"""Lines of text, or what else a model reads, as sentences of a search; long ones in parts."""
 
 import logging
 from collections.abc import Sequence

@@ -82,6 +82,13 @@ def _check(model: Model) -> None:
             f"config.model.architecture={name!r}: a prompt cache keeps what a decoder makes of a "
             "prompt, and such a model has none; leave it out"
         )
+    windows = {"local", "dilated"} & {*model.config.decoder_pattern}
+    if windows:
+        raise UserError(
+            f"config.model.decoder_pattern={model.config.decoder_pattern}: layers of "
+            f"{' and '.join(sorted(windows))} keep the end of what they read, and no parts that "
+            "could be kept; leave the prompt cache out"
+        )
     if getattr(model, "order", "causal") != "causal":
         raise UserError(
             "config.objective.name='prefix_lm': such a model reads a prompt in both directions, so "
