@@ -18,9 +18,9 @@ from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 
-# Keys and values, of which a window is seen, and a state.
+# Keys and values, and a state.
 CONFIG = dataclasses.replace(
-    VARIANTS["decoder"], num_decoder_layers=2, decoder_pattern=("local", "ssru"), window=3,
+    VARIANTS["decoder"], num_decoder_layers=2, decoder_pattern=("full", "ssru"),
     positions="learned", max_positions=64,
 )  # fmt: skip
 MODEL = build(CONFIG, VOCAB, VOCAB, jnp.float64)
@@ -87,6 +87,9 @@ def test_what_is_of_something_else_is_not_taken(tmp_path):
         PromptCache(build(VARIANTS["deeper"], VOCAB, VOCAB), {}, "one", tmp_path)
     with pytest.raises(UserError, match=r"prefix_lm'.* reads a prompt in both directions"):
         PromptCache(build(CONFIG, VOCAB, VOCAB, order="ranked"), {}, "one", tmp_path)
+    windows = dataclasses.replace(CONFIG, decoder_pattern=("local", "full"), window=3)
+    with pytest.raises(UserError, match=r"\('local', 'full'\): layers of local keep the end"):
+        PromptCache(build(windows, VOCAB, VOCAB), {}, "one", tmp_path)
 
 
 def files(directory, limit=1 << 20, **facts) -> PromptFiles:

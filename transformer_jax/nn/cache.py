@@ -203,4 +203,4 @@ class Lanes:
         shared = self.seen.shape[2]
         here = jnp.broadcast_to((jnp.arange(shared) < count).reshape(1, 1, -1), (1, width, shared))
         seen = jnp.pad(here, ((0, 0), (0, 0), (0, length * width)))
-        return Lanes(seen, jnp.asarray(count, jnp.int32)[None], shared)
+        return Lanes(seen, jnp.asarray(count, jnp.int32)[None], length, shared)
