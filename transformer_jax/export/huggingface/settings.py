@@ -150,7 +150,8 @@ def to_experiment(
         no_repeat_ngram=words.get("no_repeat_ngram_size") or 0,
     )
     side = SourceConfig(codec="huggingface")
-    common: dict[str, Any] = {"model": model, "tgt": side, "decoding": decoding,
+    tgt = SideConfig(codec="huggingface")
+    common: dict[str, Any] = {"model": model, "tgt": tgt, "decoding": decoding,
                               "data": DataConfig(max_length=longest)}  # fmt: skip
     name: Any = "masked_lm" if model.architecture == "encoder" else "language_model"
     if predicts == "class":
