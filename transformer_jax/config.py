@@ -648,6 +648,12 @@ def _check_stem(model: ModelConfig) -> None:
         model.stem != "series" or model.architecture == "encoder",
         f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
     )
+    _check(
+        model.architecture != "prefix_decoder"
+        or all(kind == "full" or _is_part(kind) for kind in model.decoder_pattern),
+        f"decoder_pattern={model.decoder_pattern}: padding may stand between vectors and text of "
+        "architecture='prefix_decoder', which windows and states do not leave out; choose 'full'",
+    )
     readers = "encoder", "perceiver", "encoder_decoder", "prefix_decoder"
     _check(
         model.architecture in readers,

@@ -7,6 +7,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Float, Int, Size
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
+from transformer_jax.errors import UserError
 from transformer_jax.nn.initializers import named, parameter
 
 
@@ -50,11 +51,14 @@ class Learned(NoPositions):
         """See NoPositions.
 
         Raises:
-          ValueError: if `limit` exceeds the table.
+          UserError: if `limit` exceeds the table.
         """
         rows, width = self.config.max_positions, self.config.d_model
         if limit > rows:
-            raise ValueError(f"positions up to {limit} exceed config.model.max_positions={rows}")
+            raise UserError(
+                f"config.model.max_positions={rows}: is below {limit}, the positions of what is "
+                "read; raise it"
+            )
         init = named(nn.initializers.normal(width**-0.5), "length", "embed")
         return parameter(self, "table", init, (rows, width))[positions]
 
