@@ -1988,7 +1988,7 @@ class Experiment:
             f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
             "none; set init.source to its work directory",
         )
-        alone = model.architecture in ("recurrent", "perceiver")
+        alone = model.architecture in ("recurrent", "perceiver", "prefix_decoder")
         _check(
             self.data.batching != "pack" or not alone,
             f"data.batching='pack': a row of architecture={model.architecture!r} must hold one "
@@ -2000,11 +2000,6 @@ class Experiment:
             or not self.objective.masked,
             "model.positions='none': queries of pieces are their positions in architecture="
             "'perceiver', and would be all alike; choose another",
-        )
-        _check(
-            self.data.batching != "pack" or model.architecture != "prefix_decoder",
-            "data.batching='pack': a row of architecture='prefix_decoder' must hold one example; "
-            "choose 'bucket'",
         )
         for pattern in (model.encoder_pattern, model.decoder_pattern):
             _check(
@@ -2127,7 +2122,6 @@ class Experiment:
             f"data.subword_dropout={self.data.subword_dropout}: means nothing with tgt.codec="
             f"{codecs[1]!r}; set it to 0",
         )
-
         _check(
             "labelled_F1" not in self.evaluation.metrics or codecs[1] == "trees",
             f"evaluation.metrics={self.evaluation.metrics}: 'labelled_F1' is of trees, and "

@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     rows = Rows(trained.tokenizers.tgt, decoding)
     render = rows.render if as_json else lambda line, translations: translations[0].text
     _translate(arguments, total, translator, trained, render)
-    if hasattr(translator, "acceptance") and experiment.decoding.draft is not None:
+    if experiment.decoding.draft is not None:
         print(f"drafts: {translator.acceptance}", file=sys.stderr)
     return 0
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from transformer_jax.api import TrainedModel
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.trees import check_pairs
-from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.disk import DiskError, write_text, writing
 from transformer_jax.evaluation import trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score
@@ -112,7 +111,7 @@ def evaluate(
     }
     if of_trees:
         result["notes"] = trees.details(hypotheses, references, src)
-    if isinstance(translator, Translator) and decoding.draft is not None:
+    if decoding.draft is not None:
         result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, found) if small else []
     return Evaluation(result, hypotheses, rows)

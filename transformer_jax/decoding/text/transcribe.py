@@ -16,6 +16,7 @@ from transformer_jax.data.codecs.codec import encoded
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.decoding.text.translation import Translation, on_one_line
 from transformer_jax.errors import UserError
@@ -48,6 +49,7 @@ class Transcriber:
         (self._model,) = models
         self._tokenizers, self._objective = tokenizers, objective
         self.longest, self._cuts = longest, cut
+        self.acceptance = Acceptance()  # of drafts, of which a best path has none
 
     def translate(
         self, params: Any, lines: Sequence, progress: Callable[[Iterable], Iterable] = iter
