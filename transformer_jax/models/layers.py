@@ -9,7 +9,7 @@ from transformer_jax.arrays import Array, Bool, Float
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.cache import KeysValues, Slots
-from transformer_jax.nn.convolution import ConvolutionModule
+from transformer_jax.nn.convolutions import ConvolutionModule
 from transformer_jax.nn.feedforward import FeedForward
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.kinds import MIXERS

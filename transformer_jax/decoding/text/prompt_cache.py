@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.arrays import Array, Int
+from transformer_jax.choices import pick
 from transformer_jax.decoding.text.prompt_files import PromptFiles
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
+from transformer_jax.nn.mixers.kinds import MIXERS
+from transformer_jax.nn.mixers.local import LocalAttention
 
 PART = 32  # positions that are read, and kept, at a time
 LIMIT = 2**30  # bytes of a directory, unless another number is asked for
@@ -82,12 +85,12 @@ def _check(model: Model) -> None:
             f"config.model.architecture={name!r}: a prompt cache keeps what a decoder makes of a "
             "prompt, and such a model has none; leave it out"
         )
-    windows = {"local", "dilated"} & {*model.config.decoder_pattern}
-    if windows:
+    pattern, field = model.config.decoder_pattern, "config.model.decoder_pattern"
+    of_windows = [kind for kind in pattern if issubclass(pick(MIXERS, kind, field), LocalAttention)]
+    if of_windows:
         raise UserError(
-            f"config.model.decoder_pattern={model.config.decoder_pattern}: layers of "
-            f"{' and '.join(sorted(windows))} keep the end of what they read, and no parts that "
-            "could be kept; leave the prompt cache out"
+            f"{field}={pattern}: layers of {of_windows[0]} keep the end of what they read, and no "
+            "parts that could be kept; leave the prompt cache out"
         )
     if getattr(model, "order", "causal") != "causal":
         raise UserError(
