@@ -6,8 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.search.state import (
     ENDLESS,
@@ -21,11 +24,26 @@ from transformer_jax.decoding.search.state import (
 from transformer_jax.models.model import Stepper
 
 
+@struct.dataclass
+class Results:
+    """What is found for sentences, by the places that they had in a batch or in a queue."""
+
+    position: Int[Array | np.ndarray, "N"]
+    tokens: Int[Array | np.ndarray, "N W L"]
+    scores: Float[Array | np.ndarray, "N W"]
+    drafts: Int[Array | np.ndarray, "N 3"] | None
+
+    @classmethod
+    def of(cls, state: SearchState) -> "Results":
+        """Return what rows have found so far."""
+        return cls(state.position, state.finished, state.scores, state.drafts)
+
+
 class Engine:
     """What is done to a batch, compiled once for each of its shapes and each kind of search.
 
     run    advance until no more than `wake` sentences of a device are active, or by so many steps
-    admit  let new sentences in, and run
+    drain  let the sentences of a queue in as rows become free, and run
     enter  let new sentences in
     put    let sentences of another batch in
     take   copy sentences out
@@ -55,9 +73,44 @@ class Engine:
             new = begin(search, make_stepper(params), request, state.room)
             return _put(state, new, where)
 
-        def admit(params: Any, search: Search, state: SearchState, request, where, wake):
-            state = enter(params, search, state, request, where)
-            return go_on(params, search, state, wake, jnp.asarray(ENDLESS))
+        def drain(
+            params: Any, search: Search, state: SearchState, places, queue, count, wake, share: int
+        ) -> tuple:
+            # Other rows than those whose place is -1 are taken: by sentence i of the queue if their
+            # place is rows + i, else since before. Loops inside a loop: a branch would copy caches.
+            rows, size, one = len(places), len(queue.limits), jnp.arange(share, dtype=jnp.int32)
+            results = jax.tree.map(
+                lambda x: jnp.zeros((rows + size, *x.shape[1:]), x.dtype), Results.of(state)
+            )
+
+            def fits(entered, places):
+                return (entered < count[0]) & ((places < 0).sum() >= share)
+
+            def turn(carry):
+                _, entered, state, places, results = carry
+                part = jax.tree.map(
+                    lambda x: jax.lax.dynamic_slice_in_dim(x, entered, share), queue
+                )
+                comes = fits(entered, places) & (entered + one < count[0])
+                free = jnp.nonzero(places < 0, size=share, fill_value=rows)[0]
+                where = jnp.where(comes, free, rows)
+                state = enter(params, search, state, part, where)
+                places = places.at[where].set(rows + entered + one, mode="drop")
+                entered = entered + share * comes[0]
+                enough = jnp.where(entered < count[0], rows - share, wake[0])
+                state = go_on(params, search, state, enough, jnp.asarray(ENDLESS))
+                over = state.done & (places >= 0)
+                where = jnp.where(over, places, rows + size)
+                results = _put(results, Results.of(state), where)
+                return False, entered, state, jnp.where(over, -1, places), results
+
+            def on(carry):
+                first, entered, _, places, _ = carry
+                return first | fits(entered, places)
+
+            carry = True, jnp.int32(0), state, places, results
+            _, entered, *found = jax.lax.while_loop(on, turn, carry)
+            return jnp.minimum(entered, count[0])[None], *found
 
         def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, state.room)
@@ -81,7 +134,9 @@ class Engine:
         self.run = on_each_device(go_on, (whole, whole, rows, whole, whole), donate_argnums=2)
         specs = whole, whole, rows, rows, rows
         self.enter = on_each_device(enter, specs, donate_argnums=2)
-        self.admit = on_each_device(admit, (*specs, whole), donate_argnums=2)
+        self.drain = on_each_device(
+            drain, (*specs, rows, rows), static_argnames="share", donate_argnums=2
+        )
         self.put = on_each_device(
             put, (whole, rows, rows, rows), static_argnames="src_length", donate_argnums=1
         )
@@ -93,5 +148,5 @@ class Engine:
         )
 
 
-def _put(state: SearchState, new: SearchState, where) -> SearchState:
+def _put(state: Any, new: Any, where) -> Any:
     return jax.tree.map(lambda old, x: old.at[where].set(x, mode="drop"), state, new)

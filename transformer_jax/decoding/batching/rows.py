@@ -98,12 +98,36 @@ class Rows:
         self.owners = np.full((engine.devices, shape.rows), -1)
         self._state = engine.empty(params, search, shape, prefix, asked, channels)
 
-    def admit(self, request: SearchRequest, owners: Owners, wake: int) -> None:
-        """Let new sentences in, who must fit, and search until so few of a device are active."""
-        given = self._entering(request, owners)
-        self._state = self._engine.admit(
-            self._params, self._search, self._state, *given, np.int32(wake)
+    def drain(
+        self, request: SearchRequest, owners: Owners, wake: np.ndarray
+    ) -> Generator[Found, None, tuple[Moving, np.ndarray]]:
+        """Let the sentences of a queue of each device, [devices queue], in as rows become free, and
+        search until `wake` of each are active: yield what is found.
+
+        Returns those that are paused, taken out, and how many of each queue came in.
+        """
+        places = np.where(self.owners >= 0, np.arange(self.shape.rows), -1).astype(np.int32)
+        count = (owners >= 0).sum(1).astype(np.int32)
+        given = places.reshape(-1), request, count, wake.astype(np.int32)
+        given = jax.device_put(given, self._engine.sharding)
+        entered, self._state, *found = self._engine.drain(
+            self._params, self._search, self._state, *given, share=self.shape.share
         )
+        entered, staying, results = jax.device_get((entered, *found))
+        numbers = np.concatenate([self.owners, owners], axis=1)
+        staying = staying.reshape(self.owners.shape)
+        came = np.arange(owners.shape[1]) < entered[:, None]
+        over = np.concatenate([self.owners >= 0, came], axis=1)
+        device, row = np.nonzero(staying >= 0)
+        over[device, staying[device, row]] = False
+        self.owners = np.where(staying >= 0, np.take_along_axis(numbers, staying, axis=1), -1)
+        if self._acceptance is not None and results.drafts is not None:
+            mine = over.reshape(-1)
+            self._acceptance.add(results.position[mine], results.drafts[mine])
+        for where in np.flatnonzero(over):
+            number = int(numbers.reshape(-1)[where])
+            yield number, results.tokens[where, :, 1:], results.scores[where]
+        return self._paused(), entered
 
     def enter(self, request: SearchRequest, owners: Owners) -> None:
         """Let new sentences in, who must fit."""
@@ -172,8 +196,8 @@ class Rows:
         """Yield what is done; take out and return what is paused."""
         s = self._state
         # Sliced here: a slice on the device would be a program of its own.
-        wanted = s.done, s.position, s.request.limits, s.finished, s.scores, s.drafts
-        done, position, limits, tokens, scores, drafts = jax.device_get(wanted)
+        wanted = s.done, s.position, s.finished, s.scores, s.drafts
+        done, position, tokens, scores, drafts = jax.device_get(wanted)
         done = done.reshape(self.owners.shape)
         if self._acceptance is not None and drafts is not None:
             mine = (done & (self.owners >= 0)).reshape(-1)
@@ -182,6 +206,12 @@ class Rows:
             where = device * self.shape.rows + row
             yield int(self.owners[device, row]), tokens[where, :, 1:], scores[where]
         self.owners[done] = -1
+        return self._paused()
+
+    def _paused(self) -> Moving:
+        """Take out those that have no room left."""
+        s = self._state
+        position, limits = jax.device_get((s.position, s.request.limits))
         fits = has_room(position, limits, self.shape.room, s.stride).reshape(self.owners.shape)
         return list(self.remove(~fits & (self.owners >= 0)))
 

@@ -9,13 +9,13 @@ On several devices each has rows of its own and loops on its own; nothing is exc
 """
 
 import itertools
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from transformer_jax.decoding.batching.batch_shapes import BatchShape, batch_shapes
+from transformer_jax.decoding.batching.batch_shapes import batch_shapes
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.rows import (
     Found,
@@ -29,6 +29,8 @@ from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.state import Search, SearchRequest
 
 __all__ = ["Sentence", "stream"]
+
+_TURN = 8  # shares of a batch's rows that come in before anything that is found is told
 
 
 def stream(
@@ -59,20 +61,8 @@ def stream(
         prefix = _prefix_length(sentences)
         given = engine, search, params, shape, next_rows, prefix
         rows = Rows(*given, acceptance=acceptance, channels=_channels(sentences))
-        fresh = _requests(engine, shape, mine, sentences)
-        moving = yield from _drain(rows, next_rows, moving, fresh)
-
-
-def _requests(
-    engine: Engine, shape: BatchShape, order, sentences: Sequence[Sentence]
-) -> Iterator[tuple[SearchRequest, Owners]]:
-    """Yield the sentences that begin in a shape, a share of its rows at a time."""
-    size = shape.share * engine.devices
-    prefix = _prefix_length(sentences)
-    for start in range(0, len(order), size):
-        part = [(i, sentences[i]) for i in order[start : start + size]]
-        given = engine.devices, shape.share, shape.src_length, prefix, part
-        yield request_of(*given, channels=_channels(sentences))
+        queues = [deque(mine[device :: engine.devices]) for device in range(engine.devices)]
+        moving = yield from _drain(rows, next_rows, moving, queues, sentences)
 
 
 def _channels(sentences: Sequence[Sentence]) -> int | None:
@@ -86,31 +76,48 @@ def _prefix_length(sentences: Sequence[Sentence]) -> int:
 
 
 def _drain(
-    rows: Rows, next_rows: int, moving: Moving, fresh: Iterator[tuple[SearchRequest, Owners]]
-) -> Generator[Found, None, Moving]:
+    rows: Rows, next_rows: int, moving: Moving, queues: Sequence[deque[int]],
+    sentences: Sequence[Sentence],
+) -> Generator[Found, None, Moving]:  # fmt: skip
     """Search until the next shape can take over; yield what is found, return what is left.
 
-    Sentences on the move from the shape before come in ahead of the fresh ones.
+    Sentences on the move from the shape before come in ahead of those that wait in the queues.
     """
     left: Moving = []
-    waiting = next(fresh, None)
-    nobody = None
-    if waiting is not None:  # admitting nobody is no other program than admitting somebody
-        nobody = jax.tree.map(np.zeros_like, waiting[0]), np.full_like(waiting[1], -1)
+    runs = not any(queues)  # no sentence begins here, so no program for any is needed
+    size = _TURN * rows.shape.share
     while True:
         while moving and rows.fits(moving[-1][1]):
             rows.put(*moving.pop())
-        entering = nobody
-        if waiting is not None and not moving and rows.fits(waiting[1]):
-            entering, waiting = waiting, next(fresh, None)
-        following = moving[-1] if moving else waiting
-        wake = next_rows  # active sentences of a device that are few enough for others to come in
-        if following is not None:
-            wake = rows.shape.rows - int((following[1] >= 0).sum(1).max())
-        if entering is nobody and (rows.owners >= 0).sum(1).max() <= wake:
+        # Active sentences of a device that are few enough for others to come in.
+        wake = np.full(len(queues), next_rows)
+        if moving:
+            wake[:] = rows.shape.rows - int((moving[-1][1] >= 0).sum(1).max())
+        elif not any(queues) and (rows.owners >= 0).sum(1).max() <= next_rows:
             return left + list(rows.remove(rows.owners >= 0))
-        if entering is None:
-            rows.run(wake)
-        else:
-            rows.admit(*entering, wake)
-        left += yield from rows.harvest()
+        if runs:
+            rows.run(int(wake[0]))
+            left += yield from rows.harvest()
+            continue
+        parts = [[] if moving else list(itertools.islice(queue, size)) for queue in queues]
+        for device, queue in enumerate(queues):
+            if len(queue) > len(parts[device]) and not moving:
+                wake[device] = rows.shape.rows - rows.shape.share
+        request, owners = _request(rows, parts, sentences, size)
+        paused, entered = yield from rows.drain(request, owners, wake)
+        left += paused
+        for queue, count in zip(queues, entered, strict=True):
+            for _ in range(count):
+                queue.popleft()
+
+
+def _request(
+    rows: Rows, parts: Sequence[Sequence[int]], sentences: Sequence[Sentence], size: int
+) -> tuple[SearchRequest, Owners]:
+    """Return the sentences of a part of each device's queue, [devices size]."""
+    places = [d * size + i for d, part in enumerate(parts) for i in range(len(part))]
+    numbered = [(i, sentences[i]) for part in parts for i in part]
+    return request_of(
+        len(parts), size, rows.shape.src_length, _prefix_length(sentences), numbered,
+        places=places, channels=_channels(sentences),
+    )  # fmt: skip
