@@ -25,7 +25,7 @@ from transformer_jax.config import (
     SourceConfig,
 )
 from transformer_jax.data import sources
-from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.codecs.pair import CODECS, TokenizerPair, train_pair
 from transformer_jax.errors import UserError
 from transformer_jax.experiments import train as runs
 from transformer_jax.experiments import warm_start
@@ -306,7 +306,11 @@ def test_what_one_source_lacks_another_has(monkeypatch):
         SMALL.model, positions="learned", architecture="prefix_decoder", stem="linear"
     )
     text = sources.load(SMALL.data, "train")
-    codec = train_pair(SMALL.tokenizer, text.src, text.tgt).tgt
+    wide = dataclasses.replace(SMALL.tokenizer, vocab_size=SMALL.tokenizer.vocab_size + 8)
+    codec, theirs = (train_pair(c, text.src, text.tgt).tgt for c in (SMALL.tokenizer, wide))
+    pictures = CODECS["patches"].train(
+        SourceConfig("patches", patch_size=1), [np.ones((2, 2), np.uint8)]
+    )
     init = InitConfig(
         source="one", also=("two",),
         rename=("positions/=src_positions/", "positions/=tgt_positions/"),
@@ -316,17 +320,19 @@ def test_what_one_source_lacks_another_has(monkeypatch):
         data=DataConfig(source="arrays", max_length=64),
         tokenizer=dataclasses.replace(SMALL.tokenizer, joint=False),
     )  # fmt: skip
-    theirs, ours = (random_params(build_for(both, 4, codec.size), seed) for seed in (1, 2))
+    kinds = (TokenizerPair(pictures, theirs), TokenizerPair(theirs, theirs))
+    pair = TokenizerPair(pictures, codec)
+    ours = random_params(build_for(both, *pair.sizes), 2)
+    theirs = random_params(build_for(both, *kinds[0].sizes), 1)
     more = jax.tree.map(lambda x: x + 1, theirs)
     given = (
         {"encoder": theirs["encoder"], "positions": theirs["src_positions"]},
-        {"encoder": more["encoder"], "positions": more["src_positions"]},
+        {name: more[name] for name in ("encoder", "embedding")}
+        | {"positions": more["src_positions"]},
     )
-    pair = TokenizerPair(codec, codec)
-    loaded = [TrainedModel(both, None, params, pair, [1], Path(name))
-              for name, params in zip(("one", "two"), given, strict=True)]  # fmt: skip
+    loaded = [TrainedModel(both, None, params, kind, [1], Path(name))
+              for name, params, kind in zip(("one", "two"), given, kinds, strict=True)]  # fmt: skip
     monkeypatch.setattr(warm_start, "_load", lambda _: loaded)
-    monkeypatch.setattr(warm_start, "_axes", lambda *_: dict.fromkeys(flat(ours)))
     found = warm_start.begin(both, TrainState(0, 0, ours, (), None), pair)
     params, old = flat(found.state.params), flat(theirs)
     for name, array in params.items():
@@ -334,4 +340,9 @@ def test_what_one_source_lacks_another_has(monkeypatch):
             assert np.array_equal(array, old[name])
     assert np.array_equal(params["tgt_positions/table"], old["src_positions/table"] + 1)
     assert np.array_equal(params["connector/kernel"], flat(ours)["connector/kernel"])
+    rows = {p: i for i, p in enumerate(kinds[1].tgt.pieces(range(kinds[1].tgt.size)))}
+    table = {p: params["embedding/table"][i] for i, p in enumerate(codec.pieces(range(codec.size)))}
+    known = set(rows) & set(table)  # of its pieces, though the other side has none
+    assert len(known) > 10
+    assert all(np.array_equal(table[p], old["embedding/table"][rows[p]] + 1) for p in known)
     assert found.lines[0] == "parameters begin as those of one, step 1 and two, step 1:"

@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.config import LABELS, Experiment, InitConfig
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
 from transformer_jax.data.sources import Corpus
 from transformer_jax.door import differences
@@ -178,7 +178,8 @@ def _codec(name: str, axis: str | None, tokenizers: TokenizerPair) -> Codec | No
         return tokenizers.tgt
     if axis != "vocab":
         return None
-    return tokenizers.tgt if name.startswith(("tgt", "output")) else tokenizers.src
+    written = name.startswith(("tgt", "output")) or isinstance(tokenizers.src, VectorCodec)
+    return tokenizers.tgt if written else tokenizers.src
 
 
 def _fit(
