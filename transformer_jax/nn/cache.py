@@ -28,8 +28,14 @@ class KeysValues(NamedTuple):
     def empty(
         cls, lanes: "Lanes", heads: int, key_size: int, value_size: int, dtype: jnp.dtype
     ) -> "KeysValues":
-        """Return room for every slot of lanes."""
+        """Return room for every slot of lanes.
+
+        On a CPU it is at least float32: XLA writes to nothing narrower there, and would convert
+        all slots to float32 and back in every step. What is kept are the same numbers.
+        """
         batch, _, slots = lanes.seen.shape
+        if jax.default_backend() == "cpu":
+            dtype = jnp.promote_types(dtype, jnp.float32)
         return cls(
             jnp.zeros((batch, heads, key_size, slots), dtype),
             jnp.zeros((batch, heads, slots, value_size), dtype),

@@ -35,7 +35,8 @@ def mix(
         scores = scores + view.bias(view, q, k, scale)
     weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))
     kept = dropout(weights).astype(q.dtype)
-    mixed = jnp.einsum("BNTS,BNSH->BNTH", kept.reshape(*groups, -1), v).reshape(*q.shape[:3], -1)
+    mixed = jnp.einsum("BNTS,BNSH->BNTH", kept.reshape(*groups, -1), v).astype(q.dtype)
+    mixed = mixed.reshape(*q.shape[:3], -1)
     if view.values is not None:
         mixed = mixed + view.values(view, kept).astype(mixed.dtype)
     return mixed, weights
