@@ -15,7 +15,13 @@ read  a language model of lines of 98 words of which all but a few are "-", the 
       ahead of what they say. So it knows sums, and finds names wherever they stand: the 49 places
       of each digit's patches.
 sums  both, frozen, and a linear map between them from patches to what the language model reads,
-      which alone is trained: 9,312 of all parameters.
+      which alone is trained: 9,312 of all parameters. It carries patches, 98 of them, not a vector
+      a digit.
+
+With 55,000 digits to train and 5,000 to validate, one run each, last checkpoints: see names 98.4 %
+of the digits (95 % interval 98.1 to 98.7); sums says 95.5 % of 2,000 pairs exactly as they are,
+greedily, and 1.3 % where it is shown other pairs than it is scored on. 22, 30 and 27 minutes of a
+core of a busy machine.
 """
 
 import random

@@ -25,6 +25,8 @@ from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 
+_NAMED = 5  # fields of a warning; an old config lacks a hundred
+
 
 def door(config: Any) -> ConfigDict:
     """Return the same fields as a locked ConfigDict, which refuses fields that do not exist."""
@@ -109,7 +111,7 @@ def from_json(text: str) -> Experiment:
     """Read what `to_json` wrote, also before some of the present fields were there.
 
     Such a field gets its default, which a new field must choose so that nothing changes; a warning
-    names it.
+    names the first of them.
 
     Raises:
       UserError: if a field is unknown or mistyped, or groups are nested too deeply.
@@ -120,7 +122,9 @@ def from_json(text: str) -> Experiment:
     except RecursionError:
         raise UserError("config: nested too deeply; fields lie in groups of one level") from None
     if added:
-        log.warning("config.json lacks %s: taken from the defaults", ", ".join(added))
+        more = f" and {len(added) - _NAMED:,} more" * (len(added) > _NAMED)
+        named = ", ".join(added[:_NAMED]) + more
+        log.warning("config.json is of an older version and lacks %s: their defaults hold", named)
     return experiment
 
 
