@@ -430,7 +430,7 @@ def test_a_config_json_from_before_a_field(caplog):
     expected = dataclasses.replace(Experiment().model, d_model=64)
     for _ in range(2):  # and once only
         assert from_json(json.dumps(values)) == dataclasses.replace(Experiment(), model=expected)
-    assert caplog.text.count("lacks config.seed, config.model.d_ff: taken") == 1
+    assert caplog.text.count("lacks config.seed, config.model.d_ff: their defaults") == 1
 
 
 @pytest.mark.parametrize("text", ["3", "[]", "null", '"model"'])

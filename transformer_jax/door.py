@@ -25,8 +25,6 @@ from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
 
-_NAMED = 5  # fields of a warning; an old config lacks a hundred
-
 
 def door(config: Any) -> ConfigDict:
     """Return the same fields as a locked ConfigDict, which refuses fields that do not exist."""
@@ -110,8 +108,7 @@ def to_json(experiment: Experiment) -> str:
 def from_json(text: str) -> Experiment:
     """Read what `to_json` wrote, also before some of the present fields were there.
 
-    Such a field gets its default, which a new field must choose so that nothing changes; a warning
-    names the first of them.
+    Such a field gets its default, with which nothing changes; a warning names the first of them.
 
     Raises:
       UserError: if a field is unknown or mistyped, or groups are nested too deeply.
@@ -122,9 +119,9 @@ def from_json(text: str) -> Experiment:
     except RecursionError:
         raise UserError("config: nested too deeply; fields lie in groups of one level") from None
     if added:
-        more = f" and {len(added) - _NAMED:,} more" * (len(added) > _NAMED)
-        named = ", ".join(added[:_NAMED]) + more
-        log.warning("config.json is of an older version and lacks %s: their defaults hold", named)
+        more = f" and {len(added) - 5} more" * (len(added) > 5)  # an old one lacks a hundred
+        named = ", ".join(added[:5]) + more
+        log.warning("config.json is old and lacks %s: their defaults hold", named)
     return experiment
 
 
