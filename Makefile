@@ -33,7 +33,7 @@ demo: setup
 	  | sed 'n; s/^/    -> /'
 	@echo
 	@echo "Translate one of your own:"
-	@echo "    echo 'achtundvierzigtausend' | $(BIN)/transformer-jax translate --workdir=$(DEMO)"
+	@echo "    echo 'achtundvierzigtausendzwölf' | $(BIN)/transformer-jax translate --workdir=$(DEMO)"
 
 test: setup
 	$(BIN)/python -m pytest $(TWO)
