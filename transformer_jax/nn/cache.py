@@ -26,14 +26,13 @@ class KeysValues(NamedTuple):
 
     @classmethod
     def empty(
-        cls, lanes: "Lanes", heads: int, key_size: int, value_size: int, dtype: jnp.dtype
+        cls, batch: Size, slots: int, heads: int, key_size: int, value_size: int, dtype: jnp.dtype
     ) -> "KeysValues":
-        """Return room for every slot of lanes.
+        """Return room for so many slots.
 
         On a CPU it is at least float32: XLA writes to nothing narrower there, and would convert
         all slots to float32 and back in every step. What is kept are the same numbers.
         """
-        batch, _, slots = lanes.seen.shape
         if jax.default_backend() == "cpu":
             dtype = jnp.promote_types(dtype, jnp.float32)
         return cls(

@@ -40,10 +40,7 @@ class Ring:
         batch, width, _ = lanes.seen.shape
         room = lanes.shared + lanes.length
         size = min(reach, room)
-        memory = KeysValues(
-            jnp.zeros((batch, heads, key_size, size * width), dtype),
-            jnp.zeros((batch, heads, size * width, value_size), dtype),
-        )
+        memory = KeysValues.empty(batch, size * width, heads, key_size, value_size, dtype)
         seen = jnp.zeros((batch, width, size * width), bool)
         nothing = jnp.full((batch, size), -1, jnp.int32)
         return cls(memory, seen, nothing, jnp.zeros(batch, jnp.int32), reach, room)

@@ -6,37 +6,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
+from transformer_jax.decoding.batching.drain import drain
 from transformer_jax.decoding.search.state import (
-    ENDLESS,
     Search,
     SearchRequest,
     SearchState,
     begin,
     grow,
+    put_rows,
     run,
 )
 from transformer_jax.models.model import Stepper
-
-
-@struct.dataclass
-class Results:
-    """What is found for sentences, by the places that they had in a batch or in a queue."""
-
-    position: Int[Array | np.ndarray, "N"]
-    tokens: Int[Array | np.ndarray, "N W L"]
-    scores: Float[Array | np.ndarray, "N W"]
-    drafts: Int[Array | np.ndarray, "N 3"] | None
-
-    @classmethod
-    def of(cls, state: SearchState) -> "Results":
-        """Return what rows have found so far."""
-        return cls(state.position, state.finished, state.scores, state.drafts)
 
 
 class Engine:
@@ -71,50 +54,16 @@ class Engine:
 
         def enter(params: Any, search: Search, state: SearchState, request, where):
             new = begin(search, make_stepper(params), request, state.room)
-            return _put(state, new, where)
+            return put_rows(state, new, where)
 
-        def drain(
+        def let_through(
             params: Any, search: Search, state: SearchState, places, queue, count, wake, share: int
         ) -> tuple:
-            # Other rows than those whose place is -1 are taken: by sentence i of the queue if their
-            # place is rows + i, else since before. Loops inside a loop: a branch would copy caches.
-            rows, size, one = len(places), len(queue.limits), jnp.arange(share, dtype=jnp.int32)
-            results = jax.tree.map(
-                lambda x: jnp.zeros((rows + size, *x.shape[1:]), x.dtype), Results.of(state)
-            )
-
-            def fits(entered, places):
-                return (entered < count[0]) & ((places < 0).sum() >= share)
-
-            def turn(carry):
-                _, entered, state, places, results = carry
-                part = jax.tree.map(
-                    lambda x: jax.lax.dynamic_slice_in_dim(x, entered, share), queue
-                )
-                comes = fits(entered, places) & (entered + one < count[0])
-                free = jnp.nonzero(places < 0, size=share, fill_value=rows)[0]
-                where = jnp.where(comes, free, rows)
-                state = enter(params, search, state, part, where)
-                places = places.at[where].set(rows + entered + one, mode="drop")
-                entered = entered + share * comes[0]
-                enough = jnp.where(entered < count[0], rows - share, wake[0])
-                state = go_on(params, search, state, enough, jnp.asarray(ENDLESS))
-                over = state.done & (places >= 0)
-                where = jnp.where(over, places, rows + size)
-                results = _put(results, Results.of(state), where)
-                return False, entered, state, jnp.where(over, -1, places), results
-
-            def on(carry):
-                first, entered, _, places, _ = carry
-                return first | fits(entered, places)
-
-            carry = True, jnp.int32(0), state, places, results
-            _, entered, *found = jax.lax.while_loop(on, turn, carry)
-            return jnp.minimum(entered, count[0])[None], *found
+            return drain(search, make_stepper(params), state, places, queue, count, wake, share)
 
         def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, state.room)
-            return _put(state, new, where)
+            return put_rows(state, new, where)
 
         def take(state: SearchState, which) -> SearchState:
             return jax.tree.map(lambda x: x[which], state)
@@ -135,7 +84,7 @@ class Engine:
         specs = whole, whole, rows, rows, rows
         self.enter = on_each_device(enter, specs, donate_argnums=2)
         self.drain = on_each_device(
-            drain, (*specs, rows, rows), static_argnames="share", donate_argnums=2
+            let_through, (*specs, rows, rows), static_argnames="share", donate_argnums=2
         )
         self.put = on_each_device(
             put, (whole, rows, rows, rows), static_argnames="src_length", donate_argnums=1
@@ -146,7 +95,3 @@ class Engine:
             static_argnames=("shape", "prefix", "asked", "channels"),
             out_shardings=self.sharding,
         )
-
-
-def _put(state: Any, new: Any, where) -> Any:
-    return jax.tree.map(lambda old, x: old.at[where].set(x, mode="drop"), state, new)

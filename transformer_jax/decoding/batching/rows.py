@@ -8,6 +8,7 @@ import numpy as np
 
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.engine import Engine
+from transformer_jax.decoding.batching.results import Results
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.state import (
     ENDLESS,
@@ -121,12 +122,7 @@ class Rows:
         device, row = np.nonzero(staying >= 0)
         over[device, staying[device, row]] = False
         self.owners = np.where(staying >= 0, np.take_along_axis(numbers, staying, axis=1), -1)
-        if self._acceptance is not None and results.drafts is not None:
-            mine = over.reshape(-1)
-            self._acceptance.add(results.position[mine], results.drafts[mine])
-        for where in np.flatnonzero(over):
-            number = int(numbers.reshape(-1)[where])
-            yield number, results.tokens[where, :, 1:], results.scores[where]
+        yield from self._found(numbers.reshape(-1), over.reshape(-1), results)
         return self._paused(), entered
 
     def enter(self, request: SearchRequest, owners: Owners) -> None:
@@ -194,19 +190,20 @@ class Rows:
 
     def harvest(self) -> Generator[Found, None, Moving]:
         """Yield what is done; take out and return what is paused."""
-        s = self._state
         # Sliced here: a slice on the device would be a program of its own.
-        wanted = s.done, s.position, s.finished, s.scores, s.drafts
-        done, position, tokens, scores, drafts = jax.device_get(wanted)
-        done = done.reshape(self.owners.shape)
-        if self._acceptance is not None and drafts is not None:
-            mine = (done & (self.owners >= 0)).reshape(-1)
-            self._acceptance.add(position[mine], drafts[mine])
-        for device, row in zip(*np.nonzero(done & (self.owners >= 0)), strict=True):
-            where = device * self.shape.rows + row
-            yield int(self.owners[device, row]), tokens[where, :, 1:], scores[where]
-        self.owners[done] = -1
+        done = np.asarray(self._state.done)
+        over, results = done & (self.owners >= 0).reshape(-1), Results.of(self._state)
+        yield from self._found(self.owners.reshape(-1), over, results)
+        self.owners[done.reshape(self.owners.shape)] = -1
         return self._paused()
+
+    def _found(self, numbers: np.ndarray, over: np.ndarray, results: Results) -> Iterator[Found]:
+        """Yield the results of the sentences that are over, and count how their drafts fared."""
+        found = jax.device_get(results)
+        if self._acceptance is not None and found.drafts is not None:
+            self._acceptance.add(found.position[over], found.drafts[over])
+        for where in np.flatnonzero(over):
+            yield int(numbers[where]), found.tokens[where, :, 1:], found.scores[where]
 
     def _paused(self) -> Moving:
         """Take out those that have no room left."""

@@ -177,6 +177,11 @@ def grow(stepper: Stepper, state: SearchState, src_length: int, room: int) -> Se
     )
 
 
+def put_rows(old: Any, new: Any, where: Int[Array, "N"]) -> Any:
+    """Return arrays with those of `new` in the given rows; beyond the last is nowhere."""
+    return jax.tree.map(lambda x, y: x.at[where].set(y, mode="drop"), old, new)
+
+
 def last_tokens(state: SearchState) -> Int[Array, "B W 1"]:
     """Return the token that each hypothesis ends with."""
     where = jnp.broadcast_to(state.position[:, None, None], (*state.log_probs.shape, 1))

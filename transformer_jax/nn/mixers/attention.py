@@ -44,7 +44,8 @@ class Attention(Heads):
     def empty(self, lanes: Lanes) -> Any:
         """See Mixer."""
         c = self.config
-        return KeysValues.empty(lanes, c.kv_heads, c.key_size, c.value_size, self.dtype)
+        batch, _, slots = lanes.seen.shape
+        return KeysValues.empty(batch, slots, c.kv_heads, c.key_size, c.value_size, self.dtype)
 
     def extend(
         self, x: Float[Array, "B Q D"], cache: Any, slots: Slots, active: Bool[Array, "B"]

@@ -94,7 +94,8 @@ class Lsh(nn.Module):
     def empty(self, lanes: Lanes) -> KeysValues:
         """See Mixer."""
         c = self.config
-        return KeysValues.empty(lanes, c.num_heads, c.key_size, c.value_size, self.dtype)
+        batch, _, slots = lanes.seen.shape
+        return KeysValues.empty(batch, slots, c.num_heads, c.key_size, c.value_size, self.dtype)
 
     def extend(
         self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]

@@ -1,0 +1,80 @@
+"""A queue that flows through the rows of a batch in one program."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Int
+from transformer_jax.decoding.batching.results import Results
+from transformer_jax.decoding.search.state import (
+    ENDLESS,
+    Search,
+    SearchRequest,
+    SearchState,
+    begin,
+    put_rows,
+    run,
+)
+from transformer_jax.models.model import Stepper
+
+
+class _Flow(NamedTuple):
+    """What changes while a queue is drained."""
+
+    entered: Int[Array, ""]  # sentences of the queue that are in or were
+    state: SearchState
+    places: Int[Array, "rows"]
+    results: Results
+
+    def fits(self, count: Int[Array, ""], share: int) -> Array:
+        """Say whether sentences wait and there are rows for a share of them."""
+        return (self.entered < count) & ((self.places < 0).sum() >= share)
+
+
+def drain(
+    search: Search,
+    stepper: Stepper,
+    state: SearchState,
+    places: Int[Array, "rows"],
+    queue: SearchRequest,
+    count: Int[Array, "1"],
+    wake: Int[Array, "1"],
+    share: int,
+) -> tuple[Int[Array, "1"], SearchState, Int[Array, "rows"], Results]:
+    """Let the first `count` sentences of a queue in, a share at a time, as rows become free; search
+    until all are in and at most `wake` are active.
+
+    A sentence's place says where its results go: r if it had row r before, rows + i if it is
+    sentence i of the queue; rows whose place is -1 are free. Returns how many came in, the batch,
+    the places of those that are still in it, and the results of the others, [rows + queue].
+    """
+    rows, size = len(places), len(queue.limits)
+    one = jnp.arange(share, dtype=jnp.int32)
+
+    # Loops inside a loop: a branch would copy the caches.
+    def turn(carry: tuple[Array, _Flow]) -> tuple[Array, _Flow]:
+        flow = carry[1]
+        comes = flow.fits(count[0], share) & (flow.entered + one < count[0])
+        free = jnp.nonzero(flow.places < 0, size=share, fill_value=rows)[0]
+        where = jnp.where(comes, free, rows)
+        part = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, flow.entered, share), queue)
+        state = put_rows(flow.state, begin(search, stepper, part, flow.state.room), where)
+        places = flow.places.at[where].set(rows + flow.entered + one, mode="drop")
+        entered = flow.entered + share * comes[0]
+        enough = jnp.where(entered < count[0], rows - share, wake[0])
+        state = run(search, stepper, state, enough, jnp.asarray(ENDLESS))
+        over = state.done & (places >= 0)
+        where = jnp.where(over, places, rows + size)
+        results = put_rows(flow.results, Results.of(state), where)
+        return jnp.asarray(False), _Flow(entered, state, jnp.where(over, -1, places), results)
+
+    def goes_on(carry: tuple[Array, _Flow]) -> Array:
+        first, flow = carry
+        return first | flow.fits(count[0], share)
+
+    empty = Results.of(state).room(rows + size)
+    _, flow = jax.lax.while_loop(
+        goes_on, turn, (jnp.asarray(True), _Flow(jnp.int32(0), state, places, empty))
+    )
+    return jnp.minimum(flow.entered, count[0])[None], flow.state, flow.places, flow.results

@@ -1,0 +1,28 @@
+"""What a batch found for its sentences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.decoding.search.state import SearchState
+
+
+@struct.dataclass
+class Results:
+    """What is found for sentences, by the places that they had in a batch or in a queue."""
+
+    position: Int[Array | np.ndarray, "N"]
+    tokens: Int[Array | np.ndarray, "N W L"]
+    scores: Float[Array | np.ndarray, "N W"]
+    drafts: Int[Array | np.ndarray, "N 3"] | None
+
+    @classmethod
+    def of(cls, state: SearchState) -> "Results":
+        """Return what rows have found so far."""
+        return cls(state.position, state.finished, state.scores, state.drafts)
+
+    def room(self, count: int) -> "Results":
+        """Return empty results like these, of so many sentences."""
+        return jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), self)
