@@ -7,11 +7,13 @@
 
 Writes OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. DIR holds a work
 directory for each variant and seed, as the sweep makes them (with --config.seed=1 in another DIR,
-which may be named too). Of each: the validation loss of its last update, which decides; the one
-that its curve has, by straight lines, where the processor time of `--share` of base's updates was
-spent, by the speeds that variant_speed.py measured (without that file by the processor seconds of
-the trainings' own timings); BLEU of the validation split by beam search, with sacrebleu's paired
-tests against the base of the same seed.
+which may be named too). What OUTPUT.json has already stays, but for the variants and seeds that are
+in DIR: so a table may grow over days and machines, and a DIR be thrown away. Of each training: the
+validation loss of its last update, which decides; the one that its curve has, by straight lines,
+where the processor time of `--share` of base's updates was spent, by the speeds that
+variant_speed.py measured (without them by the processor seconds of the trainings' own timings);
+BLEU of the validation split by beam search, with sacrebleu's paired tests against the base of the
+same seed.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import itertools
 import json
 import statistics
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from transformer_jax.cli.arguments import load_config
@@ -33,6 +36,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/variants.py"
 BASE = "base"
+SPEEDS = ("train", "decode", "memory_mb")  # of variant_speed.py, relative to base
 _MARK, _BAND, _GRID = "#0b5fa5", "#e8eef5", "#d9d9d9"
 
 
@@ -57,16 +61,15 @@ def processor_seconds(workdir: WorkDir) -> float:
     return statistics.median(b["processor_seconds"] / (b["step"] - a["step"]) for a, b in pairs)
 
 
-def point(workdir: WorkDir, base: WorkDir, speed: float | None, share: float) -> dict[str, Any]:
+def point(workdir: WorkDir, base: WorkDir) -> dict[str, Any]:
     """Return what one training scored, beside the base of the same seed."""
     steps, losses = curve(workdir)
-    if speed is None:
-        speed = processor_seconds(base) / processor_seconds(workdir)
     found = {
         "seed": workdir.experiment().seed,
         "loss": losses[-1],
-        "loss_at_equal_time": at(steps, losses, share * steps[-1] * speed),
-        "speed": speed,
+        "steps": steps,
+        "losses": losses,
+        "processor_seconds": processor_seconds(workdir),
         "parameters": runs.facts(runs.read(workdir))["parameters"],
     }
     try:
@@ -81,24 +84,46 @@ def point(workdir: WorkDir, base: WorkDir, speed: float | None, share: float) ->
     return found | {"bleu": ours.score, "bleu_interval": ours.interval, "p": ours.p_values["ar"]}
 
 
-def collect(places: list[Path], speeds: dict[str, Any], share: float) -> list[dict[str, Any]]:
-    """Return a row for each variant that was trained to its end with any seed, base first."""
-    from runpy import run_path
-
-    changes, rows = run_path(str(CONFIG))["CHANGES"], []
+def collect(places: list[Path]) -> dict[str, list[dict[str, Any]]]:
+    """Return the points of each variant that was trained to its end with any seed."""
+    points: dict[str, list[dict[str, Any]]] = {}
     last = parse(load_config(str(CONFIG), [])).training.steps
-    for variant, change in changes.items():
-        points = []
-        for place in places:
-            base, workdir = WorkDir(place / BASE), WorkDir(place / variant)
-            if workdir.metrics.exists() and curve(workdir)[0][-1:] == [last]:
-                speed = speeds.get(variant, {}).get("train")
-                points.append(point(base if variant == BASE else workdir, base, speed, share))
-        if points:
-            rows.append({"variant": variant, "changes": change, "points": points}
-                        | {key: speeds.get(variant, {}).get(key)
-                           for key in ("train", "decode", "memory_mb")})  # fmt: skip
+    for place, variant in itertools.product(places, run_path(str(CONFIG))["CHANGES"]):
+        base, workdir = WorkDir(place / BASE), WorkDir(place / variant)
+        if workdir.metrics.exists() and curve(workdir)[0][-1:] == [last]:
+            found = point(base if variant == BASE else workdir, base)
+            points.setdefault(variant, []).append(found)
+    return points
+
+
+def merge(
+    before: list[dict[str, Any]], points: dict[str, list[dict[str, Any]]], speeds: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a row for each variant, base first: the table before, with new points and speeds."""
+    old = {row["variant"]: row for row in before}
+    rows = []
+    for variant, change in run_path(str(CONFIG))["CHANGES"].items():
+        row = {"points": [], "train": None, "decode": None, "memory_mb": None}
+        row |= old.get(variant, {}) | {"variant": variant, "changes": change}
+        row |= {key: speeds[variant][key] for key in SPEEDS if variant in speeds}
+        by_seed = {one["seed"]: one for one in [*row["points"], *points.get(variant, [])]}
+        row["points"] = [by_seed[seed] for seed in sorted(by_seed)]
+        if row["points"]:
+            rows.append(row)
     return rows
+
+
+def at_equal_time(rows: list[dict[str, Any]], share: float) -> None:
+    """Add to each point the loss of its curve when base had made `share` of its updates."""
+    base = {one["seed"]: one for one in rows[0]["points"]}
+    for row in rows:
+        for one in row["points"]:
+            speed = row["train"]
+            if speed is None and one["seed"] in base and "processor_seconds" in one:
+                speed = base[one["seed"]]["processor_seconds"] / one["processor_seconds"]
+            known = speed is not None and "steps" in one
+            step = share * one["steps"][-1] * speed if known else None
+            one["loss_at_equal_time"] = at(one["steps"], one["losses"], step) if known else None
 
 
 def mean(row: dict[str, Any], key: str) -> float | None:
@@ -114,7 +139,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = [" | ".join(titles), "|".join(["---"] + ["---:"] * (len(titles) - 1))]
     for row in rows:
         cells: list[tuple[Any, str]] = [
-            (row["points"][0]["parameters"], ",.0f"), (mean(row, "loss"), ".4f"),
+            (row["points"][0].get("parameters"), ",.0f"), (mean(row, "loss"), ".4f"),
             (mean(row, "loss_at_equal_time"), ".4f"), (mean(row, "bleu"), ".2f"),
             (None if row["variant"] == BASE else row["points"][0].get("p"), ".3f"),
             (row["train"], ".2f"), (row["decode"], ".2f"), (row["memory_mb"], ".0f"),
@@ -129,10 +154,11 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Draw the differences from base; its seeds' range is the grey band."""
     from matplotlib.figure import Figure
 
-    columns = [("loss", "at equal updates"), ("loss_at_equal_time", "at equal processor time")]
-    figure = Figure(figsize=(9, 1.2 + 0.24 * len(rows)), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True, sharex=True)
-    for panel, (key, title) in zip(panels, columns, strict=True):
+    titles = {"loss": "at equal updates", "loss_at_equal_time": "at equal processor time"}
+    columns = [key for key in titles if mean(rows[0], key) is not None]
+    figure = Figure(figsize=(1 + 4 * len(columns), 1.2 + 0.24 * len(rows)), layout="constrained")
+    panels = figure.subplots(1, len(columns), sharey=True, sharex=True, squeeze=False)[0]
+    for panel, key in zip(panels, columns, strict=True):
         base = mean(rows[0], key)
         band = [one[key] - base for one in rows[0]["points"]]
         panel.axvspan(min(band), max(band), color=_BAND, zorder=0)
@@ -140,8 +166,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         for height, row in enumerate(rows):
             values = [one[key] - base for one in row["points"] if one[key] is not None]
             panel.scatter(values, [height] * len(values), s=30, color=_MARK, alpha=0.8, zorder=2)
-        panel.set_title(title, fontsize="small", loc="left")
-        panel.set_xlabel("validation loss, difference from base (less is better)")
+        panel.set_title(titles[key], fontsize="small", loc="left")
+        panel.set_xlabel("validation loss beyond base's")
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(axis="y", color=_GRID, linewidth=0.5)
     panels[0].set_yticks(range(len(rows)), [row["variant"] for row in rows])
@@ -154,18 +180,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("places", nargs="+", type=Path, metavar="DIR", help="one a seed")
+    parser.add_argument("places", nargs="*", type=Path, metavar="DIR", help="one a seed")
     parser.add_argument("--speed", type=Path, help="what variant_speed.py wrote")
     parser.add_argument("--share", type=float, default=0.8, help="of base's updates")
     parser.add_argument("--output", type=Path, required=True, help="without ending")
     arguments = parser.parse_args()
     lines = [] if arguments.speed is None else files.read_lines(arguments.speed)
     speeds = {row["variant"]: row for row in map(json.loads, lines)}
-    rows = collect(arguments.places, speeds, arguments.share)
+    target = arguments.output.with_suffix(".json")
+    before = json.loads(target.read_text())["variants"] if target.exists() else []
+    rows = merge(before, collect(arguments.places), speeds)
     if not rows or rows[0]["variant"] != BASE:
-        raise UserError(f"{arguments.places[0]}: has no finished training of {BASE!r}")
+        raise UserError(f"{target}: has no finished training of {BASE!r}, nor have the directories")
+    at_equal_time(rows, arguments.share)
     text = json.dumps({"share": arguments.share, "variants": rows}, indent=1) + "\n"
-    write_text(arguments.output.with_suffix(".json"), text)
+    write_text(target, text)
     draw(rows, arguments.output.with_suffix(".svg"))
     print(markdown(rows), end="")
 

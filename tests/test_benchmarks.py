@@ -162,6 +162,27 @@ def test_the_table_of_variants(tmp_path):
     assert "ff-x" in (tmp_path / "table.svg").read_text()
 
 
+def test_the_table_of_variants_grows():
+    """New seeds come beside earlier ones, the same seed in its place, and what is missing stays."""
+    variants = script("variants")
+    base = {"seed": 0, "loss": 2.0, "steps": [100, 200], "losses": [4.0, 2.0],
+            "processor_seconds": 3.0}  # fmt: skip
+    swiglu = base | {"processor_seconds": 4.0, "loss": 1.8, "losses": [4.0, 1.8]}
+    rows = variants.merge([], {"ff-swiglu": [swiglu], "base": [base]}, {})
+    assert [row["variant"] for row in rows] == ["base", "ff-swiglu"]
+    again = [{**swiglu, "loss": 1.9}, {**swiglu, "seed": 1}]
+    speeds = {"train": 0.8, "decode": 0.9, "memory_mb": 100}
+    rows = variants.merge(rows, {"ff-swiglu": again}, {"base": speeds | {"train": 1.0}})
+    assert [one["loss"] for one in rows[1]["points"]] == [1.9, 1.8]
+    assert rows[0]["points"] == [base]
+    assert rows[0]["memory_mb"] == 100
+    variants.at_equal_time(rows, 0.9)
+    assert rows[0]["points"][0]["loss_at_equal_time"] == pytest.approx(4 - 2 * 0.8)
+    # Three quarters of base's 180 updates; and of seed 1 there is no base.
+    assert rows[1]["points"][0]["loss_at_equal_time"] == pytest.approx(4 - 2.2 * 0.35)
+    assert rows[1]["points"][1]["loss_at_equal_time"] is None
+
+
 def test_joined_sentences_stay_beside_their_translations():
     """Consecutive ones, of no more words than asked for; all of them come about equally often."""
     import random
