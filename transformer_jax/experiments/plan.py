@@ -3,6 +3,7 @@
 As a program it compiles for a TPU slice: an experiment's JSON comes in, a line of JSON goes out.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -22,12 +23,22 @@ from transformer_jax.data.objectives import objective_named
 from transformer_jax.door import from_json, own_parts, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.experiments.accelerators import GPUS, TPUS, Chip
+from transformer_jax.experiments.collectives import Collective, collectives
+from transformer_jax.experiments.scaling import (
+    described,
+    exchanged,
+    gigabytes,
+    on_gpus,
+    predict,
+)
 from transformer_jax.sharding.mesh import check_mesh, make_mesh
 from transformer_jax.sharding.rules import param_shardings
 from transformer_jax.training.cost import Cost, Sizes, longest_shape, parameters, step_cost, step_of
 from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
+
+_STATE = 16  # bytes a parameter: itself, its gradient and Adam's two means
 
 
 class Compiled(NamedTuple):
@@ -37,6 +48,7 @@ class Compiled(NamedTuple):
     operations: float  # the body of a loop counts once
     bytes_accessed: float
     seconds: float  # that compiling took
+    collectives: list[Collective]  # what devices exchange
 
 
 def compile_step(experiment: Experiment, devices: Any) -> Compiled:
@@ -64,7 +76,8 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
     with jax.set_mesh(mesh):
         program = jit_train_step(step, state, mesh).lower(state, batch).compile()
     cost, seconds = program.cost_analysis(), time.monotonic() - began
-    return Compiled(peak_bytes(program), cost["flops"], cost["bytes accessed"], seconds)
+    exchanges = collectives(program.as_text())
+    return Compiled(peak_bytes(program), cost["flops"], cost["bytes accessed"], seconds, exchanges)
 
 
 def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compiled | str:
@@ -88,7 +101,10 @@ def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compi
         errors = [line for line in child.stderr.splitlines() if line.strip()]
         raise UserError(f"--libtpu={libtpu}: {errors[-1] if errors else 'no answer'}")
     answer = json.loads(lines[-1])
-    return answer["no"] if "no" in answer else Compiled(**answer)
+    if "no" in answer:
+        return answer["no"]
+    exchanges = [Collective(*one) for one in answer.pop("collectives")]
+    return Compiled(**answer, collectives=exchanges)
 
 
 def report(
@@ -116,43 +132,56 @@ def report(
     if rate is not None:
         chip = Chip(0, rate, watts)
         yield f"  {_cost(whole, chip, jax.device_count(), 1.0)}"
-    yield from _tpu_lines(experiment, libtpu, whole)
+    if mine.collectives:
+        yield "exchanges, a device and step:"
+        yield from (f"  {line}" for line in exchanged(mine.collectives))
+    yield from _tpu_lines(experiment, libtpu, cost)
     yield from _gpu_lines(cost, whole)
+    if mine.collectives:
+        state = _STATE * _parameters(experiment, sizes)
+        yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, state)
 
 
 def _parameters(experiment: Experiment, sizes: Sizes) -> int:
     return parameters(experiment.model, sizes, experiment.objective)
 
 
-def _tpu_lines(experiment: Experiment, libtpu: str | None, whole: float) -> Iterator[str]:
+def _tpu_lines(experiment: Experiment, libtpu: str | None, cost: Cost) -> Iterator[str]:
     if libtpu is None:
         yield (
             "TPU: not compiled for; pip install --no-deps --target=DIR libtpu, in a version that "
             "fits this jax, then add --libtpu=DIR"
         )
         return
+    sizes = dataclasses.astuple(experiment.mesh)
     for topology, chip in TPUS.items():
+        count = math.prod(int(side) for side in topology.partition(":")[2].split("x"))
+        if -1 not in sizes and math.prod(sizes) not in (1, count):
+            continue
         found = compile_for_tpu(experiment, topology, libtpu)
         if isinstance(found, Compiled) and found.peak_bytes <= chip.memory:
-            count = math.prod(int(side) for side in topology.partition(":")[2].split("x"))
             yield (
-                f"TPU: fits on {topology}, {count} chips of {_gb(chip.memory)}, compiled by "
+                f"TPU: fits on {topology}, {count} chips of {gigabytes(chip.memory)}, compiled by "
                 f"libtpu: {_described(found)}"
             )
-            yield f"  {_cost(whole, chip, count)}"
+            products = cost.operations.products
+            yield f"  {_cost(products * experiment.training.steps, chip, count)}"
+            yield from (f"  {line}" for line in exchanged(found.collectives))
+            step = predict(products / count, found.collectives, chip)
+            yield f"  {described(topology, count, step)}"
             return
-        reason = found if isinstance(found, str) else f"needs {_gb(found.peak_bytes)}"
+        reason = found if isinstance(found, str) else f"needs {gigabytes(found.peak_bytes)}"
         yield f"TPU: not on {topology}: {reason}"
 
 
 def _gpu_lines(cost: Cost, whole: float) -> Iterator[str]:
     need = (
-        f"{_gb(cost.memory)} of arrays at once, counted and not compiled; kernels that only a GPU "
-        "has need less"
+        f"{gigabytes(cost.memory)} of arrays at once, counted and not compiled; kernels that only "
+        "a GPU has need less"
     )
     for name, chip in GPUS.items():
         if cost.memory <= 0.9 * chip.memory:  # the rest is the allocator's and the libraries'
-            yield f"GPU: fits on one {name} of {_gb(chip.memory)}: {need}"
+            yield f"GPU: fits on one {name} of {gigabytes(chip.memory)}: {need}"
             yield f"  {_cost(whole, chip, 1)}"
             return
     yield f"GPU: on none of {', '.join(GPUS)}: {need}; try model.remat='full'"
@@ -167,9 +196,9 @@ def _pieces(sizes: Sizes) -> str:
 
 def _described(compiled: Compiled) -> str:
     return (
-        f"peak {_gb(compiled.peak_bytes)} a device, {compiled.operations:.3g} operations and "
-        f"{_gb(compiled.bytes_accessed)} read and written a step and device (a loop's body counts "
-        f"once), compiled in {compiled.seconds:.0f} s"
+        f"peak {gigabytes(compiled.peak_bytes)} a device, {compiled.operations:.3g} operations "
+        f"and {gigabytes(compiled.bytes_accessed)} read and written a step and device (a loop's "
+        f"body counts once), compiled in {compiled.seconds:.0f} s"
     )
 
 
@@ -184,10 +213,6 @@ def _cost(whole: float, chip: Chip, count: int, share: float = 0.4) -> str:
         amount = f"{energy:,.2f}" if energy >= 0.01 else "under 0.01"
         text += f"; {amount} kWh at {chip.watts:.0f} W each"
     return text
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
 def _child(topology: str, *files: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import NO_TEXT, SIZED, Experiment, MeshConfig
 from transformer_jax.errors import UserError
-from transformer_jax.sharding.rules import SIZES, check_sizes
+from transformer_jax.sharding.rules import ROWS, SIZES, check_sizes
 
-AXES = ("data", "fsdp", "tensor")
+AXES = (*ROWS, "tensor")
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
@@ -93,7 +93,7 @@ def row_share(mesh: Mesh) -> tuple[int, int]:
 
 def rows_over_data(mesh: Mesh) -> NamedSharding:
     """Return the sharding of a batch: rows divided, the rest whole."""
-    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+    return NamedSharding(mesh, PartitionSpec(ROWS))
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:

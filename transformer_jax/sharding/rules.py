@@ -11,9 +11,11 @@ from jax.sharding import Mesh
 
 from transformer_jax.errors import UserError
 
+ROWS = ("data", "fsdp")  # mesh axes that divide the rows of a batch
+
 # Logical axis of a parameter or activation -> mesh axes.
 RULES = (
-    ("batch", ("data", "fsdp")),
+    ("batch", ROWS),
     ("vocab", "tensor"),
     ("embed", "fsdp"),
     ("heads", "tensor"),
@@ -31,7 +33,7 @@ RULES = (
     ("choices", None),
     ("mlp", "tensor"),
     ("layers", None),
-    ("matrices", ("data", "fsdp", "tensor")),
+    ("matrices", (*ROWS, "tensor")),
     ("length", None),
     ("act_embed", None),
     ("act_heads", "tensor"),

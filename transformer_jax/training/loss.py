@@ -1,13 +1,17 @@
 """Cross-entropy with label smoothing, as sums: means are made once, over the global batch."""
 
 import functools
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.nn.embedding import Head
+from transformer_jax.sharding.rules import ROWS
 
 # Target positions whose logits a device has in memory at a time: enough for fast products, few
 # enough for a processor's cache. An accelerator, which has no use for that, gets 512 MB of logits.
@@ -92,7 +96,11 @@ def _fused(x, head: Head, targets, weight, terms: _Terms) -> Sums:
         sums, _ = _sums(_logits(x, across, head.bias), targets, weight, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
-    return jax.lax.scan(add, _zeros(x.dtype), _chunks(x, targets, weight, head.table.shape[0]))[0]
+    def on_device(x, targets, weight) -> Sums:
+        chunks = _chunks(x, targets, weight, head.table.shape[0])
+        return jax.lax.scan(add, _zeros(x.dtype), chunks)[0]
+
+    return _add_up(_on_each_device(on_device, x, targets, weight))
 
 
 def _forward(x, head: Head, targets, weight, terms: _Terms):
@@ -117,13 +125,16 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
         da = jnp.einsum("BPTD,BPTV->DV", x, slope, preferred_element_type=wide)
         return jax.tree.map(jnp.add, total, (sums, da, dbias)), dx
 
-    chunks = _chunks(x, targets, weight, head.table.shape[0])
-    dbias = None if head.bias is None else jnp.zeros(head.bias.shape, wide)
-    start = _zeros(x.dtype), jnp.zeros(across.shape, wide), dbias
-    (sums, da, dbias), dx = jax.lax.scan(add, start, chunks)
+    def on_device(x, targets, weight):
+        dbias = None if head.bias is None else jnp.zeros(head.bias.shape, wide)
+        start = _zeros(x.dtype), jnp.zeros(across.shape, wide), dbias
+        total, dx = jax.lax.scan(add, start, _chunks(x, targets, weight, head.table.shape[0]))
+        return total, dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype)
+
+    total, dx = _on_each_device(on_device, x, targets, weight)
+    sums, da, dbias = _add_up(total)
     da = jax.lax.optimization_barrier(da)  # or a single chunk's product would be turned round too
-    dx = dx.swapaxes(0, 1).reshape(x.shape).astype(x.dtype)
-    return sums, (dx, Head(da.T.astype(head.table.dtype), dbias))
+    return sums, (dx.reshape(x.shape), Head(da.T.astype(head.table.dtype), dbias))
 
 
 def _backward(terms, slopes, gradients: Sums):
@@ -148,12 +159,32 @@ def _logits(x, across, bias):
     return logits if bias is None else logits + bias.reshape(1, 1, 1, -1)
 
 
-def _chunks(x, targets, weight, vocab_size: int):
-    """Cut the rows into equal chunks, each with as many rows of every device."""
+def _on_each_device(function: Callable, *arrays: Array) -> Any:
+    """Map a function over the shares that the devices have of the rows, [devices ...].
+
+    So no sum in it waits for other devices: those of a loop would in every turn.
+    """
     mesh = jax.sharding.get_abstract_mesh()
-    devices = mesh.size // mesh.shape.get("tensor", 1) if mesh.shape else 1
-    rows = targets.shape[0] // devices if targets.shape[0] % devices == 0 else targets.shape[0]
-    device = mesh.abstract_device  # of the mesh: plans are made for other machines than this one
+    devices = math.prod(mesh.shape.get(axis, 1) for axis in ROWS) if mesh.shape else 1
+    if len(arrays[0]) % devices:
+        devices = 1
+    shares = [array.reshape(devices, -1, *array.shape[1:]) for array in arrays]
+    if devices == 1:  # the same without a loop's batch axis
+        return jax.tree.map(lambda x: x[None], function(*[share[0] for share in shares]))
+    by_rows = PartitionSpec(ROWS)
+    shares = [jax.lax.with_sharding_constraint(share, by_rows) for share in shares]
+    return jax.vmap(function, spmd_axis_name=ROWS)(*shares)
+
+
+def _add_up(shares: Any) -> Any:
+    """Return the sums over devices."""
+    return jax.tree.map(lambda share: share.sum(0), shares)
+
+
+def _chunks(x, targets, weight, vocab_size: int):
+    """Cut a device's rows into equal chunks."""
+    rows = targets.shape[0]
+    device = jax.sharding.get_abstract_mesh().abstract_device  # plans are made for other machines
     platform = jax.default_backend() if device is None else device.platform
     most = _POSITIONS if platform == "cpu" else _LOGITS // vocab_size
     wanted = -(-rows * targets[0].size // max(most, 1))

@@ -1,0 +1,150 @@
+"""What a compiled program sends between devices, read from its text."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_COLLECTIVE = re.compile(
+    r"= (\(.*?\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
+    r"(-start)?\("
+)
+_ARRAY = re.compile(r"\b([a-z]+)(\d+)[a-z0-9]*\[([\d,]*)\]")
+_LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
+_COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+_AXIS = re.compile(r"'(\w+)'(?:=(\d+)|:\((\d+)\)(\d+))?")
+_ALL = re.compile(r"replica_groups=\{\}")
+_PARTITIONS = re.compile(r"num_partitions=(\d+)")
+_PAIRS = re.compile(r"source_target_pairs=\{(\{.*?\})\}")
+_CALLED = re.compile(r"\b(?:body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+
+
+class Collective(NamedTuple):
+    """Exchanges of one kind among groups of one shape, in one run of a program."""
+
+    kind: str  # as XLA names it: "all-reduce"
+    devices: int  # of a group
+    span: int  # from the first to the last number of a group, both counted
+    times: int
+    sent: float  # bytes that each device sends, by a ring
+
+
+def collectives(text: str) -> list[Collective]:
+    """Return what one run of a compiled program exchanges; `text` is its `as_text()`.
+
+    The body of a loop counts as often as it is said to run, else once; of a condition's branches
+    all count.
+    """
+    bodies, entry = _computations(text)
+    partitions = int(found[1]) if (found := _PARTITIONS.search(text)) else 1
+    total: dict[tuple[str, int, int], tuple[int, float]] = {}
+    for kind, group, sent, times in _run(entry, bodies, partitions, 1):
+        key = kind, len(group), max(group) - min(group) + 1
+        count, so_far = total.get(key, (0, 0.0))
+        total[key] = count + times, so_far + times * sent
+    return [Collective(*key, *value) for key, value in sorted(total.items())]
+
+
+def _computations(text: str) -> tuple[dict[str, list[str]], str]:
+    """Return the lines of each computation, and which one is run."""
+    bodies: dict[str, list[str]] = {}
+    name = entry = ""
+    for line in text.splitlines():
+        if found := _COMPUTATION.match(line):
+            name = found[2]
+            bodies[name] = []
+            entry = name if found[1] else entry
+        elif name:
+            bodies[name].append(line)
+    return bodies, entry
+
+
+def _run(
+    name: str, bodies: dict[str, list[str]], partitions: int, times: int
+) -> Iterator[tuple[str, list[int], float, int]]:
+    """Yield kind, a group, bytes sent and number of times of all that a computation does."""
+    for line in bodies.get(name, ()):
+        if found := _COLLECTIVE.search(line):
+            group = _group(line, partitions)
+            if len(group) > 1:
+                size = _bytes(found[1])
+                yield found[2], group, _sent(found[2], size, len(group), bool(found[3])), times
+            continue  # what it calls adds two numbers
+        trips = _TRIPS.search(line)
+        inner = times * int(trips[1]) if trips else times
+        called = _CALLED.findall(line)
+        for branches in _BRANCHES.findall(line):
+            called += [branch.strip().lstrip("%") for branch in branches.split(",")]
+        for one in called:
+            yield from _run(one, bodies, partitions, inner)
+
+
+def _group(line: str, partitions: int) -> list[int]:
+    """Return the devices of the first group, or of the pair that is furthest apart.
+
+    Raises:
+      ValueError: if they are written in a way that is not known here.
+    """
+    if found := _LISTED.search(line):
+        return [int(number) for number in found[1].split(",")]
+    if found := _COUNTED.search(line):
+        axes = tuple(int(n) for n in found[2].split(","))
+        order = tuple(int(n) for n in found[3].split(",")) if found[3] else None
+        numbers = np.arange(math.prod(axes)).reshape(axes).transpose(order).reshape(-1)
+        return [int(number) for number in numbers[: int(found[1].split(",")[-1])]]
+    if found := _MESH.search(line):
+        return _along(found[1], found[2])
+    if found := _PAIRS.search(line):
+        pairs = [sorted(map(int, pair.split(","))) for pair in found[1].strip("{}").split("},{")]
+        first, last = max(pairs, key=lambda pair: pair[1] - pair[0])
+        return sorted({first, last})
+    if _ALL.search(line):
+        return list(range(partitions))
+    raise ValueError(f"the devices of this exchange cannot be read: {line.strip()}")
+
+
+def _along(mesh: str, axes: str) -> list[int]:
+    """Return the first group along axes of a mesh, or along parts of them, 'axis':(before)size."""
+    sizes = {name: int(size) for name, size, _, _ in _AXIS.findall(mesh)}
+    group = np.zeros(1, int)
+    for name, _, before, size in _AXIS.findall(axes):
+        names = list(sizes)
+        stride = math.prod(sizes[one] for one in names[names.index(name) + 1 :])
+        count = int(size or sizes[name])
+        stride *= sizes[name] // (int(before or 1) * count)
+        group = (group[:, None] + stride * np.arange(count)).reshape(-1)
+    return [int(number) for number in group]
+
+
+def _bytes(result: str) -> int:
+    """Return the size of a result, one array or several; of `pred` a byte each."""
+    found = _ARRAY.findall(result)
+    sizes = [
+        math.prod(int(n) for n in shape.split(",") if n) * int(bits) for _, bits, shape in found
+    ]
+    return sum(sizes) // 8 + sum(
+        math.prod(int(n) for n in shape.split(",") if n)
+        for shape in re.findall(r"\bpred\[([\d,]*)\]", result)
+    )
+
+
+def _sent(kind: str, size: int, devices: int, starts: bool) -> float:
+    """Return the bytes that a device sends for a result of so many bytes.
+
+    What only starts has its operands beside its results, except all-reduce.
+    """
+    n = devices
+    if kind == "all-reduce":
+        return 2 * size * (n - 1) / n
+    if kind == "all-gather":
+        return (size * n / (n + 1) if starts else size) * (n - 1) / n
+    if kind == "reduce-scatter":
+        return (size / (n + 1) if starts else size) * (n - 1)
+    alone = size / 2 if starts else size
+    return alone * (n - 1) / n if kind == "all-to-all" else alone
