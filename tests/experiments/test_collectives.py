@@ -65,6 +65,7 @@ def test_every_notation_of_groups_is_read():
         "replica_groups=[2,4]<=[4,2]T(1,0)",
         "replica_groups=mesh['a'=4,'b'=2] {'a'}",
         "replica_groups=mesh['a'=2,'b'=4] {'a','b':(1)2}",
+        "replica_groups=mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}",
     )
     for text in groups:
         program = (

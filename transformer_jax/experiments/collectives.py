@@ -15,7 +15,10 @@ _COLLECTIVE = re.compile(
 _ARRAY = re.compile(r"\b([a-z]+)(\d+)[a-z0-9]*\[([\d,]*)\]")
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
 _COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+_MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))?"
+    r" \{([^}]*)\}"
+)
 _AXIS = re.compile(r"'(\w+)'(?:=(\d+)|:\((\d+)\)(\d+))?")
 _ALL = re.compile(r"replica_groups=\{\}")
 _PARTITIONS = re.compile(r"num_partitions=(\d+)")
@@ -94,12 +97,10 @@ def _group(line: str, partitions: int) -> list[int]:
     if found := _LISTED.search(line):
         return [int(number) for number in found[1].split(",")]
     if found := _COUNTED.search(line):
-        axes = tuple(int(n) for n in found[2].split(","))
-        order = tuple(int(n) for n in found[3].split(",")) if found[3] else None
-        numbers = np.arange(math.prod(axes)).reshape(axes).transpose(order).reshape(-1)
-        return [int(number) for number in numbers[: int(found[1].split(",")[-1])]]
+        return _numbers(found[2], found[3])[: int(found[1].split(",")[-1])].tolist()
     if found := _MESH.search(line):
-        return _along(found[1], found[2])
+        places = _along(found[1], found[4])
+        return (_numbers(found[2], found[3])[places] if found[2] else places).tolist()
     if found := _PAIRS.search(line):
         pairs = [sorted(map(int, pair.split(","))) for pair in found[1].strip("{}").split("},{")]
         first, last = max(pairs, key=lambda pair: pair[1] - pair[0])
@@ -109,7 +110,14 @@ def _group(line: str, partitions: int) -> list[int]:
     raise ValueError(f"the devices of this exchange cannot be read: {line.strip()}")
 
 
-def _along(mesh: str, axes: str) -> list[int]:
+def _numbers(shape: str, order: str | None) -> np.ndarray:
+    """Return the numbers from 0, in rows of a shape, by its axes in another order."""
+    sizes = [int(n) for n in shape.split(",")]
+    axes = [int(n) for n in order.split(",")] if order else range(len(sizes))
+    return np.arange(math.prod(sizes)).reshape(sizes).transpose(tuple(axes)).reshape(-1)
+
+
+def _along(mesh: str, axes: str) -> np.ndarray:
     """Return the first group along axes of a mesh, or along parts of them, 'axis':(before)size."""
     sizes = {name: int(size) for name, size, _, _ in _AXIS.findall(mesh)}
     group = np.zeros(1, int)
@@ -119,7 +127,7 @@ def _along(mesh: str, axes: str) -> list[int]:
         count = int(size or sizes[name])
         stride *= sizes[name] // (int(before or 1) * count)
         group = (group[:, None] + stride * np.arange(count)).reshape(-1)
-    return [int(number) for number in group]
+    return group
 
 
 def _bytes(result: str) -> int:

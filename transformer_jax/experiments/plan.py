@@ -136,10 +136,11 @@ def report(
         yield "exchanges, a device and step:"
         yield from (f"  {line}" for line in exchanged(mine.collectives))
     yield from _tpu_lines(experiment, libtpu, cost)
-    yield from _gpu_lines(cost, whole)
     if mine.collectives:
         state = _STATE * _parameters(experiment, sizes)
         yield from on_gpus(experiment, mine.peak_bytes, per_step, mine.collectives, state)
+    else:
+        yield from _gpu_lines(cost, whole)
 
 
 def _parameters(experiment: Experiment, sizes: Sizes) -> int:
