@@ -34,10 +34,10 @@ FLOORS = {
 }  # fmt: skip
 # Who may use whom on the same floor. On the ground floor all may raise a UserError; on the fourth
 # training validates, and begins as a directory of Hugging Face; sweeps are read by reports, and
-# reports group sentences as they were scored.
+# reports group sentences as they were scored; what is drawn of examples is made when these are.
 NEIGHBOURS = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
               ("parts", "errors"), ("choices", "parts"),
-              ("experiments", "evaluation"), ("experiments", "export"),
+              ("evaluation", "plots"), ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
 NO_JAX = (
     "data",

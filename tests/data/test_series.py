@@ -31,6 +31,7 @@ from transformer_jax.evaluation.naive import Ridge, seasonal, windows
 from transformer_jax.experiments import train
 from transformer_jax.models.build import abstract_params, build
 from transformer_jax.nn.distributions import DISTRIBUTIONS
+from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir
 
 ROWS, CHANNELS = 120, 3
@@ -204,6 +205,10 @@ def test_trained_scored_and_asked(config, tmp_path, capsys):
     for method in ("model", "the last 6 rows repeated", "ridge regression", "crps", "22 windows"):
         assert method in printed
     scores = json.loads((run / "eval/test.best.json").read_text())["scores"]
+    (shown,) = gather([(WorkDir(run), None)], "test")["gallery"]
+    assert [e["caption"].partition(", ")[2].partition(" of 22")[0] for e in shown["examples"]] == [
+        "the nearest", "one in the middle", "the farthest"
+    ]  # fmt: skip
 
     trained = transformer_jax.load(run)
     point, deciles = trained.forecast(VALUES[83 : 83 + 12], deciles=True)

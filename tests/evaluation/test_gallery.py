@@ -9,7 +9,8 @@ from PIL import Image
 
 from transformer_jax.config import SourceConfig
 from transformer_jax.data.codecs import patches
-from transformer_jax.evaluation.gallery import as_uri, beside, looked, rollout
+from transformer_jax.evaluation.gallery import beside, looked, rollout
+from transformer_jax.evaluation.pixels import as_uri
 
 RNG = np.random.default_rng(0)
 

@@ -105,11 +105,12 @@ def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: 
 
 
 def _forecast(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation.forecasts import evaluate, write
+    from transformer_jax.evaluation.forecasts import evaluate
 
-    result = evaluate(trained, corpus, split, name)
+    evaluation = evaluate(trained, corpus, split, name)
+    result = evaluation.result
     print(*result["details"], sep="\n")
-    write(result, stem)
+    evaluation.write(stem)
     print(f"{result['sentences']:,} windows x {result['channels']} channels x {result['horizon']} "
           f"rows; written to {stem}.json")  # fmt: skip
 

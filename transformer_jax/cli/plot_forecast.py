@@ -6,7 +6,7 @@ from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, Parser
 from transformer_jax.errors import UserError
-from transformer_jax.plots.picture import check_suffix
+from transformer_jax.plots.picture import check_suffix, save
 from transformer_jax.workdir import WorkDir
 
 
@@ -40,6 +40,6 @@ def main(argv: Sequence[str]) -> int:
     found = trained.forecast(shown[: objective.window], deciles=several)
     point, deciles = found if several else (found, None)
     last = min(objective.window, 2 * objective.horizon)
-    draw(shown, point, deciles, arguments.output, last)
+    save(draw(shown, point, deciles, last), arguments.output)
     print(f"written to {arguments.output.absolute()}")
     return 0

@@ -1,8 +1,6 @@
 """How near forecasts are to what came, beside those of the simplest methods."""
 
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,24 +9,26 @@ from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import encoded
+from transformer_jax.data.codecs.series import Series
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.series import forecasts
-from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.naive import Ridge, seasonal, windows
+from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.nn.distributions import DISTRIBUTIONS, LEVELS
 
 
-def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> dict[str, Any]:
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the mean squared and the mean absolute error of all windows of a split, in deviations
     of the training rows, by channel too; beside them, with names of their own, those of the last
     `evaluation.season` rows repeated ("seasonal") and of ridge regression ("ridge").
 
     Where a distribution is predicted, "crps" is its mean quantile loss over deciles, twice the
     pinball loss, and "coverage" the share of numbers between the first and the last decile, which
-    should be 0.8.
+    should be 0.8. The rows are some windows as reports draw them.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -61,7 +61,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         off, levels = true[..., None] - deciles, np.array(LEVELS)
         scores["crps"] = float(2 * np.maximum(levels * off, (levels - 1) * off).mean())
         scores["coverage"] = float(((deciles[..., 0] <= true) & (true <= deciles[..., -1])).mean())
-    return {
+    result = {
         "split": split, "checkpoint": checkpoint, "steps": trained.steps,
         "sentences": len(items) // channels,  # windows: reports ask for that name
         "channels": channels, "horizon": objective.horizon,
@@ -70,6 +70,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "details": _details(scores, season), "decoding": None,
         "evaluation": asdict(experiment.evaluation), "references": corpus.fingerprint,
     }  # fmt: skip
+    return Evaluation(result, None, _drawn(trained, corpus, methods[""], deciles))
 
 
 def _details(scores: dict[str, float], season: int) -> list[str]:
@@ -101,11 +102,18 @@ def items_of(trained: TrainedModel, corpus: Corpus) -> TokenStore:
     return objective_named(config.name).items(store, config, codec)
 
 
-def write(result: dict[str, Any], stem: str) -> None:
-    """Write STEM.json.
-
-    Raises:
-      DiskError: if the disk does not take it.
-    """
-    with writing(f"{stem}.json", Path(stem).parent):
-        write_text(Path(f"{stem}.json"), json.dumps(result, indent=2) + "\n")
+def _drawn(
+    trained: TrainedModel, corpus: Corpus, point: np.ndarray, deciles: np.ndarray | None
+) -> list[dict[str, Any]]:
+    """Return what reports draw of forecasts [windows x channels T], which are standardised."""
+    codec, config = trained.tokenizers.tgt, trained.experiment.objective
+    assert isinstance(codec, Series)
+    if len(corpus.tgt) > 1:
+        return []
+    rows = np.asarray(corpus.tgt[0], np.float64)
+    by_channel = point.reshape(-1, codec.channels, config.horizon)
+    said = codec.unscaled(by_channel.swapaxes(1, 2).astype(np.float64))
+    if deciles is not None:
+        deciles = deciles.reshape(*by_channel.shape, -1)
+        deciles = codec.unscaled(deciles.transpose(0, 2, 3, 1)).swapaxes(2, 3)
+    return drawings.forecasts(rows, said, deciles, config.window)

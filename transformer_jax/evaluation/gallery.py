@@ -1,29 +1,19 @@
 """What a report shows of examples that are no text: their pictures, and where a model looked."""
 
-import base64
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from transformer_jax.api import TrainedModel
+from transformer_jax.data.codecs.log_mel import LogMel
 from transformer_jax.data.codecs.patches import Patches
+from transformer_jax.data.codecs.trees import Trees
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation import drawings
+from transformer_jax.evaluation.pixels import as_uri
 
 _WRONG, _RIGHT = 24, 12  # how many of each are shown
-_SIDE = 84  # pixels of a side at least, that a picture is drawn with
-
-
-def as_uri(pixels: np.ndarray) -> str:
-    """Return a picture of bytes [H W], [H W 1] or [H W 3] as the address of a PNG that holds it."""
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
-    times = max(1, -(-_SIDE // max(image.size)))
-    image = image.resize((times * image.width, times * image.height), Image.Resampling.NEAREST)
-    content = io.BytesIO()
-    image.save(content, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
 
 
 def rollout(attention: np.ndarray) -> np.ndarray:
@@ -58,30 +48,42 @@ def beside(pictures: np.ndarray) -> np.ndarray:
 
 
 def shown(
-    trained: TrainedModel, values: Sequence[np.ndarray], rows: Sequence[dict[str, Any]]
+    trained: TrainedModel, values: Sequence[Any], rows: Sequence[dict[str, Any]]
 ) -> dict[int, dict[str, str]]:
-    """Return {place: {"picture": address, "looked": address}} of some rows: of those where the
-    model is wrong the surest ones, of the others the first.
+    """Return {place: what a report draws} of some rows: {"picture": address}, with "looked" the
+    address of where the model looked, with "caption" what is written below it.
+
+    Of pictures and sounds those where the model is wrong, the surest first, and some others; of
+    trees the worst, the best and some between.
     """
-    codec = trained.tokenizers.src
-    if not isinstance(codec, Patches):
-        return {}
+    source, target = trained.tokenizers.src, trained.tokenizers.tgt
+    if isinstance(target, Trees):
+        return drawings.trees(rows)
+    if isinstance(source, LogMel):
+        return {i: {"picture": drawings.spectrogram(values[i], source)} for i in _chosen(rows)}
+    if isinstance(source, Patches):
+        return {i: _picture(trained, source, values[i]) for i in _chosen(rows)}
+    return {}
+
+
+def _chosen(rows: Sequence[dict[str, Any]]) -> list[int]:
     right = [row["hypothesis"] == row["reference"] for row in rows]
     wrong = [i for i, good in enumerate(right) if not good]
     wrong.sort(key=lambda i: -rows[i].get("probability", 0.0))
-    chosen = [*wrong[:_WRONG], *[i for i, good in enumerate(right) if good][:_RIGHT]]
-    found = {}
-    for i in chosen:
-        picture = values[i].reshape(codec.form.shape)
-        found[i] = {"picture": as_uri(beside(picture))}
-        weights = _weights(trained, values[i])
-        if weights is not None:
-            found[i]["looked"] = as_uri(looked(picture, codec, weights))
-    return found
+    return [*wrong[:_WRONG], *[i for i, good in enumerate(right) if good][:_RIGHT]]
+
+
+def _picture(trained: TrainedModel, codec: Patches, value: np.ndarray) -> dict[str, str]:
+    picture = value.reshape(codec.form.shape)
+    found = {"picture": as_uri(beside(picture))}
+    weights = _weights(trained, value)
+    return found if weights is None else found | {"looked": as_uri(looked(picture, codec, weights))}
 
 
 def _weights(trained: TrainedModel, value: np.ndarray) -> np.ndarray | None:
     """Return how much what is said of a picture comes from each of its patches."""
+    if trained.experiment.model.architecture != "encoder":
+        return None
     try:
         attention = trained.inside(value)["encoder"].attention
     except UserError:

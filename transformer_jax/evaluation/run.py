@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.api import TrainedModel
+from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.trees import check_pairs
 from transformer_jax.disk import DiskError, write_text, writing
-from transformer_jax.evaluation import trees
+from transformer_jax.evaluation import gallery, trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.evaluation.sentences import describe
 
@@ -30,16 +30,17 @@ class Evaluation(NamedTuple):
     """The scores of one checkpoint on one split, and what they are the scores of."""
 
     result: dict[str, Any]
-    hypotheses: list[str]
+    hypotheses: list[str] | None  # None: of what writes no lines
     rows: list[dict[str, Any]]  # of the sentences, see `sentences.describe`
 
     def write(self, stem: str) -> None:
-        """Write STEM.hyp, STEM.json (the result) and STEM.jsonl (the rows).
+        """Write STEM.hyp, where there are lines, STEM.json (the result) and STEM.jsonl (the rows).
 
         Raises:
           DiskError: if the disk does not take it.
         """
-        write_hypotheses(stem, self.hypotheses)
+        if self.hypotheses is not None:
+            write_hypotheses(stem, self.hypotheses)
         with writing(f"{stem}.*", Path(stem).parent):
             write_text(Path(f"{stem}.jsonl"), "".join(f"{json.dumps(x)}\n" for x in self.rows))
             write_text(Path(f"{stem}.json"), json.dumps(self.result, indent=2) + "\n")
@@ -114,6 +115,9 @@ def evaluate(
     if decoding.draft is not None:
         result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, found) if small else []
+    if rows and not isinstance(trained, TrainedEnsemble):
+        for place, drawn in gallery.shown(trained, src, rows).items():
+            rows[place] |= drawn
     return Evaluation(result, hypotheses, rows)
 
 

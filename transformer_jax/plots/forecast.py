@@ -1,24 +1,21 @@
 """The picture of a forecast: what was read, what came, and what was said, with its deciles."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from transformer_jax.arrays import Float
-from transformer_jax.plots.picture import save
 
 
 def draw(
     rows: Float[np.ndarray, "N C"],
     point: Float[np.ndarray, "T C"],
     deciles: Float[np.ndarray, "T C 9"] | None,
-    path: Path,
     last: int,
-) -> None:
-    """Draw the end of what was read, of `last` rows, and what is behind it, a panel for each
-    channel, and write the picture. `rows` are what was read and what came, and end together with
-    the forecast.
+) -> Any:
+    """Return the figure of the end of what was read, of `last` rows, and of what is behind it, a
+    panel for each channel. `rows` are what was read and what came, and end together with the
+    forecast.
     """
     from matplotlib.figure import Figure
 
@@ -42,7 +39,7 @@ def draw(
     panels[0].set_xlabel("rows from the end of what is read", fontsize="small")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4,
                   frameon=False)  # fmt: skip
-    save(figure, path)
+    return figure
 
 
 def _bands(panel: Any, ahead: np.ndarray, deciles: np.ndarray | None) -> None:

@@ -1,5 +1,7 @@
 """What every picture has in common."""
 
+import base64
+import io
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +32,10 @@ def save(figure: Any, path: Path) -> None:
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata=undated, dpi=160)
+
+
+def as_uri(figure: Any) -> str:
+    """Return the address of a PNG that holds a picture."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110, metadata={"Software": None})
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

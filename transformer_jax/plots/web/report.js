@@ -273,14 +273,18 @@ function where(report) {
 function gallery(report) {
   if (!report.gallery.length) return;
   show("gallery");
-  byId("gallery-about").textContent = "Examples of the split with what they are and what the model says: first those where it is wrong, the surest before the others, then some where it is right. Beside each, where that looks bright and red, is what the answer was made of (attention, rolled out through all layers).";
+  const all = report.gallery.flatMap(({ examples }) => examples);
+  byId("gallery-about").textContent = all.some((e) => e.caption)
+    ? "Examples of the split, good ones and bad ones, with what the model says."
+    : "Examples of the split with what they are and what the model says: first those where it is wrong, the surest before the others, then some where it is right.";
+  if (all.some((e) => e.looked)) byId("gallery-about").append(" Beside each, where that looks bright and red, is what the answer was made of (attention, rolled out through all layers).");
   for (const { name, examples } of report.gallery) {
     const figures = examples.map((e) => {
       const wrong = e.reference !== e.hypothesis;
       const sure = e.probability === undefined ? "" : `, ${number(100 * e.probability, 3)} %`;
       const pictures = [e.picture, e.looked].filter(Boolean).map((src, i) => el("img", { src, alt: i ? "where the model looked" : `example ${e.line}` }));
-      const said = wrong ? [el("mark", { class: "lack" }, text("bdi", e.hypothesis)), sure, el("br"), "is ", text("bdi", e.reference)] : [text("bdi", e.hypothesis), sure];
-      return el("figure", {}, el("div", { class: "pictures" }, ...pictures), el("figcaption", {}, ...said));
+      const said = e.caption ? [text("bdi", e.caption)] : wrong ? [el("mark", { class: "lack" }, text("bdi", e.hypothesis)), sure, el("br"), "is ", text("bdi", e.reference)] : [text("bdi", e.hypothesis), sure];
+      return el("figure", e.caption ? { class: "drawn" } : {}, el("div", { class: "pictures" }, ...pictures), el("figcaption", {}, ...said));
     });
     byId("gallery-list").append(...(report.gallery.length > 1 ? [el("h3", {}, el("bdi", {}, name))] : []), el("div", { class: "gallery" }, ...figures));
   }

@@ -1,0 +1,23 @@
+"""Arrays of pixels as pictures of a page."""
+
+import base64
+import io
+
+import numpy as np
+from PIL import Image
+
+_SMALL, _LARGE = (
+    84,
+    640,
+)  # pixels of the longer side that a picture is drawn with, at least, at most
+
+
+def as_uri(pixels: np.ndarray) -> str:
+    """Return a picture of bytes [H W], [H W 1] or [H W 3] as the address of a PNG that holds it."""
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+    times = max(1, -(-_SMALL // max(image.size)))
+    image = image.resize((times * image.width, times * image.height), Image.Resampling.NEAREST)
+    image.thumbnail((_LARGE, _LARGE), Image.Resampling.BOX)
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
