@@ -10,9 +10,10 @@ The directory holds train.npz and validation.npz, each with `images`, bytes [n r
 
 mnist       28 x 28 pixels, patches of 4: 49 of them and the class token. 99.40 % of 5,000 pictures
             after 8,000 updates on 55,000 others, seed 0, last checkpoint; 103 minutes of a core.
-cifar10     32 x 32 pixels in colour, patches of 4.
+cifar10     32 x 32 pixels in colour, patches of 4. 10,000 pictures, 2,500 updates, seed 0: 61.5 %
+            of 2,000 others; 39 minutes of a core.
 cifar10_conv  the same behind two convolutions in place of one linear map of each patch (Xiao et al.
-            2021, arXiv:2106.14881).
+            2021, arXiv:2106.14881). 63.9 %, otherwise alike; 44 minutes.
 mnist_perceiver  patches of 2 x 2 pixels, 196 of them, at which 32 latents look (Perceiver IO:
             Jaegle et al. 2021, arXiv:2107.14795).
 """
@@ -63,7 +64,7 @@ def get_config(variant: str = "mnist"):
     c.optimizer.schedule = "cosine"
     c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 500
     c.optimizer.weight_decay = 0.05
-    c.training.steps = 8000
+    c.training.steps = 8000 if _SIDES[variant] == 28 else 2500
     c.training.label_smoothing, c.training.smoothing = 0.1, "uniform"
     c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
     c.checkpoint.best_by = "accuracy"
