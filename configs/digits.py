@@ -1,6 +1,6 @@
 """Pictures of digits written as text is: ImageGPT's, DALL-E's and Parti's shapes, small.
 
-    python configs/digits.py DIR
+    python configs/digits.py DIR [WORKDIR]
     python train.py --config=configs/digits.py:dalle --config.data.directory=DIR
     for d in zero one two three four five six seven eight nine; do echo "a $d"; done \\
       | transformer-jax generate --workdir=runs/digits-dalle --num-samples=10 > digits.codes
@@ -8,7 +8,8 @@
 
 The directory holds train.npz and validation.npz with `images`, bytes [n 28 28], and `labels` [n].
 The first command finds 256 codes for patches of 4 x 4 pixels by k-means, and writes, beside them,
-PART.codes, a picture a line, 49 words, and PART.text, what it shows: "a three".
+PART.codes, a picture a line, 49 words, and PART.text, what it shows: "a three". With the work
+directory of configs/picture_codes.py:mnist codes are those that it learned, and --codebook is it.
 
 gpt     codes alone, each after those before it (ImageGPT: Chen et al. 2020, ICML).
 dalle   text, then codes, one decoder and one vocabulary (Ramesh et al. 2021, arXiv:2102.12092).
@@ -72,13 +73,14 @@ def get_config(variant: str = "dalle"):
     return c
 
 
-def write(directory: Path) -> None:
-    """Write the codebook, and codes and texts of both parts."""
+def write(directory: Path, workdir: str | None = None) -> None:
+    """Write codes and texts of both parts, and a codebook, where no work directory is one."""
     import numpy as np
 
+    from transformer_jax.api import load
     from transformer_jax.data.codebook import Codebook, as_lines
 
-    book = None
+    book = None if workdir is None else load(workdir).picture_codes
     for part in ("train", "validation"):
         with np.load(directory / f"{part}.npz") as file:
             images, labels = file["images"], file["labels"]
@@ -92,4 +94,4 @@ def write(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), *sys.argv[2:3])

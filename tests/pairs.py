@@ -15,7 +15,8 @@ HINTS = typing.get_type_hints(ModelConfig)
 NOT_HERE = (
     "compute_dtype", "recurrence", "source_attention", "stem", "distribution", "grid_positions",
 )  # fmt: skip
-ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder")
+ELSEWHERE = ("recurrent", "elmo", "decomposable_attention", "perceiver", "prefix_decoder",
+             "autoencoder")  # fmt: skip
 # The words of every choice, and of what is no choice of words two values or three.
 VALUES: dict[str, list[Any]] = {
     field: [word for word in typing.get_args(hint) if word not in ELSEWHERE]

@@ -132,6 +132,10 @@ MODEL_OF_SERIES = MODEL_OF_MASKS | {
     "model.stem": "series",
 }  # fmt: skip
 MODEL_OF_LATENTS = MODEL_OF_CLASSES | {"model.architecture": "perceiver"}
+MODEL_OF_CODES = MODEL_OF_PICTURES | {
+    "objective.name": "reconstruct", "model.architecture": "autoencoder", "tgt.codec": "patches",
+    "tokenizer.joint": True,
+}  # fmt: skip
 MODEL_OF_TREES = {
     "tgt.codec": "trees", "tokenizer.joint": False, "model.tied_embeddings": "decoder",
 }  # fmt: skip
@@ -160,6 +164,9 @@ NEEDS = {
     "model.distribution": MODEL_OF_SERIES,
     "objective.horizon": MODEL_OF_SERIES,
     "model.num_latents": MODEL_OF_LATENTS,
+    "model.num_codes": MODEL_OF_CODES,
+    "model.code_width": MODEL_OF_CODES,
+    "model.commitment": MODEL_OF_CODES,
     "model.stem": MODEL_OF_PICTURES,
     "model.stem_layers": MODEL_OF_CONVOLUTIONS,
     "model.grid": MODEL_OF_CONVOLUTIONS,
@@ -971,6 +978,23 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.model.layer_sharing='universal'", "latents have none", "choose 'all'"]),
         (MODEL_OF_MASKS | {"model.architecture": "perceiver", "model.positions": "none"},
          ["config.model.positions='none'", "'perceiver'", "choose another"]),
+        ({"model.num_codes": 8},
+         ["config.model.num_codes=8", "'encoder_decoder'", "choose 'autoencoder'"]),
+        (MODEL_OF_CODES | {"model.stem": "conv1d"},
+         ["config.model.stem='conv1d'", "that it reads", "choose 'linear' or 'convolution'"]),
+        (MODEL_OF_CODES | {"src.codec": "subwords"},
+         ["config.src.codec='subwords'", "is what it reads", "choose 'patches'"]),
+        (MODEL_OF_CODES | {"tgt.codec": "series", "data.source": "series", "src.codec": "subwords"},
+         ["config.tgt.codec='series'", "choose"]),
+        (MODEL_OF_CODES | {"tgt.codec": "subwords", "data.source": "text",
+                           "src.codec": "subwords", "model.stem": "embedding"},
+         ["config.model.stem='embedding'", "'autoencoder'"]),
+        (MODEL_OF_CODES | {"training.r_drop": 5.0},
+         ["config.training.r_drop=5.0", "set it to None"]),
+        (MODEL_OF_CODES | {"evaluation.bleu_sentences": 10},
+         ["config.evaluation.bleu_sentences=10", "no BLEU", "set it to 0"]),
+        (MODEL_OF_CODES | {"model.decoder_pattern": ("linear", "ssru")},
+         ["config.model.decoder_pattern=('linear', 'ssru')", "reads all codes", "choose another"]),
         ({"evaluation.every_steps": 1500},
          ["config.evaluation.every_steps=1500", "checkpoint.every_steps=1000"]),
         ({"evaluation.checkpoint": "average:6"},

@@ -28,7 +28,7 @@ MUST_STAY = (
     "seed",
     "model.stem", "model.stem_layers", "model.grid", "model.grid_positions", "model.pooler",
     "model.patch_length", "model.patch_stride", "model.distribution", "objective.horizon",
-    "model.num_latents",
+    "model.num_latents", "model.num_codes", "model.code_width", "model.commitment",
     "src.patch_size", "data.augment", "data.image_size", "data.crop_padding", "data.cutout_size",
     "src.sample_rate", "src.n_fft", "src.hop_length", "src.num_mels", "model.conv_kernel",
     "data.label_pattern", "data.label_texts",

@@ -120,11 +120,21 @@ class ModelConfig:
     # arXiv:1606.01933).
     # "prefix_decoder": an encoder of vectors, a linear map, and a decoder that has what those give
     # before its text (LLaVA: Liu et al. 2023, arXiv:2304.08485).
+    # "autoencoder": an encoder of vectors, of each of which one of `num_codes` codes is left, and
+    # encoder layers again, which are called the decoder and make the vectors of the codes (VQ-VAE:
+    # van den Oord et al. 2017, arXiv:1711.00937; of Transformers: Yu et al. 2021,
+    # arXiv:2110.04627).
     architecture: Literal[
         "encoder_decoder", "decoder", "two_stream", "encoder", "perceiver", "recurrent", "elmo",
-        "decomposable_attention", "prefix_decoder",
+        "decomposable_attention", "prefix_decoder", "autoencoder",
     ] = "encoder_decoder"  # fmt: skip
     num_latents: int = 256  # perceiver
+    num_codes: int = 256  # autoencoder
+    # autoencoder: channels in which the nearest code is looked up, by its direction alone.
+    code_width: int = 16
+    # autoencoder: how much the distance from a place to its code counts that moves the place, where
+    # the one that moves the code counts 1 (van den Oord et al. 2017, equation 3).
+    commitment: float = 0.25
     # How the values of a source side enter. "embedding": pieces, by a table. "linear": vectors,
     # such as patches of pictures, by one map (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929);
     # "convolution": patches, joined to pictures again, by convolutions (Xiao et al. 2021,
@@ -367,6 +377,7 @@ class ModelConfig:
         _check_reversible(self)
         _check_encoder(self)
         _check_perceiver(self)
+        _check_autoencoder(self)
         _check_stem(self)
         _check_scales(self)
         _check_lora(self)
@@ -532,6 +543,8 @@ def _check_mixers(model: ModelConfig) -> None:
         ("encoder_pattern", _ONE_WAY, "goes from the left to the right; an encoder reads all"),
         ("decoder_pattern", _WHOLE, "reads whole texts; a decoder has written no end yet"),
     ):
+        if name == "decoder_pattern" and model.architecture == "autoencoder":
+            kinds, why = _ONE_WAY, "goes from the left to the right; this decoder reads all codes"
         for kind in getattr(model, name):
             _check(
                 kind not in kinds,
@@ -616,6 +629,25 @@ def _check_perceiver(model: ModelConfig) -> None:
     )
 
 
+def _check_autoencoder(model: ModelConfig) -> None:
+    _within(1, 2**20, num_codes=model.num_codes)
+    _within(2, _SIZE, code_width=model.code_width)
+    _within(0, 1e3, commitment=model.commitment)
+    coded = model.architecture == "autoencoder"
+    for name in ("num_codes", "code_width", "commitment"):
+        default = ModelConfig.__dataclass_fields__[name].default
+        _check(
+            coded or getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing with architecture="
+            f"{model.architecture!r}; leave it at {default} or choose 'autoencoder'",
+        )
+    _check(
+        not coded or model.stem in ("linear", "convolution"),
+        f"stem={model.stem!r}: architecture='autoencoder' makes the vectors that it reads; choose "
+        "'linear' or 'convolution'",
+    )
+
+
 def _check_stem(model: ModelConfig) -> None:
     _within(1, 10, stem_layers=model.stem_layers)
     _within(1, _SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
@@ -654,7 +686,7 @@ def _check_stem(model: ModelConfig) -> None:
         f"decoder_pattern={model.decoder_pattern}: padding may stand between vectors and text of "
         "architecture='prefix_decoder', which windows and states do not leave out; choose 'full'",
     )
-    readers = "encoder", "perceiver", "encoder_decoder", "prefix_decoder"
+    readers = "encoder", "perceiver", "encoder_decoder", "prefix_decoder", "autoencoder"
     _check(
         model.architecture in readers,
         f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
@@ -1268,6 +1300,7 @@ ARCHITECTURES = {
     "classify_pairs": ("encoder", "decomposable_attention"),
     "forecast": ("encoder",),
     "ctc": ("encoder",),
+    "reconstruct": ("autoencoder",),
 }
 # The codec of the target side where that is no text, but what is said of one.
 LABELS = {
@@ -1285,8 +1318,10 @@ _OF_TEXT = (
     "language_model", "permutation_lm", "bidirectional_lm", *_MASKED, "span_corruption",
     "denoising",
 )  # fmt: skip
-_ONE_SIDED = (*_OF_TEXT, "forecast")
-_WINDOWED = (*_ONE_SIDED, *LABELS)
+# Those of vectors, and the codec that each reads.
+_OF_VECTORS = {"forecast": "series", "reconstruct": "patches"}
+_ONE_SIDED = (*_OF_TEXT, *_OF_VECTORS)
+_WINDOWED = (*_OF_TEXT, "forecast", *LABELS)
 # The objectives that read a field.
 _READ_BY = {
     "window": _WINDOWED,
@@ -1344,10 +1379,12 @@ class ObjectiveConfig:
     # "ctc": the target side, whose pieces come in the order of the source's places: at each place
     # a piece or none is predicted, and all ways to write the line so count together (Graves et al.
     # 2006, https://doi.org/10.1145/1143844.1143891). It is for sound.
+    # "reconstruct": pictures, from the codes that are left of them; they are the target side, and
+    # src.patch_size says into what they are cut.
     name: Literal[
         "translate", "language_model", "prefix_lm", "permutation_lm", "bidirectional_lm",
         "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
-        "classify", "classify_pairs", "forecast", "ctc",
+        "classify", "classify_pairs", "forecast", "ctc", "reconstruct",
     ] = "translate"  # fmt: skip
     # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
     # into consecutive windows. Each but the first begins with the last piece of the one before; of
@@ -2137,9 +2174,9 @@ class Experiment:
     def _check_vectors(self) -> None:
         """Refuse what does not go with a source side of vectors, or with one of text."""
         codec, model, data = self.src.codec, self.model, self.data
-        forecasts = self.objective.kind == "forecast"
+        forecasts, own = self.objective.kind == "forecast", _OF_VECTORS.get(self.objective.kind)
         _check(
-            self.tgt.codec not in VECTORS or forecasts,
+            self.tgt.codec not in VECTORS or own is not None,
             f"tgt.codec={self.tgt.codec!r}: vectors are read, and not written; choose another",
         )
         vectors = self.codecs[0] in VECTORS
@@ -2172,14 +2209,20 @@ class Experiment:
             if forecasts else "time series are for objective.name='forecast'; choose that, or "
             "another codec"),
         )  # fmt: skip
+        _check(
+            own is None or self.codecs[0] == own,
+            f"{read}: objective.name={self.objective.name!r} reads {own}; choose tgt.codec={own!r}",
+        )
         if forecasts:
             self._check_forecast()
+        if self.objective.kind == "reconstruct":
+            self._check_reconstruct()
         if not vectors or forecasts:
             return
         _check(
-            self.objective.kind in ("classify", "regress", "translate", "ctc"),
+            self.objective.kind in ("classify", "regress", "translate", "ctc", "reconstruct"),
             f"src.codec={codec!r}: objective.name={self.objective.name!r} reads text; choose "
-            "'classify', 'regress', 'translate' or 'ctc'",
+            "'classify', 'regress', 'translate', 'ctc' or 'reconstruct'",
         )
         _check(
             not data.prefixes and data.long_sources == "drop" and not data.subword_dropout,
@@ -2221,6 +2264,24 @@ class Experiment:
             self.training.r_drop is None,
             f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes; set "
             "it to None",
+        )
+
+    def _check_reconstruct(self) -> None:
+        """Refuse what does not fit pictures that are read and made again."""
+        _check(
+            self.src.codec == "patches",
+            f"src.codec={self.src.codec!r}: what objective.name={self.objective.name!r} makes is "
+            "what it reads; choose 'patches', as for tgt.codec",
+        )
+        _check(
+            self.training.r_drop is None,
+            f"training.r_drop={self.training.r_drop}: is for choices among pieces or classes; set "
+            "it to None",
+        )
+        _check(
+            self.evaluation.bleu_sentences == 0,
+            f"evaluation.bleu_sentences={self.evaluation.bleu_sentences}: pictures have no BLEU; "
+            "set it to 0, and checkpoint.best_by='loss'",
         )
 
     def _check_objective(self) -> None:

@@ -50,7 +50,14 @@ CONFORMER = ModelConfig(
     relative_positions="xlnet", residual="pre_norm", activation="silu",
     encoder_pattern=("conformer",), conv_kernel=5,
 )  # fmt: skip
-STEMS = [LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER]
+AUTOENCODER = dataclasses.replace(
+    LINEAR, architecture="autoencoder", num_decoder_layers=2, num_codes=7, code_width=4,
+    max_positions=4, pooler=ModelConfig.pooler,
+)  # fmt: skip
+STEMS = [
+    LINEAR, CONVOLUTION, PLACED, *SERIES.values(), PERCEIVER, PREFIX, WHISPER, CONFORMER,
+    AUTOENCODER,
+]  # fmt: skip
 
 
 def Convolutions(config: ModelConfig, channels: int) -> Any:

@@ -9,6 +9,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.data.codecs.codec import VectorCodec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.series import Series
+from transformer_jax.decoding.pictures import PictureCodes, picture_codes
 from transformer_jax.decoding.series import ahead
 from transformer_jax.decoding.text.answer import answers
 from transformer_jax.decoding.text.classify import classify
@@ -21,7 +22,7 @@ from transformer_jax.models.model import Model
 # The methods that ask a model of each objective.
 ASKED = {
     "classify": "classify", "classify_pairs": "classify", "tag": "tag", "regress": "value",
-    "answer": "answer", "forecast": "forecast",
+    "answer": "answer", "forecast": "forecast", "reconstruct": "picture_codes",
 }  # fmt: skip
 
 KINDS = {
@@ -118,6 +119,16 @@ class Reading:
         if deciles and found is None:
             raise UserError(f"config.model.distribution={kind!r}: such a model says numbers alone")
         return (point, found) if deciles else point
+
+    @property
+    def picture_codes(self) -> PictureCodes:
+        """What writes pictures [n H W] or [n H W C] as codes [n L], `encode`, and makes pictures of
+        codes, `decode`.
+
+        Raises:
+          UserError: if the model has no codes.
+        """
+        return picture_codes(self.model, self.params, self.tokenizers.tgt)
 
     def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:
         """Return the probability that a text goes on from another one, or a list of those of

@@ -44,14 +44,14 @@ class TrainedModel(Reading):
 
     def __repr__(self) -> str:
         data, steps = self.experiment.data, ", ".join(map(str, self.steps))
-        one_sided = self.experiment.objective.one_sided
+        objective = self.experiment.objective
         steps = f"step {steps}" if len(self.steps) == 1 else f"mean of steps {steps}"
         size = f"{counting.parameters(self.params):,} parameters"
         what = f"{data.source_language}-{data.target_language}"
-        what = f"language model of {data.target_language}" if one_sided else what
-        what = "forecaster" if self.experiment.objective.kind == "forecast" else what
-        if self.experiment.objective.labels:
-            what = f"{KINDS[self.experiment.objective.kind]} of {data.source_language}"
+        what = f"language model of {data.target_language}" if objective.one_sided else what
+        if objective.labels:
+            what = f"{KINDS[objective.kind]} of {data.source_language}"
+        what = {"forecast": "forecaster", "reconstruct": "autoencoder"}.get(objective.kind, what)
         return f"<TrainedModel {what} from {self.path}, {steps}, {size}>"
 
     def translator(

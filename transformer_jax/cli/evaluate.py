@@ -22,8 +22,8 @@ def main(argv: Sequence[str]) -> int:
         "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
         "character. Of a classifier, print its accuracy, of a tagger that of words and the F1 of\n"
         "entities, of numbers their correlation, of answers SQuAD's scores, of forecasts their\n"
-        "errors beside those of the simplest methods. The fields of decoding, evaluation and data\n"
-        "can be changed."
+        "errors beside those of the simplest methods, of pictures how near they are to what is\n"
+        "made of their codes. The fields of decoding, evaluation and data can be changed."
     )
     parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
     parser.add_argument("--checkpoint", help=CHECKPOINTS)
@@ -68,6 +68,8 @@ def main(argv: Sequence[str]) -> int:
         _label(trained, corpus, split, name, stem)
     elif experiment.objective.kind == "forecast":
         _forecast(trained, corpus, split, name, stem)
+    elif experiment.objective.kind == "reconstruct":
+        _reconstruct(trained, corpus, split, name, stem)
     elif one_sided:
         _predict(trained, corpus, split, name, stem)
     else:
@@ -113,6 +115,15 @@ def _forecast(trained: Any, corpus: sources.Corpus, split: str, name: str, stem:
     evaluation.write(stem)
     print(f"{result['sentences']:,} windows x {result['channels']} channels x {result['horizon']} "
           f"rows; written to {stem}.json")  # fmt: skip
+
+
+def _reconstruct(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+    from transformer_jax.evaluation.reconstructions import evaluate
+
+    evaluation = evaluate(trained, corpus, split, name)
+    print(*evaluation.result["details"], sep="\n")
+    evaluation.write(stem)
+    print(f"{evaluation.result['sentences']:,} pictures; written to {stem}.json")
 
 
 def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:

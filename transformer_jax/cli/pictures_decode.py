@@ -1,4 +1,4 @@
-"""transformer-jax pictures decode FILE --codebook=FILE.npz --output=FILE.png"""
+"""transformer-jax pictures decode FILE --codebook=FILE.npz|WORKDIR --output=FILE.png"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.data.codebook import Codebook, grid
+from transformer_jax.cli.pictures import CODEBOOK, codebook_at
+from transformer_jax.data.codebook import grid
 from transformer_jax.data.files import read_lines
 from transformer_jax.disk import writing
 from transformer_jax.errors import UserError
@@ -20,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
         "A line that is no whole picture becomes an empty one, and is counted."
     )
     parser.add_argument("file", type=Path, help="lines of codes")
-    parser.add_argument("--codebook", type=Path, required=True, help="see pictures codebook")
+    parser.add_argument("--codebook", type=Path, required=True, help=CODEBOOK)
     parser.add_argument("--columns", type=int, default=10, help="of the sheet; default: 10")
     parser.add_argument("--labels", type=Path, help="a label a line, for the .npz, on which a "
                         "classifier can then be scored")  # fmt: skip
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError("--labels: are written into .npz; give an --output of that kind")
     if arguments.columns < 1:
         raise UserError(f"--columns={arguments.columns}: must be at least 1")
-    book = Codebook.load(arguments.codebook)
+    book = codebook_at(arguments.codebook)
     lines = [book.read(line) for line in read_lines(arguments.file)]
     if not lines:
         raise UserError(f"{arguments.file}: holds no lines")

@@ -1,12 +1,13 @@
-"""transformer-jax pictures encode FILE.npz --codebook=FILE.npz > FILE"""
+"""transformer-jax pictures encode FILE.npz --codebook=FILE.npz|WORKDIR > FILE"""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.cli.arguments import Parser
+from transformer_jax.cli.pictures import CODEBOOK, codebook_at
 from transformer_jax.data.array_files import read_arrays
-from transformer_jax.data.codebook import Codebook, as_lines
+from transformer_jax.data.codebook import as_lines
 
 
 def main(argv: Sequence[str]) -> int:
@@ -14,9 +15,9 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("Write pictures as text: the codes of one a line, with spaces between them.")
     parser.add_argument("file", type=Path, help="with an array of pictures, .npz")
     parser.add_argument("--array", default="images", help="its name; default: images")
-    parser.add_argument("--codebook", type=Path, required=True, help="see pictures codebook")
+    parser.add_argument("--codebook", type=Path, required=True, help=CODEBOOK)
     arguments = parser.parse_args(list(argv))
-    book = Codebook.load(arguments.codebook)
+    book = codebook_at(arguments.codebook)
     pictures = read_arrays(arguments.file, [arguments.array])[arguments.array]
     for line in as_lines(book.encode(pictures)):
         sys.stdout.write(f"{line}\n")

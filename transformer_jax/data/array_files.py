@@ -15,8 +15,8 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     """Return the arrays of a split, and their labels as text.
 
     Of PART.npz the source side is the array that `source_language` names, [n ...], and the target
-    side the one that `target_language` names, [n]. Where the file has an array `names` too, labels
-    are numbers of those, from 0 on.
+    side the one that `target_language` names, [n]; where both name one, there are no labels. Where
+    the file has an array `names` too, labels are numbers of those, from 0 on.
 
     Raises:
       UserError: if a file is missing or damaged, or an array is, or they are not as long.
@@ -27,6 +27,9 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
         path = Path(config.directory or ".") / f"{part}.npz"
         found = _read(path, config, split)
         src, tgt = found[config.source_language], found[config.target_language]
+        if config.source_language == config.target_language:
+            values, labels = values + list(src), labels + [""] * len(src)
+            continue
         if len(src) != len(tgt):
             raise UserError(
                 f"{path}: {config.source_language} has {len(src)} entries, "

@@ -86,11 +86,7 @@ class Codebook(NamedTuple):
 
     def read(self, line: str) -> np.ndarray | None:
         """Return the codes of a line of text [L]; None if it is none of a whole picture."""
-        words = line.split()
-        whole = len(words) == self.form.patches and all(
-            word.isdecimal() and int(word) < len(self.vectors) for word in words
-        )
-        return np.array(words, np.int64) if whole else None
+        return read_codes(line, self.form.patches, len(self.vectors))
 
     def save(self, path: Path) -> None:
         """Write a file of NumPy, .npz.
@@ -138,6 +134,13 @@ def shrunk(pictures: np.ndarray, by: int) -> np.ndarray:
         raise UserError(f"--reduce={by}: does not divide {height} x {width} pixels")
     squares = pictures.reshape(count, height // by, by, width // by, by, channels)
     return np.rint(squares.mean((2, 4))).astype(np.uint8) if by > 1 else pictures
+
+
+def read_codes(line: str, length: int, count: int) -> np.ndarray | None:
+    """Return the `length` numbers of a line, each below `count`; None if it has others."""
+    words = line.split()
+    whole = len(words) == length and all(word.isdecimal() and int(word) < count for word in words)
+    return np.array(words, np.int64) if whole else None
 
 
 def as_lines(codes: np.ndarray) -> list[str]:

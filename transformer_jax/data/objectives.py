@@ -24,6 +24,7 @@ from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.reading import MaskedLM
+from transformer_jax.data.reconstructing import Reconstruct
 from transformer_jax.data.tagging import Tag
 from transformer_jax.data.text_pairs import ClassifyPairs
 from transformer_jax.data.token_store import (
@@ -129,7 +130,6 @@ class PermutationLM(LanguageModel):
 
     order: Order = "ranked"
     strict = True
-    noun = "window"
 
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
@@ -158,8 +158,7 @@ class PermutationLM(LanguageModel):
         rank = np.zeros((rows, tgt_length), np.int32)
         where = placement.rows[item], placement.tgt_offset[item] + within
         rank[where] = np.maximum(place - (lengths - 1 - count)[item], 0)
-        labels = np.where(rank > 0, side.inputs, PAD)
-        target = Target(labels, (rank > 0).astype(np.float32))
+        target = Target(np.where(rank > 0, side.inputs, PAD), (rank > 0).astype(np.float32))
         return Batch(None, side._replace(rank=rank), {"tokens": target})
 
 
@@ -242,6 +241,7 @@ OBJECTIVES: dict[str, Objective] = {
     "classify_pairs": ClassifyPairs(),
     "forecast": Forecast(),
     "ctc": Ctc(),
+    "reconstruct": Reconstruct(),
 }
 
 

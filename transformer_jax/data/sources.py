@@ -73,6 +73,8 @@ def load(
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
     src, tgt, sizes = _joined(config, split, source)
+    if objective.kind == "reconstruct":  # whatever their labels are
+        tgt = src
     if objective.one_sided:
         if not any(map(len, tgt)):
             raise UserError(f"{place}: holds no text")

@@ -86,3 +86,17 @@ def forecasts(
         caption = f"window {i}, {title} of {len(order):,}: {errors[i]:.3f} squared deviations"
         found.append({"line": i, "picture": pictures.as_uri(figure), "caption": caption})
     return found
+
+
+def reconstructions(
+    pictures: np.ndarray, made: np.ndarray, errors: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return {"line", "picture", "caption"} of some pictures [n H W C] beside what was made of
+    them, those of the largest errors [n] last.
+    """
+    found = []
+    for i in spread(errors.tolist()):
+        both = np.concatenate([pictures[i], made[i]], axis=1)
+        caption = f"picture {i + 1}: {errors[i] ** 0.5:.1f} of 255"
+        found.append({"line": i + 1, "picture": as_uri(both), "caption": caption})
+    return found

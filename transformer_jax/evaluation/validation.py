@@ -82,7 +82,7 @@ def make_validation(
         each = jax.tree.map(lambda *x: float(np.sum(x)), *jax.device_get(totals))
         total = each.pop(batch.main)
         scores = {"loss": total.nll / total.weight}
-        if batch.main not in ("tokens", "value", "forecast", "ctc"):
+        if batch.main not in ("tokens", "value", "forecast", "ctc", "pixels"):
             scores["accuracy"] = total.correct / total.weight
         for name, beside in each.items():
             scores[f"{name}_loss"] = beside.nll / beside.weight

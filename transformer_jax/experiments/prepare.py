@@ -72,7 +72,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     objective, text = _opened(experiment, corpora, tokenizers, sampling)
     if isinstance(tokenizers.src, VectorCodec):
         read = tokenizers.src.reader(data)
-        text = TokenStore(text.src._replace(read=read), text.tgt, text.special)
+        src, tgt = (x if x.read is None else x._replace(read=read) for x in (text.src, text.tgt))
+        text = TokenStore(src, tgt, text.special)
     store = objective.items(text, experiment.objective, tokenizers.src)
     selection = objective.select(store, data)
     if not len(selection.pairs):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.choices import pick
 from transformer_jax.config import Experiment, ModelConfig, ObjectiveConfig
 from transformer_jax.data.objectives import objective_named
+from transformer_jax.models.autoencoder import Autoencoder
 from transformer_jax.models.core import Core
 from transformer_jax.models.decoder import Decoder
 from transformer_jax.models.decomposable import DecomposableAttention
@@ -34,6 +35,7 @@ MODELS: dict[str, type[Core]] = {
     "elmo": Elmo,
     "decomposable_attention": DecomposableAttention,
     "prefix_decoder": PrefixDecoder,
+    "autoencoder": Autoencoder,
 }
 
 

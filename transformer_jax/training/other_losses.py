@@ -49,6 +49,22 @@ def _of_numbers(loss: Float[Array, "B T"], weight: Float[Array, "B T"]) -> Sums:
     return Sums(total, total, jnp.full_like(total, jnp.nan), tokens, weight.sum())
 
 
+def reconstruction_sums(
+    x: Float[Array, "B S C"],
+    head: Float[Array, "B S"],
+    targets: Float[Array, "B S C"],
+    weight: Float[Array, "B S"],
+    epsilon: float,
+    smoothing: str,
+    r_drop: float = 0.0,
+) -> Sums:
+    """Return the sums of mean squared errors of vectors; the loss has each place's penalty besides,
+    which is given for a head.
+    """
+    sums = _of_numbers(jnp.square(x - targets.astype(x.dtype)).mean(-1), weight)
+    return sums._replace(loss=sums.loss + (weight * head).sum().astype(sums.loss.dtype))
+
+
 def pointer_sums(
     logits: Float[Array, "B T S"],
     head: Head,
@@ -87,4 +103,5 @@ LOSSES: dict[str, Callable[..., Sums]] = {
     "span": pointer_sums,
     "forecast": forecast_sums,
     "ctc": ctc_sums,
+    "pixels": reconstruction_sums,
 }

@@ -108,6 +108,11 @@ class Patches(VectorCodec):
 
         return read
 
+    def as_bytes(self, vectors: np.ndarray) -> np.ndarray:
+        """Return bytes [... C] of what a model reads or makes [... C]: the way back."""
+        pixels = vectors * self._deviations + self._means
+        return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
+
     @property
     def _means(self) -> np.ndarray:
         return np.tile(self.mean, self.form.patch**2)

@@ -78,6 +78,9 @@ SUPPORTED: Allowed = {
     "patch_stride": ANY,
     "distribution": ("point",),
     "num_latents": ANY,  # of Perceivers
+    "num_codes": ANY,  # of autoencoders
+    "code_width": ANY,
+    "commitment": ANY,
     "layer_sharing": ("none", "all"),
     "initializer": ("xavier", "t5", "gpt2"),  # where training began
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own

@@ -1,0 +1,57 @@
+"""Pictures as codes: VQ-VAE (van den Oord et al. 2017, arXiv:1711.00937) of Transformers.
+
+    python train.py --config=configs/picture_codes.py:mnist --config.data.directory=DIR
+    python eval.py --workdir=runs/picture_codes-mnist --split=validation
+    transformer-jax pictures encode DIR/train.npz --codebook=runs/picture_codes-mnist > train.codes
+
+The directory holds train.npz and validation.npz with `images`, bytes [n rows columns] or
+[n rows columns channels]. Patches pass an encoder, one of 256 codes is left of each, and a decoder
+makes the patches of them again, each of which knows all codes: where k-means (transformer-jax
+pictures codebook) has a code for each patch by itself.
+
+mnist       28 x 28 pixels, patches of 4, 49 codes a picture.
+cifar10     32 x 32 pixels in colour, patches of 4, 64 codes.
+"""
+
+from transformer_jax.config import Experiment
+from transformer_jax.door import door
+
+_SIDES = {"mnist": 28, "cifar10": 32}
+
+
+def get_config(variant: str = "mnist"):
+    """Return the experiment for "mnist" or "cifar10"."""
+    if variant not in _SIDES:
+        raise ValueError(f"no variant {variant!r}; there are {', '.join(_SIDES)}")
+    c = door(Experiment())
+    patches = (_SIDES[variant] // 4) ** 2
+    c.model.architecture, c.model.stem = "autoencoder", "linear"
+    c.model.d_model, c.model.d_ff, c.model.num_heads = 96, 192, 3
+    c.model.num_encoder_layers = c.model.num_decoder_layers = 3
+    c.model.positions, c.model.max_positions = "learned", patches
+    c.model.residual, c.model.activation = "pre_norm", "gelu"
+    c.model.embedding_scale, c.model.dropout_rate = False, 0.0
+    c.model.num_codes = 256
+
+    c.objective.name = "reconstruct"
+    c.src.codec = c.tgt.codec = "patches"
+    c.src.patch_size = 4
+    c.data.source = "arrays"
+    c.data.target_language = "images"
+    c.data.directory = f"data/{variant}"
+    c.data.how_to_get = "write train.npz and validation.npz with `images`"
+    c.data.test = ("validation",)
+    c.data.max_length = patches
+    c.data.tokens_per_batch = 128 * patches
+    c.data.num_buckets = 1
+    if variant == "cifar10":
+        c.data.augment = ("flip",)
+
+    c.optimizer.schedule = "cosine"
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-3, 200
+    c.training.steps = 3000
+    c.training.label_smoothing = 0.0
+    c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
+    c.checkpoint.best_by = "loss"
+    c.evaluation.bleu_sentences = 0
+    return c

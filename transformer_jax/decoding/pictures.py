@@ -1,0 +1,84 @@
+"""Pictures as codes and back, by a trained autoencoder."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array
+from transformer_jax.data.batch import Side
+from transformer_jax.data.codebook import read_codes
+from transformer_jax.data.codecs.patches import Form, Patches
+from transformer_jax.data.random import Draw
+from transformer_jax.errors import UserError
+from transformer_jax.models.model import Model
+
+_PLACES = 2**14  # of a batch, at most
+
+
+class PictureCodes:
+    """What a `Codebook` does, where codes depend on the whole picture: see there."""
+
+    def __init__(self, model: Model, params: Any, codec: Patches) -> None:
+        self.model, self.params, self.codec = model, params, codec
+
+    @property
+    def form(self) -> Form:
+        """Of the pictures that are coded."""
+        return self.codec.form
+
+    def encode(self, pictures: np.ndarray) -> np.ndarray:
+        """Return the codes of pictures [n H W] or [n H W C]: [n L], row by row.
+
+        Raises:
+          UserError: if they have another form than those of training.
+        """
+        patches, read = self.codec.encode(list(pictures)), self.codec.reader()
+        lengths = np.full(len(patches), self.form.patches)
+        vectors = read(np.concatenate(patches), lengths, np.arange(len(patches)), Draw())
+        return self._each("to_codes", vectors.reshape(len(patches), -1, vectors.shape[-1]))
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """Return the pictures of codes [n L]: bytes [n H W C]."""
+        return self.form.joined(self.codec.as_bytes(self._each("from_codes", codes)))
+
+    def read(self, line: str) -> np.ndarray | None:
+        """Return the codes of a line of text [L]; None if it is none of a whole picture."""
+        return read_codes(line, self.form.patches, self.model.config.num_codes)
+
+    def _each(self, method: str, inputs: np.ndarray) -> np.ndarray:
+        """Return what a method of the model makes of sides [n L ...], in batches of one shape."""
+        count, length = inputs.shape[:2]
+        rows = min(count, max(1, _PLACES // length))
+        pos = np.broadcast_to(np.arange(length, dtype=np.int32), (rows, length))
+        found = []
+        for start in range(0, count, rows):
+            part = inputs[start : start + rows]
+            full = np.concatenate([part, np.zeros_like(inputs[: rows - len(part)])])
+            side = jax.tree.map(jnp.asarray, Side(full, pos, np.ones_like(pos)))
+            made = _computed(self.model, method, self.params, side)
+            found.append(np.asarray(made)[: len(part)])
+        return np.concatenate(found)
+
+
+def picture_codes(model: Model, params: Any, codec: Any) -> PictureCodes:
+    """Return the codes of a model.
+
+    Raises:
+      UserError: if the model has none.
+    """
+    if model.config.architecture != "autoencoder":
+        raise UserError(
+            f"config.model.architecture={model.config.architecture!r}: such a model has no codes "
+            "of pictures; train one of 'autoencoder', as configs/picture_codes.py does"
+        )
+    return PictureCodes(model, params, codec)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _computed(model: Model, method: str, params: Any, side: Side) -> Array:
+    apply: Callable[..., Array] = model.apply  # type: ignore[attr-defined]
+    return apply({"params": params}, side, method=method)

@@ -1,0 +1,67 @@
+"""A table of codes, of which each place keeps the nearest."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.config import ModelConfig
+from transformer_jax.nn.embedding import fix_norm
+from transformer_jax.nn.initializers import named, parameter
+from transformer_jax.nn.linear import Project
+
+
+class Coded(NamedTuple):
+    """What is left of each place, and how far that is from what there was."""
+
+    x: Float[Array, "B S D"]
+    penalty: Float[Array, "B S"]
+
+
+class Codes(nn.Module):
+    """Vector quantisation (van den Oord et al. 2017, arXiv:1711.00937): a place becomes its nearest
+    code, and the gradient goes by as if it did not.
+
+    Both are looked up in few channels and at length 1, by which codes are all in use (Yu et al.
+    2021, arXiv:2110.04627, section 3.2): the nearest is the one of the greatest cosine.
+    """
+
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        c = self.config
+        names = "embed", "features"
+        self.enter = Project((c.d_model,), (c.code_width,), names, self.dtype)
+        init = named(nn.initializers.normal(1.0), "rows", "features")
+        self.table = parameter(self, "table", init, (c.num_codes, c.code_width))
+        self.leave = Project((c.code_width,), (c.d_model,), names[::-1], self.dtype)
+
+    def __call__(self, x: Float[Array, "B S D"]) -> Coded:
+        near = self._entered(x)
+        code = self._unit_table()[self._nearest(near)].astype(near.dtype)
+        stop = jax.lax.stop_gradient
+        moved = jnp.square(stop(near) - code).sum(-1)
+        committed = jnp.square(near - stop(code)).sum(-1)
+        found = self.leave(near + stop(code - near))
+        return Coded(found, moved + self.config.commitment * committed)
+
+    def of(self, x: Float[Array, "B S D"]) -> Int[Array, "B S"]:
+        """Return the number of the code of each place."""
+        return self._nearest(self._entered(x))
+
+    def vectors(self, codes: Int[Array, "B S"]) -> Float[Array, "B S D"]:
+        """Return what is left of places whose codes these are."""
+        return self.leave(self._unit_table()[codes])
+
+    def _entered(self, x: Float[Array, "B S D"]) -> Float[Array, "B S K"]:
+        return fix_norm(at_least_float32(self.enter(x)))
+
+    def _unit_table(self) -> Float[Array, "C K"]:
+        return fix_norm(self.table)
+
+    def _nearest(self, near: Float[Array, "B S K"]) -> Int[Array, "B S"]:
+        table = self._unit_table().astype(near.dtype)
+        return jnp.einsum("BSK,CK->BSC", near, table).argmax(-1)
