@@ -59,6 +59,14 @@ ALL_DEVICES = (
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"
 
 
+def pytest_configure(config):
+    """Let programs be compiled fast, as tiny ones run for less time than that takes; but as
+    everywhere those of `make oracle`, of e2e, and of other processes that a test starts.
+    """
+    quick = "not oracle" in config.option.markexpr
+    jax.config.update("jax_disable_most_optimizations", quick)
+
+
 def pytest_collection_modifyitems(items):
     """Mark what `make quick` leaves out, and put it first, for both processes to end at once."""
     here = Path(__file__).parent

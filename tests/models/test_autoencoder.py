@@ -39,10 +39,11 @@ def made(model, side) -> np.ndarray:
 def test_codes_are_all_that_the_decoder_knows(model):
     """What it makes of a picture's codes is what it makes of the picture."""
     network, params = model
-    codes = network.apply({"params": params}, SIDE, method="to_codes")
+    apply = jax.jit(network.apply, static_argnames="method")
+    codes = apply({"params": params}, SIDE, method="to_codes")
     assert codes.shape == (3, 6)
     assert len(np.unique(codes)) > 2
-    again = network.apply({"params": params}, SIDE._replace(inputs=codes), method="from_codes")
+    again = apply({"params": params}, SIDE._replace(inputs=codes), method="from_codes")
     assert np.allclose(again, made(model, SIDE), rtol=1e-4, atol=1e-5)
 
 
@@ -90,7 +91,7 @@ def test_where_gradients_go(codes):
         found = module.apply({"params": params}, x)
         return of_output * (found.x * wanted).sum() + of_penalty * found.penalty.sum()
 
-    slope = jax.grad(loss, (0, 1))
+    slope = jax.jit(jax.grad(loss, (0, 1)))
     by_output, by_penalty = slope(params, x, 1.0, 0.0), slope(params, x, 0.0, 1.0)
     assert not by_output[0]["table"].any()
     assert np.abs(by_output[1]).max() > 1e-3
