@@ -13,8 +13,11 @@ ctc         a Conformer (Gulati et al. 2020, arXiv:2005.08100) behind two convol
             letter or none each 20 ms (CTC: Graves et al. 2006).
 whisper     an encoder-decoder in the form of Whisper (Radford et al. 2022, arXiv:2212.04356).
 
-All speakers are in both parts. With one behind the variant, ctc-jackson, training is without that
-speaker's takes, and validation is on them alone.
+All speakers are in both parts. 3,000 updates, seed 0, last checkpoint, 300 takes: word error 2.33 %
+of ctc, 2.00 % of whisper; 12 and 6 minutes of a core. With a speaker behind the variant, as in
+ctc-jackson, training is without that one's takes, and validation is on them alone: word error
+28.9 % of jackson, 25.3 % of nicolas, 10.7 % of theo, 25.6 % of yweweler, 47.6 % of george and
+33.1 % of lucas, 28.5 % in the mean. Five voices do not make up for one that was never heard.
 """
 
 from transformer_jax.config import Experiment
