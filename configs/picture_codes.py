@@ -11,9 +11,9 @@ pictures codebook) has a code for each patch by itself.
 
 mnist       28 x 28 pixels, patches of 4, 49 codes a picture. After 1,500 updates, seed 0, a pixel
             of 5,000 other pictures is 18.13 of 255 off (root of the mean square), and all 256
-            codes are in use; about 12 minutes of a core. 256 codes of k-means are as far off, 18.07, at a
-            perplexity of 13.8 where these have 25.1. Looked up in 16 channels in place of 4, 139
-            codes were in use, and the validation loss was 0.082 in place of 0.055.
+            codes are in use; about 12 minutes of a core. 256 codes of k-means are as far off,
+            18.07, at a perplexity of 13.8 where these have 25.1. Looked up in 16 channels in
+            place of 4, 139 codes were in use, and the loss was 0.082 in place of 0.055.
 cifar10     32 x 32 pixels in colour, patches of 4, 64 codes.
 """
 
