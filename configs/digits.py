@@ -18,6 +18,10 @@ parti   an encoder reads the text, a decoder writes codes (Yu et al. 2022, arXiv
 How well they show what was asked for, a classifier of configs/pictures.py says, which is scored on
 pictures as on any others: `pictures decode --labels=FILE --output=DIR/made.npz`, then `eval.py
 --workdir=runs/pictures-mnist --config.data.directory=DIR --config.data.test=made`.
+dalle after 1,600 updates, seed 0, about 45 minutes of a core: 1.058 nats a word of validation, 76
+bits a picture. Of 500 digits that it drew, 50 of each, 93.4 % (90.9 to 95.3) are what was asked for
+to a classifier that is right about 96.6 % of real ones in these codes; 94.0 % with
+--config.decoding.temperature=0.8. Two lines of 500 were no whole picture, and count as wrong.
 """
 
 import sys
