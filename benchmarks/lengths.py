@@ -6,8 +6,10 @@
 `text` joins sentences of one corpus, in random order, to random lengths: train.en and train.de of 1
 to 24 English words, from train.* of both; validation.* of the same lengths and test.* of 1 to 100
 words, from Tatoeba's dev.* and Multi30k's val.*. `picture` reads the work directories that a sweep
-made of every variant and scored on the test split, and draws the BLEU of sentences grouped by the
-pieces of their source; OUTPUT.json has the figures.
+made of every variant, each scored on the test split as whole texts (--config.data.max_length=128)
+and, where that was done too, in parts of lengths that training saw, as `translate` reads what is
+longer. It draws the BLEU of texts grouped by the pieces of their source, in parts with broken
+lines; OUTPUT.json has the figures.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from transformer_jax.plots.picture import save
 CONFIG = Path(__file__).parents[1] / "configs/lengths.py"
 EDGES = (16, 32, 48, 64, 80, 96, 112, 128)  # most pieces of a group, EOS counted
 TRAINED = 32
+WHOLE = f"data.max_length={EDGES[-1]}"
 Pairs = list[tuple[str, str]]
 
 
@@ -74,12 +77,21 @@ def make_text(arguments: argparse.Namespace) -> None:
             write_text(arguments.output / f"{split}.{language}", "\n".join(lines) + "\n")
 
 
-def by_pieces(workdir: Path) -> list[dict[str, Any]]:
-    """Return the BLEU of each group of test sentences."""
-    files = sorted(workdir.glob("eval/test.*.jsonl"))
-    if not files:
-        raise UserError(f"{workdir}: has no scores of the test split; run eval.py --split=test")
-    rows = [json.loads(line) for line in read_lines(files[-1])]
+def scored(workdir: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the BLEU of each group of texts, "whole" and, where there are scores, "in parts"."""
+    files = {"whole": f"test.last,{WHOLE}.jsonl", "in parts": "test.last.jsonl"}
+    found = {name: workdir / "eval" / file for name, file in files.items()}
+    if not found["whole"].exists():
+        raise UserError(
+            f"{workdir}: its test split was not scored whole; run eval.py --split=test "
+            f"--config.{WHOLE}"
+        )
+    return {name: by_pieces(workdir, file) for name, file in found.items() if file.exists()}
+
+
+def by_pieces(workdir: Path, file: Path) -> list[dict[str, Any]]:
+    """Return the BLEU of each group of texts that a file of scores has."""
+    rows = [json.loads(line) for line in read_lines(file)]
     sources = load(workdir).tokenizers.src.encode([row["source"] for row in rows])
     groups: dict[int, list[Any]] = {}
     for row, ids in zip(rows, sources, strict=True):
@@ -91,17 +103,22 @@ def by_pieces(workdir: Path) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw a line for each scheme."""
+def draw(found: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> None:
+    """Draw a line for each scheme, of whole texts, and a broken one in parts."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     panel = figure.subplots()
     panel.axvspan(0, TRAINED, color="#eef1f4", zorder=0)
-    for name, rows in found.items():
-        panel.plot([row["pieces"] for row in rows], [row["bleu"] for row in rows], "o-",
-                   markersize=4, linewidth=1.5, label=name)  # fmt: skip
-    panel.set_xlabel("pieces of the source, up to (grey: the lengths of training)")
+    for number, (name, ways) in enumerate(found.items()):
+        for way, rows in ways.items():
+            style = ("o-", 1.5, name) if way == "whole" else (":", 1.0, None)
+            panel.plot([row["pieces"] for row in rows], [row["bleu"] for row in rows], style[0],
+                       markersize=4, linewidth=style[1], label=style[2],
+                       color=f"C{number}")  # fmt: skip
+    panel.set_xlabel(
+        "pieces of the source, up to (grey: the lengths of training; broken: read in parts)"
+    )
     panel.set_ylabel("BLEU")
     panel.set_xticks(EDGES)
     panel.set_xlim(0, EDGES[-1] + 4)
@@ -115,7 +132,7 @@ def make_picture(arguments: argparse.Namespace) -> None:
     """Write the figures and the picture of what was trained and scored."""
     schemes = runpy.run_path(str(CONFIG))["SCHEMES"]
     places = {name: arguments.sweep / name for name in schemes}
-    found = {name: by_pieces(place) for name, place in places.items() if place.is_dir()}
+    found = {name: scored(place) for name, place in places.items() if place.is_dir()}
     write_text(arguments.output.with_suffix(".json"), json.dumps(found, indent=1) + "\n")
     draw(found, arguments.output.with_suffix(".svg"))
 

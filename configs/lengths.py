@@ -3,6 +3,8 @@
     python benchmarks/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
     transformer-jax sweep --config=configs/lengths.py --variants=all --workdir=runs/lengths \
       --evaluate=test --config.data.directory=PLACE
+    for scheme in sinusoidal learned none rope alibi t5; do
+      python eval.py --workdir=runs/lengths/$scheme --split=test --config.data.max_length=128; done
     python benchmarks/lengths.py picture runs/lengths --output=results/lengths
     python train.py --config=configs/lengths.py:rope --config.data.directory=PLACE
 
