@@ -10,7 +10,9 @@
 
 Everyday sentences (Tatoeba) and captions (Multi30k), single ones and several behind one another, of
 at most 32 pieces with EOS; tested on sentences joined to up to 128 pieces. One small pre-norm model
-for each way of knowing order, everything else alike.
+for each way of knowing order, everything else alike. None carries: of 30 BLEU at 17 to 32 pieces
+8 to 14 are left at 49 to 64, and 1 to 6 at 113 to 128; read in parts, texts of all lengths keep 28
+to 36, but for the model without positions (results/).
 """
 
 from transformer_jax.config import Experiment
