@@ -37,8 +37,9 @@ from transformer_jax.plots.picture import save
 
 WIDTH, HEADS = 128, 4
 LENGTHS = [2**n for n in range(8, 15)]
-WHOLE = {"longformer", "bigbird", "bielman", "bilstm", "bigru"}  # which read texts that are whole
-PAIRS = {"full", "aft_full", "aft_local", "aft_conv"}  # which look at all pairs
+# which read texts that are whole
+WHOLE = {"longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer"}
+PAIRS = {"full", "conformer", "aft_full", "aft_local", "aft_conv"}  # which look at all pairs
 LONGEST_RUN = 8192
 FIELDS = {
     "local": {"window": 64}, "dilated": {"window": 64}, "longformer": {"window": 64},
@@ -53,6 +54,7 @@ def config_of(kind: str) -> ModelConfig:
     """Return a model of such layers."""
     fields: dict[str, Any] = {
         "d_model": WIDTH, "num_heads": HEADS, "max_positions": max(LENGTHS), "positions": "none",
+        "residual": "pre_norm",
         "encoder_pattern" if kind in WHOLE else "decoder_pattern": (kind,),
     }  # fmt: skip
     return ModelConfig(**fields, **FIELDS.get(kind, {}))
@@ -116,24 +118,30 @@ def exponent(rows: list[dict[str, Any]], what: str) -> float | None:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    """Write the rows of all mixers, works and lengths, and their exponents."""
-    kinds = arguments.mixers.split(",") if arguments.mixers else list(MIXERS)
+    """Write the rows of mixers, works and lengths, and exponents, after each mixer.
+
+    Rows of other mixers that the file has stay.
+    """
     rows: list[dict[str, Any]] = []
-    for kind in kinds:
+    if arguments.output.exists():
+        rows = json.loads(arguments.output.read_text(encoding="utf-8"))["rows"]
+    for kind in arguments.mixers.split(",") if arguments.mixers else MIXERS:
+        rows = [row for row in rows if row["mixer"] != kind]
         for length in LENGTHS:
             runs = kind not in PAIRS or length <= LONGEST_RUN
             for work, (function, given) in works(kind, length).items():
                 row = {"mixer": kind, "work": work, "length": length}
                 rows.append(row | measured(function, given, runs))
                 print(json.dumps(rows[-1]), flush=True)
-    found = [
-        {"mixer": kind, "work": work,
-         **{what: exponent(mine, what) for what in ("operations", "memory", "seconds")}}
-        for kind in kinds for work in ("forward", "training", "token")
-        if (mine := [row for row in rows if (row["mixer"], row["work"]) == (kind, work)])
-    ]  # fmt: skip
-    text = json.dumps({"rows": rows, "exponents": found}, indent=1)
-    write_text(arguments.output, text + "\n")
+        found = [
+            {"mixer": mixer, "work": work,
+             **{what: exponent(mine, what) for what in ("operations", "memory", "seconds")}}
+            for mixer in MIXERS for work in ("forward", "training", "token")
+            if (mine := [row for row in rows if (row["mixer"], row["work"]) == (mixer, work)])
+        ]  # fmt: skip
+        rows.sort(key=lambda row: list(MIXERS).index(row["mixer"]))
+        text = json.dumps({"rows": rows, "exponents": found}, indent=1)
+        write_text(arguments.output, text + "\n")
 
 
 def picture(arguments: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@
 
 lc-tok, English to German, as configs/multi30k.py:lc, whose model "transformer" is. The others:
 sutskever    LSTM layers that read the source from its end, and others that begin with what is left
-             of it (arXiv:1409.3215)
+             of it (arXiv:1409.3215); sutskever-forward reads the source from its beginning
 cho          the same with GRU, and the summary of the source at every step (arXiv:1406.1078)
 rnnsearch    GRU layers from both ends, and a look at them before each step (arXiv:1409.0473)
 luong        LSTM layers, a look behind each step, which the next one gets (arXiv:1508.04025);
@@ -38,6 +38,8 @@ GRU = CELLS | {
 MODELS: dict = {
     "transformer": {},
     "sutskever": LSTM | {"source_attention": "none", "input_feeding": False},
+    "sutskever-forward": LSTM
+    | {"source_attention": "none", "input_feeding": False, "reverse_source": False},
     "cho": GRU | {"encoder_pattern": ("gru",), "source_attention": "none"},
     "rnnsearch": GRU,
     "luong": LSTM,
