@@ -919,7 +919,8 @@ class SideConfig:
 
     # "subwords": SentencePiece, see `tokenizer`; "wordpiece": words cut into the longest pieces, as
     # in BERT; "words": what stands between spaces, which may be pieces that another program made;
-    # "trees": the brackets of linearised trees, "(NP XX )NP", those that the training trees have;
+    # "trees": linearised trees, "(NP XX )NP", of the brackets that the training trees have and of
+    # words, which are pieces by their numbers;
     # "bytes" of UTF-8; "characters": those that the training text has; "classes": a line is one of
     # the different lines of the training text;
     # "labels": a line is labels with spaces between them, which the training text has;

@@ -1,5 +1,7 @@
 """Trees as text: which are none, and what is refused with file and line."""
 
+import json
+
 import pytest
 
 from transformer_jax.config import DataConfig, Experiment, ModelConfig, SideConfig, TokenizerConfig
@@ -16,19 +18,37 @@ CONFIG = TokenizerConfig()
 
 def test_trees_come_back():
     codec = train(CONFIG, TREES)
-    assert codec.size == 4 + 1 + 2 * 4
+    assert codec.size == 4 + 5 + 2 * 4
     assert [codec.decode(ids) for ids in codec.encode(TREES)] == TREES
-    assert codec.encode([TREES[1]])[0] == [*map(codec.piece_id, TREES[1].split()), EOS]
-    assert codec.encode(["(PP XX )PP"])[0] == [UNK, codec.piece_id("XX"), UNK, EOS]
+    assert codec.encode([TREES[1]])[0] == [
+        *map(codec.piece_id, ("(FRAG", "XX1", ")FRAG")), EOS
+    ]  # fmt: skip
+    assert codec.encode(["(PP XX )PP"])[0] == [UNK, codec.piece_id("XX1"), UNK, EOS]
     assert codec.decode([UNK, 4, UNK, EOS]) == "XX"
     again = Trees(codec.model)
     assert (again.digest, again.encode(TREES)) == (codec.digest, codec.encode(TREES))
 
 
+def test_words_are_numbered_to_the_last_number():
+    codec = train(CONFIG, ["(S XX XX )S"])
+    long = "(S XX (S XX XX )S XX )S"
+    assert codec.pieces(codec.encode([long], eos=False)[0]) == [
+        "(S", "XX1", "(S", "XX2", "XX2", ")S", "XX2", ")S"
+    ]  # fmt: skip
+    assert codec.decode(codec.encode([long])[0]) == long
+
+
+def test_codecs_in_which_no_word_had_a_number_are_read():
+    old = {"special": train(CONFIG, TREES).special, "lowercase": False}
+    codec = Trees(json.dumps(old | {"words": ["XX", "(S", ")S"]}).encode())
+    assert codec.encode(["(S XX XX )S"]) == [[5, 4, 4, 6, EOS]]
+    assert codec.decode([5, 4, 4, 6]) == "(S XX XX )S"
+
+
 def test_both_brackets_of_a_label_are_pieces():
     """Pieces are in no order of the training text, so that equal sets make equal codecs."""
     assert train(CONFIG, TREES).model == train(CONFIG, TREES[::-1]).model
-    pieces = train(CONFIG, TREES).pieces(range(5, 13))
+    pieces = train(CONFIG, TREES).pieces(range(9, 17))
     assert pieces == ["(FRAG", ")FRAG", "(NP", ")NP", "(S", ")S", "(VP", ")VP"]
 
 

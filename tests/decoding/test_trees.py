@@ -26,7 +26,9 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import BOS, EOS
 
+# More words than it has numbers for are given as well; that of one number is as codecs once were.
 CODEC = trees.train(TokenizerConfig(), ["(A XX (B XX )B )A"])
+UNNUMBERED = trees.train(TokenizerConfig(), ["(A (B XX )B )A"])
 TREES = TreeConstraint.of(CODEC)
 
 
@@ -49,7 +51,8 @@ def nested(words: int, pieces: int, inside: bool = True):
                 yield (f"({label}", *content, f"){label}")
 
 
-def test_what_may_come_next_is_what_some_tree_goes_on_with():
+@pytest.mark.parametrize("codec", [CODEC, UNNUMBERED], ids=["numbered", "not"])
+def test_what_may_come_next_is_what_some_tree_goes_on_with(codec):
     """Exactly: nothing that leads nowhere, and every tree that fits can be written."""
     cases = [
         (
@@ -59,7 +62,11 @@ def test_what_may_come_next_is_what_some_tree_goes_on_with():
             {tree[len(prefix)] for tree in found if tree[: len(prefix)] == prefix},
         )
         for words, limit in ((1, 4), (1, 9), (2, 5), (2, 8), (3, 8))
-        if (found := {(*map(CODEC.piece_id, x), EOS) for x in nested(words, limit - 1, False)})
+        if (
+            found := {
+                tuple(codec.encode([" ".join(x)])[0]) for x in nested(words, limit - 1, False)
+            }
+        )
         for prefix in sorted({tree[:n] for tree in found for n in range(len(tree))})
     ]
     request = SearchRequest.empty(len(cases), 1)
@@ -70,7 +77,8 @@ def test_what_may_come_next_is_what_some_tree_goes_on_with():
         row[0, : len(prefix) + 1] = BOS, *prefix
     position = np.array([len(prefix) for _, _, prefix, _ in cases])
     state = state.replace(tokens=jnp.asarray(tokens), position=jnp.asarray(position))
-    allowed = np.asarray(jax.jit(lambda state: TREES.allowed(state))(state))[:, 0]
+    constraint = TreeConstraint.of(codec)
+    allowed = np.asarray(jax.jit(lambda state: constraint.allowed(state))(state))[:, 0]
     assert [{*np.flatnonzero(row).tolist()} for row in allowed] == [after for *_, after in cases]
 
 
@@ -98,7 +106,8 @@ def test_every_search_writes_trees(config):
         for _, text in scored:
             assert text[-1] == EOS
             assert len(text) <= sentence.limit
-            tree = CODEC.pieces(text[:-1])
+            tree = CODEC.decode(text[:-1]).split()
+            assert CODEC.encode([" ".join(tree)]) == [[*text]]  # numbers in their order
             assert trees.fault(tree) is None
             assert tree.count("XX") == sentence.words
 

@@ -1,8 +1,13 @@
 """Trees of constituents, linearised as in Vinyals et al. 2015 (arXiv:1412.7449): brackets that
 carry their labels at both ends, and XX for each word, "(S (NP XX )NP (VP XX )VP )S".
+
+To a model words are numbered: the pieces of that tree are (S (NP XX1 )NP (VP XX2 )VP )S. So it need
+not count what it has written to know which word of the sentence comes next.
 """
 
+import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from transformer_jax.config import TokenizerConfig
@@ -15,18 +20,37 @@ WORD = "XX"
 
 
 class Trees(Words):
-    """Each bracket is a piece, and so is XX; both brackets of a label, or neither."""
+    """Each bracket is a piece, and so are words by their numbers; both brackets of a label, or
+    neither. The last number stands for all words from there on; where there is one alone, for all.
+    """
 
     file = "trees{}.json"
-    HINT = ": pieces are the brackets of the training trees, and XX"
+    HINT = ": pieces are the brackets of the training trees, and XX1, XX2 and so on"
+
+    def __init__(self, model: bytes) -> None:
+        super().__init__(model)
+        self._leaves = [piece for piece in self._words if leaf(piece)]
+
+    def _cut(self, text: str) -> list[int]:
+        pieces, last = text.split(), len(self._leaves) - 1
+        numbers = itertools.count()
+        named = (self._leaves[min(next(numbers), last)] if x == WORD else x for x in pieces)
+        return [self._words.get(piece, UNK) for piece in named]
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec. What is no piece of a tree is left out."""
-        return " ".join(self._all[i] for i in before_eos(ids) if i != UNK)
+        kept = (self._all[i] for i in before_eos(ids) if i != UNK)
+        return " ".join(WORD if leaf(piece) else piece for piece in kept)
+
+
+def leaf(piece: str) -> bool:
+    """Say whether a piece stands for a word."""
+    return re.fullmatch(rf"{WORD}\d*", piece) is not None
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Trees:
-    """Return the codec of all brackets that the trees have; `config` has no say in it.
+    """Return the codec of all brackets that the trees have, and of as many words as the largest;
+    `config` has no say in it.
 
     Raises:
       UserError: if they have none, or one is not well-formed.
@@ -36,7 +60,9 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     if not labels:
         raise UserError("config.data.train: the trees have no brackets; tgt.codec='trees' reads "
                         "\"(S (NP XX )NP (VP XX )VP )S\"")  # fmt: skip
-    pieces = [WORD, *(sign + label for label in labels for sign in "()")]
+    most = max(text.split().count(WORD) for text in texts)
+    leaves = [f"{WORD}{number}" for number in range(1, most + 1)]
+    pieces = [*leaves, *(sign + label for label in labels for sign in "()")]
     content = {"special": with_symbols(symbols, RESERVED), "lowercase": False, "words": pieces}
     return Trees(json.dumps(content, ensure_ascii=False).encode())
 
