@@ -121,7 +121,7 @@ def test_the_gpt_in_torch_does_the_same_steps(tmp_path):
     pytest.importorskip("torch")
     benchmark = script("language_model")
     (tmp_path / "train.txt").write_text("To be, or not to be, that is the question.\n" * 40)
-    experiment = benchmark.shakespeare(str(tmp_path), sequences=3)
+    experiment = benchmark.shakespeare(str(tmp_path), "cpu", sequences=3)
     small = {"d_model": 16, "d_ff": 24, "num_heads": 2, "num_decoder_layers": 1}
     experiment = dataclasses.replace(
         experiment,
