@@ -15,6 +15,7 @@ from transformer_jax.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(ROOT.glob("configs/*.py"))
+DOCS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 EXPERIMENTS = [path for path in FILES if path.name != "base.py"]  # which has no command of its own
 
 
@@ -25,10 +26,11 @@ def commands(path: Path) -> list[str]:
     return [line.split("  ")[0] for line in re.findall(r"^ *(python train\.py .*)", text, re.M)]
 
 
-def readme_commands() -> list[str]:
-    """Return the train.py commands of README.md that name a file, on one line each."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    return re.findall(r"^ {4}(python train\.py --config=configs/.*)", text, re.M)
+def documented_commands() -> list[str]:
+    """Return the train.py commands of README.md and docs/ that name a file, on one line each."""
+    texts = (path.read_text(encoding="utf-8").replace("\\\n", " ") for path in DOCS)
+    found = (re.findall(r"^ {4}(python train\.py --config=configs/.*)", x, re.M) for x in texts)
+    return [command for commands in found for command in commands]
 
 
 def read(*argv: str) -> tuple[str | None, list[tuple[str, str]]]:
@@ -89,17 +91,34 @@ def test_every_command_in_a_docstring_parses(command, at_root):
     parse(load_config(*read(*shlex.split(command)[2:])))
 
 
-def test_every_command_of_the_readme_parses(tmp_path, monkeypatch):
+def test_every_command_of_the_documents_parses(tmp_path, monkeypatch):
     """Wherever they are given, beside the part of one's own that is written there."""
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/own_parts.md").read_text(encoding="utf-8")
     (own,) = re.findall(r"^```python\n(# mine.py\n.*?)^```", text, re.M | re.DOTALL)
     Path("mine.py").write_text(own)
-    assert any("config.data.test=" in command for command in readme_commands())
-    for command in readme_commands():
+    assert any("config.data.test=" in command for command in documented_commands())
+    for command in documented_commands():
         experiment = parse(load_config(*read(*shlex.split(command)[2:])))
         for part, field in own_parts(experiment).items():
             parts.resolve(part, field)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "results/README.md"],
+    ids=lambda path: path.stem,
+)
+def test_links_lead_somewhere(path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        place, _, heading = link.partition("#")
+        if place.startswith("https:"):
+            continue
+        target = (path.parent / place).resolve() if place else path
+        assert target.exists(), link
+        if heading:
+            titles = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.M)
+            assert heading in {re.sub(r"[^\w -]", "", x).lower().replace(" ", "-") for x in titles}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
