@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.cluster.vq import kmeans2, vq
 
 from transformer_jax.data.codecs.patches import Form
 from transformer_jax.disk import write_bytes, writing
@@ -58,6 +57,8 @@ class Codebook(NamedTuple):
         if codes == 1:
             return cls(form, patches.mean(0, keepdims=True), reduced)
         begin = different[np.sort(generator.choice(len(different), codes, replace=False))]
+        from scipy.cluster.vq import kmeans2  # a tenth of the start of every command
+
         vectors, _ = kmeans2(patches, begin, iter=_ROUNDS, minit="matrix", missing="warn")
         return cls(form, np.asarray(vectors, np.float32), reduced)
 
@@ -77,6 +78,8 @@ class Codebook(NamedTuple):
                 f"codebook is of {own[0]} x {own[1]} and {self.form.channels}"
             )
         patches = self.form.cut(small).reshape(-1, self.vectors.shape[1]).astype(np.float32)
+        from scipy.cluster.vq import vq
+
         return vq(patches, self.vectors, check_finite=False)[0].reshape(len(pictures), -1)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
