@@ -3,6 +3,7 @@
 from transformer_jax.allowed import ANY, Allowed, among, refused
 from transformer_jax.config import ModelConfig, ObjectiveConfig
 from transformer_jax.errors import UserError
+from transformer_jax.export.neutral import NEUTRAL
 
 ACTIVATIONS = {  # as CTranslate2 calls the functions
     "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH",
@@ -11,85 +12,27 @@ ACTIVATIONS = {  # as CTranslate2 calls the functions
 # The models that are written correctly. An entry belongs here once tests/oracle/test_ctranslate2.py
 # passes with it, which asks the engine.
 SUPPORTED: Allowed = {
+    **NEUTRAL,
     "architecture": ("encoder_decoder", "decoder"),
-    "d_model": ANY,
-    "d_ff": ANY,
-    "num_heads": ANY,
-    "head_dim": ANY,
-    "v_head_dim": ANY,  # within what `refuse` asks of their sizes
     "num_kv_heads": ANY,
-    "num_encoder_layers": ANY,
-    "num_decoder_layers": ANY,
-    "encoder_pattern": ("full",),
-    "decoder_pattern": ("full",),
-    "window": (None,),
-    "dilation": ANY,  # of dilated layers alone
-    "global_tokens": ANY,  # of longformer's alone
-    "conv_kernel": ANY,  # of Conformers
-    "block_size": ANY,  # of bigbird's, like the next
-    "random_blocks": ANY,
-    "recurrence": ("luong",),  # of recurrent models, like the next three
-    "source_attention": ("general",),
-    "input_feeding": (True,),
-    "reverse_source": (False,),
-    "hash_rounds": ANY,  # of lsh, like the next
-    "hash_buckets": ANY,
-    "position_rank": ANY,  # of attention-free ones
-    "num_features": ANY,  # of random features alone, like the next two
-    "redraw_every": ANY,
-    "feature_seed": ANY,
-    "dropout_rate": ANY,  # of training alone, like the next three
-    "attention_dropout_rate": ANY,
-    "activation_dropout_rate": ANY,
-    "layer_drop_rate": ANY,
     "residual": ("post_norm", "pre_norm", "sandwich"),
     "norm": ("layer_norm", "rms_norm", "layer_norm_no_bias"),
-    "norm_epsilon": ANY,
+    "query_key_norm": ("none", "per_head"),
+    "input_norm": (False, True),
     "activation": (*ACTIVATIONS,),
     "biases": ((), "query", "key", "value", "output", "feed_forward"),
     "score_scale": ("inverse_sqrt", "none"),
     "attention_temperature": ANY,
-    "query_key_norm": ("none", "per_head"),
-    "attention": ("dense", "fused"),
     "positions": ("sinusoidal", "sinusoidal_tensor2tensor", "learned", "none"),
-    "max_positions": ANY,
     "relative_positions": (
         "none", "rope", "rope_interleaved", "alibi", "t5", "shaw", "shaw_values"
     ),
-    "rope_theta": ANY,
     "rope_fraction": ANY,
-    "relative_buckets": ANY,
-    "relative_max_distance": ANY,
-    "relative_clip": ANY,
     "share_relative_positions": (None, False, True),
     "tied_embeddings": ("all", "decoder", "none"),
-    "embedding_norm": ("none",),
     "embedding_scale": (True, False),
     "logits_scale": (False, True),
-    "token_types": (0,),
-    "input_norm": (False, True),
-    "pooling": ("first",),  # which means nothing where no class is predicted
-    "pooler": (True,),
-    "stem": ("embedding",),
-    "stem_layers": ANY,  # of a stem of convolutions, like the next
-    "grid": ANY,
-    "grid_positions": ("none",),
-    "patch_length": ANY,  # of a stem of series, like the next two
-    "patch_stride": ANY,
-    "distribution": ("point",),
-    "num_latents": ANY,  # of Perceivers
-    "num_codes": ANY,  # of autoencoders
-    "code_width": ANY,
-    "commitment": ANY,
     "layer_sharing": ("none", "all"),
-    "initializer": ("xavier", "t5", "gpt2"),  # where training began
-    "compute_dtype": ("float32", "bfloat16"),  # weights are float32; the engine chooses its own
-    "lora_rank": (None,),  # a trained adaptation is read as the sum that it is
-    "lora_alpha": (8.0,),  # which mean nothing without a rank
-    "lora_maps": (("query", "value"),),
-    "layer_loop": ("unrolled", "scan"),
-    "remat": ("none", "dots", "full"),
-    "feed_forward_chunks": ANY,
 }  # fmt: skip
 # What it has of that where there is an encoder: norms of its own for cross-attention CTranslate2
 # does not have, nor distances that count either way.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from transformer_jax.allowed import ANY, Allowed, among, refused
 from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface.neutral import NEUTRAL
+from transformer_jax.export.neutral import NEUTRAL
 
 _REQUIRED = object()
 

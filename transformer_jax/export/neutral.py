@@ -1,9 +1,10 @@
-"""Fields of a model that no family has words for, and what they may be where it is exported."""
+"""Fields of a model that other engines and formats have no words for, and what they may be."""
 
 from transformer_jax.allowed import ANY, Allowed
 
 # Fields that are no part of an exported model, or mean nothing without a word that is: how it was
-# trained and runs, and what `refuse` asks of sizes.
+# trained and runs, and sizes, of which an exporter may ask more. An exporter that does know one of
+# them says so in a list of its own.
 NEUTRAL: Allowed = {
     "d_model": ANY,
     "d_ff": ANY,
@@ -31,7 +32,7 @@ NEUTRAL: Allowed = {
     "num_features": ANY,  # of random features alone, like the next two
     "redraw_every": ANY,
     "feature_seed": ANY,
-    "dropout_rate": ANY,
+    "dropout_rate": ANY,  # of training alone, like the next three
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,
     "layer_drop_rate": ANY,
@@ -40,14 +41,14 @@ NEUTRAL: Allowed = {
     "pooling": ("first",),
     "pooler": (True,),
     "stem": ("embedding",),
-    "stem_layers": ANY,
+    "stem_layers": ANY,  # of a stem of convolutions, like the next
     "grid": ANY,
     "grid_positions": ("none",),
-    "patch_length": ANY,
+    "patch_length": ANY,  # of a stem of series, like the next two
     "patch_stride": ANY,
     "distribution": ("point",),
-    "num_latents": ANY,
-    "num_codes": ANY,
+    "num_latents": ANY,  # of Perceivers
+    "num_codes": ANY,  # of autoencoders, like the next two
     "code_width": ANY,
     "commitment": ANY,
     "norm_epsilon": ANY,
@@ -64,10 +65,10 @@ NEUTRAL: Allowed = {
     "share_relative_positions": (None,),
     "embedding_norm": ("none",),
     "layer_sharing": ("none",),
-    "initializer": ("xavier", "t5", "gpt2"),
-    "compute_dtype": ("float32", "bfloat16"),
-    "lora_rank": (None,),
-    "lora_alpha": (8.0,),
+    "initializer": ("xavier", "t5", "gpt2"),  # where training began
+    "compute_dtype": ("float32", "bfloat16"),  # weights are float32; an engine chooses its own
+    "lora_rank": (None,),  # a trained adaptation is read as the sum that it is
+    "lora_alpha": (8.0,),  # which mean nothing without a rank
     "lora_maps": (("query", "value"),),
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),
