@@ -157,4 +157,4 @@ def test_live_shapes(positions):
         assert shapes[-1].src_length >= min(longest, positions)
         assert shapes[-1].room >= min(most, positions)
         assert shapes == sorted(shapes, key=lambda shape: (shape[1:], shape.rows))
-        assert len(shapes) <= 4
+        assert len(shapes) <= 6

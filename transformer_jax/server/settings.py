@@ -10,7 +10,7 @@ class Settings:
     name: str = "model"  # of the model, for clients
     key: str | None = None  # what clients must know; None: nothing
     allow_reload: bool = False  # by POST /reload
-    rows: int = 8  # texts searched at a time on a device
+    rows: int = 16  # texts searched at a time on a device
     queue: int = 256  # texts that wait at most
     timeout: float = 60.0  # until a text must be finished
     patience: float = 10.0  # for the bytes of a request

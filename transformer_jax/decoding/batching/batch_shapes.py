@@ -68,8 +68,8 @@ def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) ->
     """Return the shapes for sentences that are not known beforehand, by length and then by rows.
 
     Few, since all are compiled before the first sentence comes: sources of up to 32 pieces and of
-    up to `longest`, with outputs of up to `most`; of each a batch of `rows` and, where these are
-    many, one of few.
+    up to `longest`, with outputs of up to `most`; of each a batch of `rows`, one of a few, and one
+    in between.
     """
     longest = min(-(-max(longest, 1) // 8) * 8, positions)
     most = min(-(-most // 8) * 8, positions)
@@ -77,8 +77,8 @@ def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) ->
     sizes = [short, (longest, most)] if longest > _BRIEF or most > short[1] else [(longest, most)]
     if longest <= _BRIEF and len(sizes) == 2:
         sizes[0] = (longest, short[1])
-    few = max(1, rows // 8) if rows > _FEWEST else rows
-    return [BatchShape(n, *size) for size in sizes for n in sorted({few, rows})]
+    few = {max(1, rows // 16), max(1, rows // 4)} if rows > _FEWEST else set[int]()
+    return [BatchShape(n, *size) for size in sizes for n in sorted({*few, rows})]
 
 
 def _rounded(number: int) -> int:

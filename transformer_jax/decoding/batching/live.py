@@ -7,6 +7,7 @@ batch goes on for a few steps at a time, between which sentences come and go.
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,15 +20,17 @@ from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence, request_of
 from transformer_jax.decoding.search.state import Search
 
-_TURN = 0.02  # seconds that a batch goes on at a time: what a newcomer waits for at most
+_TURN = 0.03  # seconds that a batch goes on at a time: what a newcomer waits for at most
 _STEPS = 32  # at most, however fast they are
 
 
 class LiveStream:
     """Sentences in turn, in batches of these shapes, by length and then by rows.
 
-    A sentence starts in the first batch of the shortest fitting shape that has a row for it; so few
-    sentences go through a small batch, which is faster. Those that outgrow their room move on.
+    A sentence starts in a batch of the shortest fitting shape: the smallest that could hold half of
+    all that are there and wait. So few sentences go through a small batch, whose steps are short,
+    and many through a large one alone, since batches take turns. Those that outgrow their room move
+    on.
     `prefix` is how long prefixes may be. Not for several threads at a time.
     """
 
@@ -83,21 +86,22 @@ class LiveStream:
         being passed by shorter or longer ones.
         """
         self._move()
-        free = {id(rows): (rows.owners < 0).sum(1) for rows in self._batches}
-        parts: dict[int, list[tuple[int, int, Sentence]]] = {id(rows): [] for rows in self._batches}
+        leveled = [(self._tier_of(item[1]), *item) for item in waiting]
+        crowd = Counter(level for level, *_ in leveled)
+        chosen = [self._batch_for(level, crowd[level]) for level in range(len(self._tiers))]
+        free = {id(rows): (rows.owners < 0).sum(1) for rows in chosen}
+        parts: dict[int, list[tuple[int, int, Sentence]]] = {id(rows): [] for rows in chosen}
         entered = []
-        for number, sentence in waiting:
-            if not any(counts.any() for counts in free.values()):
-                break
-            rows = self._row_for(len(sentence.ids), free)
-            if rows is None:
+        for level, number, sentence in leveled:
+            rows = chosen[level]
+            if not free[id(rows)].any():
                 continue
             device = int(free[id(rows)].argmax())
             free[id(rows)][device] -= 1
             parts[id(rows)].append((device, number, sentence))
             entered.append(number)
         with jax.set_mesh(self._mesh):
-            for rows in self._batches:
+            for rows in chosen:
                 self._begin(rows, parts[id(rows)])
         return entered
 
@@ -132,9 +136,17 @@ class LiveStream:
             for _, owners in moving:
                 owners[owners == number] = -1
 
-    def _row_for(self, length: int, free: dict[int, np.ndarray]) -> Rows | None:
-        tier = next((t for t in self._tiers if length <= t[0].shape.src_length), [])
-        return next((rows for rows in tier if free[id(rows)].any()), None)
+    def _tier_of(self, sentence: Sentence) -> int:
+        fits = (len(sentence.ids) <= tier[0].shape.src_length for tier in self._tiers)
+        return next(level for level, there in enumerate(fits) if there)
+
+    def _batch_for(self, level: int, waiting: int) -> Rows:
+        """Return the smallest batch that could hold half of a tier, or the largest: waiting for a
+        row costs as long as steps that are twice as short save.
+        """
+        tier = self._tiers[level]
+        crowd = waiting + sum(int((rows.owners >= 0).sum()) for rows in tier)
+        return next((rows for rows in tier if crowd <= 2 * rows.owners.size), tier[-1])
 
     def _begin(self, rows: Rows, part: Sequence[tuple[int, int, Sentence]]) -> None:
         """Let sentences, each with its device, into a batch, a share at a time."""
