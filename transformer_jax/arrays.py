@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-__all__ = ["Array", "Bool", "Float", "Int", "Size", "UInt", "at_least_float32", "mean"]
+__all__ = ["Array", "Bool", "Float", "Int", "Size", "UInt", "at_least_float32", "mean", "on_cpu"]
 
 # How long an axis is: an int, or where `jax.export` leaves it open a symbol, of no public type.
 Size = Any
@@ -25,6 +25,12 @@ Size = Any
 def at_least_float32(x: Array) -> Array:
     """Cast to float32, or leave a wider type alone, so that whole models also run in float64."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def on_cpu() -> bool:
+    """Whether what is traced is for a CPU: the mesh's, for plans are made for other machines."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return (jax.default_backend() if device is None else device.platform) == "cpu"
 
 
 def mean(trees: Iterable[Any], like: Any) -> Any:

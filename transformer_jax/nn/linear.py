@@ -58,8 +58,14 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
         return [m(x) for m in maps]
     count = len(first.in_shape)
     kernel = jnp.stack([m.kernel for m in maps], axis=count + 1)
-    products = _apart(_product(x.astype(first.dtype), kernel, count), x.ndim - count + 1)
-    return [m.biased(product) for m, product in zip(maps, products, strict=True)]
+    product = _product(x.astype(first.dtype), kernel, count)
+    if any(m.bias is not None for m in maps):  # added before they part: its gradient is one sum
+        zeros = jnp.zeros(first.out_shape)
+        bias = jnp.stack([zeros if m.bias is None else m.bias for m in maps], axis=1)
+        rows, out = x.shape[: x.ndim - count], bias.shape
+        product = product.reshape(math.prod(rows), -1) + bias.reshape(1, -1).astype(product.dtype)
+        product = product.reshape(*rows, *out)
+    return list(_apart(product.astype(first.dtype), x.ndim - count + 1))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))

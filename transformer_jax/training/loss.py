@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from transformer_jax.arrays import Array, Float, Int
+from transformer_jax.arrays import Array, Float, Int, on_cpu
 from transformer_jax.nn.embedding import Head
 from transformer_jax.sharding.rules import ROWS
 
 # Target positions whose logits a device has in memory at a time: enough for fast products, few
 # enough for a processor's cache. An accelerator, which has no use for that, gets 512 MB of logits.
-_POSITIONS = 128
+_POSITIONS = 256
 _LOGITS = 2**27
 
 
@@ -93,7 +93,7 @@ def _fused(x, head: Head, targets, weight, terms: _Terms) -> Sums:
 
     def add(total: Sums, chunk: Any) -> tuple[Sums, None]:
         x, targets, weight = chunk
-        sums, _ = _sums(_logits(x, across, head.bias), targets, weight, terms)
+        sums, *_ = _sums(_logits(x, across, head.bias), targets, weight, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
     def on_device(x, targets, weight) -> Sums:
@@ -111,9 +111,8 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
     def add(total, chunk):
         x, targets, weight = chunk
         logits = _logits(x, across, head.bias)
-        sums, log_sum = _sums(logits, targets, weight, terms)
+        sums, log_sum, p = _sums(logits, targets, weight, terms)
         is_gold = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 3) == targets[..., None]
-        p = jnp.exp(logits - log_sum[..., None])
         slope = p - terms.rest - jnp.where(is_gold, terms.gold, 0)
         if terms.r_drop:
             slope += terms.r_drop * _symmetric_kl(logits, log_sum)[1]
@@ -184,9 +183,7 @@ def _add_up(shares: Any) -> Any:
 def _chunks(x, targets, weight, vocab_size: int):
     """Cut a device's rows into equal chunks."""
     rows = targets.shape[0]
-    device = jax.sharding.get_abstract_mesh().abstract_device  # plans are made for other machines
-    platform = jax.default_backend() if device is None else device.platform
-    most = _POSITIONS if platform == "cpu" else _LOGITS // vocab_size
+    most = _POSITIONS if on_cpu() else _LOGITS // vocab_size
     wanted = -(-rows * targets[0].size // max(most, 1))
     count = next((n for n in range(wanted, rows) if rows % n == 0), rows)
 
@@ -202,9 +199,13 @@ def _zeros(dtype) -> Sums:
 
 
 def _sums(logits, targets, weight, terms: _Terms):
-    """Return the sums, and the logarithm of the sum of exponentials, of the shape of `targets`."""
+    """Return the sums, the logarithm of the sum of exponentials, of the shape of `targets`, and
+    the softmax.
+    """
     greatest = jax.lax.stop_gradient(logits.max(-1))
-    log_sum = greatest + jnp.log(jnp.exp(logits - greatest[..., None]).sum(-1))
+    powers = jnp.exp(logits - greatest[..., None])
+    total = powers.sum(-1)
+    log_sum = greatest + jnp.log(total)
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     nll = log_sum - chosen
     loss = terms.gold * nll
@@ -214,10 +215,14 @@ def _sums(logits, targets, weight, terms: _Terms):
     correct = (chosen >= greatest).astype(logits.dtype)  # cheaper than argmax
     weight = weight.astype(logits.dtype)
     tokens = (weight != 0).astype(logits.dtype).sum()
-    return Sums(
-        loss=(weight * loss).sum(),
-        nll=(weight * nll).sum(),
-        correct=(weight * correct).sum(),
-        tokens=tokens,
-        weight=weight.sum(),
-    ), log_sum
+    return (
+        Sums(
+            loss=(weight * loss).sum(),
+            nll=(weight * nll).sum(),
+            correct=(weight * correct).sum(),
+            tokens=tokens,
+            weight=weight.sum(),
+        ),
+        log_sum,
+        powers * (1 / total)[..., None],
+    )

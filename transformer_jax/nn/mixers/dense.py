@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.arrays import Array, Float, on_cpu
 from transformer_jax.nn.view import View
 
 
@@ -26,17 +26,60 @@ def mix(
     batch, heads, queries, size = q.shape
     groups = batch, k.shape[1], heads // k.shape[1] * queries  # heads that share keys: more queries
     wide = jnp.promote_types(q.dtype, jnp.float32)
-    scores = jnp.einsum(
-        "BNTH,BNHS->BNTS", q.reshape(*groups, size), k, preferred_element_type=wide
-    ).reshape(batch, heads, queries, -1)
+    scores = _scores(q.reshape(*groups, size), k).reshape(batch, heads, queries, -1)
     scale = size**-0.5 if scale is None else scale
     scores = scores * scale
     if view.bias is not None:
         scores = scores + view.bias(view, q, k, scale)
     weights = jax.nn.softmax(jnp.where(view.mask(), scores, jnp.finfo(wide).min))
     kept = dropout(weights).astype(q.dtype)
-    mixed = jnp.einsum("BNTS,BNSH->BNTH", kept.reshape(*groups, -1), v).astype(q.dtype)
+    mixed = _gathered(kept.reshape(*groups, -1), v).astype(q.dtype)
     mixed = mixed.reshape(*q.shape[:3], -1)
     if view.values is not None:
         mixed = mixed + view.values(view, kept).astype(mixed.dtype)
     return mixed, weights
+
+
+@jax.custom_vjp
+def _scores(q: Float[Array, "B K T H"], k: Float[Array, "B K H S"]) -> Float[Array, "B K T S"]:
+    """Return q k, at least in float32. Its gradient is JAX's own in another form: see `_turned`;
+    products on the way back have operands of q's type, as those before them.
+    """
+    wide = jnp.promote_types(q.dtype, jnp.float32)
+    return jnp.einsum("BNTH,BNHS->BNTS", q, k, preferred_element_type=wide)
+
+
+def _scores_backward(operands, gradient):
+    q, k = operands
+    gradient = gradient.astype(q.dtype)
+    dq = jnp.einsum("BNTS,BNSH->BNTH", gradient, k.swapaxes(2, 3))
+    dk = jnp.einsum("BNST,BNTH->BNSH", _turned(gradient), q)
+    return dq, dk.swapaxes(2, 3)
+
+
+_scores.defvjp(lambda q, k: (_scores(q, k), (q, k)), _scores_backward)
+
+
+@jax.custom_vjp
+def _gathered(
+    weights: Float[Array, "B K T S"], v: Float[Array, "B K S Hv"]
+) -> Float[Array, "B K T Hv"]:
+    """Return weights v. Its gradient is JAX's own in another form: see `_turned`."""
+    return jnp.einsum("BNTS,BNSH->BNTH", weights, v)
+
+
+def _gathered_backward(operands, gradient):
+    weights, v = operands
+    dweights = jnp.einsum("BNTH,BNSH->BNTS", gradient, v)
+    return dweights, jnp.einsum("BNST,BNTH->BNSH", _turned(weights), gradient)
+
+
+_gathered.defvjp(lambda weights, v: (_gathered(weights, v), (weights, v)), _gathered_backward)
+
+
+def _turned(x: Float[Array, "B K T S"]) -> Float[Array, "B K S T"]:
+    """Swap the last axes: on a CPU in an array of its own, since there products of matrices that
+    are read crosswise take three times as long as those of others.
+    """
+    x = x.swapaxes(2, 3)
+    return jax.lax.optimization_barrier(x) if on_cpu() else x
