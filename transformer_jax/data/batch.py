@@ -1,6 +1,7 @@
 """The batch: the contract between data and model."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ class Ragged(NamedTuple):
         if len(lists) and isinstance(lists[0], np.ndarray):
             ids = np.concatenate(lists)
         else:
-            ids = np.fromiter((i for x in lists for i in x), np.int32, int(lengths.sum()))
+            ids = np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum()))
         return cls(ids, np.cumsum(lengths) - lengths, lengths)
 
     def windows(self, most: int) -> "Ragged":
