@@ -199,14 +199,50 @@ def test_packing_leaves_less_padding_than_buckets_of_one_length(make_store):
     assert share[packed] > 0.75 > share[bucket]
 
 
+def packed(order, src, tgt, length) -> list[list[tuple[int, int, int, int]]]:
+    """Return of each row its pairs, their offsets and segments."""
+    rows = first_fit(order, src, tgt, length)
+    found: list[list] = [[] for _ in rows.first[1:]]
+    placed = rows.placed(np.arange(len(found)), src, tgt)
+    for row, *item in zip(placed.rows.tolist(), *(x.tolist() for x in (placed.pairs, *placed[2:])),
+                          strict=True):  # fmt: skip
+        found[row].append(tuple(item))
+    return found
+
+
 def test_a_pair_goes_to_the_first_row_with_room_on_both_sides():
     src, tgt = np.array([5, 6, 4, 1, 8]), np.array([5, 6, 4, 3, 2])
-    rows = first_fit(np.arange(5), src, tgt, 10)
-    assert rows == [
+    assert packed(np.arange(5), src, tgt, 10) == [
         [(0, 0, 0, 1), (2, 5, 5, 2)],
         [(1, 0, 0, 1), (3, 6, 6, 2)],  # one more source piece fits the first row; 3 targets do not
         [(4, 0, 0, 1)],
     ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_packing_is_a_search_through_the_64_newest_rows(seed):
+    """One by one; also where pairs are empty, or too long for any row."""
+    chance = np.random.default_rng(seed)
+    length, count = int(chance.integers(2, 300)), 600
+    longest = int(chance.integers(1, length + 1 + 20 * (seed % 5 == 0)))
+    src, tgt = (chance.integers(seed % 2, longest + 1, count) for _ in range(2))
+    order = chance.permutation(count)
+    rows: list[list[int]] = []
+    for pair in order.tolist():
+        for row in rows[-64:]:
+            if all(side[[*row, pair]].sum() <= length for side in (src, tgt)):
+                row.append(pair)
+                break
+        else:
+            rows.append([pair])
+    found = packed(order, src, tgt, length)
+    assert [[item[0] for item in row] for row in found] == rows
+    for row in found:
+        pairs = [pair for pair, *_ in row]
+        for number, side in enumerate((src, tgt), 1):
+            offsets = np.cumsum([0, *side[pairs[:-1]]]).tolist()
+            assert [item[number] for item in row] == offsets
+        assert [item[3] for item in row] == list(range(1, len(row) + 1))
 
 
 # --- lengths and rows ---------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class Prefixed(Texts):
 
     def between(self, start: int, stop: int) -> list[str]:
         """See Texts."""
-        return prefixed(self._texts.between(start, stop), self._prefix)
+        return _prefixed(self._texts.between(start, stop), self._prefix)
 
     def part(self, start: int, stop: int) -> Texts:
         """See Texts."""
@@ -130,4 +130,8 @@ def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
     """Return texts behind a prefix and a space; an empty line stays one."""
     if isinstance(texts, Texts):
         return Prefixed(texts, prefix)
-    return [f"{prefix} {line}" if line.strip() else line for line in texts]
+    return _prefixed(texts, prefix)
+
+
+def _prefixed(lines: Sequence[str], prefix: str) -> list[str]:
+    return [f"{prefix} {line}" if line.strip() else line for line in lines]
