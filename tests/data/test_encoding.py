@@ -107,9 +107,9 @@ from pathlib import Path
 from transformer_jax.data import token_store
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.sources import Corpus
-token_store._CHUNK = 200
+token_store._CHUNK = 100
 place = Path(sys.argv[1])
-lines = [f"{i} eins zwei {i * i}" for i in range(20_000)]
+lines = [f"{i} eins zwei {i * i}" for i in range(6_000)]
 pair = TokenizerPair.load(place, joint=False)
 token_store.open_store(Corpus(lines, lines[::-1], "lines"), pair, place, processes=2)
 """  # not guarded by __name__, as scripts of users are
@@ -129,9 +129,9 @@ def test_a_process_that_is_killed_goes_on(tokenizers, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     lines = int(re.findall(r"^\[(\d+)", rows[0].read_text(), re.MULTILINE)[-1])
-    assert 0 < lines < 20_000
+    assert 0 < lines < 6_000
     subprocess.run(command, check=True)
-    texts = [f"{i} eins zwei {i * i}" for i in range(20_000)]
+    texts = [f"{i} eins zwei {i * i}" for i in range(6_000)]
     open_store(Corpus(texts, texts[::-1], "lines"), tokenizers, tmp_path / "whole", processes=1)
     assert content(tmp_path) == content(tmp_path / "whole")
 
@@ -182,8 +182,8 @@ def test_errors_arrive(tokenizers, processes):
 
 def test_a_store_of_many_texts_takes_little_memory(tokenizers, tmp_path):
     """Of its lines no process has more than a few."""
-    program = PROGRAM.replace("_CHUNK = 200", "_CHUNK = 5000").replace(
-        'lines = [f"{i} eins zwei {i * i}" for i in range(20_000)]',
+    program = PROGRAM.replace("_CHUNK = 100", "_CHUNK = 5000").replace(
+        'lines = [f"{i} eins zwei {i * i}" for i in range(6_000)]',
         "from transformer_jax.data import lines as files; files.HELD = 0\n"
         "lines = files.lines_of(place / 'text')",
     )
