@@ -21,12 +21,15 @@ from transformer_jax.data.batch import Ragged
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
 from transformer_jax.data.questions import Asked
 from transformer_jax.data.subword_dropout import SubwordDropout
+from transformer_jax.errors import UserError
 
 Job = tuple[Sequence, int]  # lines, and the number of the first one
 
 
-class WorkerDied(RuntimeError):
-    """A process that encodes has ended: what is encoded is kept."""
+class WorkerDied(UserError):
+    """A process that encodes has ended: what is encoded is kept, and to be gone on from."""
+
+    exit_code = 75
 
 
 @dataclass(frozen=True)
