@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,45 @@ class Stamp(NamedTuple):
         return cls(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
+class _Content:
+    """The bytes of a file that may not change, wherever its lines are read: here or by another
+    process, which opens it for itself.
+    """
+
+    def __init__(self, path: Path, stamp: Stamp) -> None:
+        self._path, self._stamp = path, stamp
+
+    @cached_property
+    def _file(self) -> int:
+        try:
+            file = os.open(self._path, os.O_RDONLY)
+        except OSError as error:
+            raise UserError(f"{self._path}: cannot be read ({error})") from None
+        if Stamp.of(file) != self._stamp:
+            os.close(file)
+            raise changed(self._path)
+        return file
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return the bytes from `begin` on to before `end`."""
+        raw = os.pread(self._file, end - begin, begin)
+        if len(raw) < end - begin:
+            raise changed(self._path)
+        return raw
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_path": self._path, "_stamp": self._stamp}
+
+    def __del__(self) -> None:
+        if "_file" in self.__dict__:
+            os.close(self._file)
+
+
+def changed(path: Path) -> UserError:
+    """Return what to say of a file that is not any more what it was."""
+    return UserError(f"{path}: was changed while it was read; start again")
+
+
 class Lines(Texts):
     """The lines of a plain file, as `read_lines` cuts them: `offsets` [n + 1] say where each one
     begins, and the last one ends.
@@ -45,8 +84,8 @@ class Lines(Texts):
       UserError: where lines are read, if the file is not any more what it was.
     """
 
-    def __init__(self, path: Path, offsets: np.ndarray, stamp: Stamp, origin: str) -> None:
-        self._path, self._offsets, self._stamp, self._origin = path, offsets, stamp, origin
+    def __init__(self, content: _Content, offsets: np.ndarray, origin: str) -> None:
+        self._content, self._offsets, self._origin = content, offsets, origin
 
     @property
     def origin(self) -> str:
@@ -56,37 +95,17 @@ class Lines(Texts):
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    @cached_property
-    def _file(self) -> BinaryIO:
-        try:
-            file = open(self._path, "rb", buffering=0)  # noqa: SIM115 (as long as the lines are)
-        except OSError as error:
-            raise UserError(f"{self._path}: cannot be read ({error})") from None
-        if Stamp.of(file.fileno()) != self._stamp:
-            raise self._changed()
-        return file
-
-    def _changed(self) -> UserError:
-        return UserError(f"{self._path}: was changed while it was read; start again")
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {name: x for name, x in self.__dict__.items() if name != "_file"}
-        return state | {"_offsets": np.array(self._offsets)}
-
     def between(self, start: int, stop: int) -> list[str]:
         """See Texts."""
         begin, end = (int(self._offsets[place]) for place in (start, stop))
-        raw = os.pread(self._file.fileno(), end - begin, begin)
-        if len(raw) < end - begin:
-            raise self._changed()
-        text = raw.decode()
+        text = self._content.read(begin, end).decode()
         lines = text.split("\n")[: stop - start]
         return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
     def part(self, start: int, stop: int) -> "Lines":
         """See Texts."""
         origin = f"{self._origin}[{start}:{stop}]"
-        return Lines(self._path, self._offsets[start : stop + 1], self._stamp, origin)
+        return Lines(self._content, self._offsets[start : stop + 1], origin)
 
 
 def lines_of(path: Path) -> Sequence[str]:
@@ -117,8 +136,8 @@ def lines_of(path: Path) -> Sequence[str]:
         if not _fits(offsets, stamp):
             _index(path, plain, offsets)
     if not packed and Stamp.of(path) != stamp:
-        raise UserError(f"{path}: was changed while it was read; start again")
-    return Lines(plain, np.asarray(np.memmap(offsets, np.int64, "r")), stamp, origin)
+        raise changed(path)
+    return Lines(_Content(plain, stamp), np.asarray(np.memmap(offsets, np.int64, "r")), origin)
 
 
 def _unpack(path: Path, plain: Path) -> None:
