@@ -6,8 +6,8 @@
 
 Pairs are of the built-in source, spelled-out numbers in German and English: lines of text are drawn
 from 20,000 of them, so that a file of any size is written soon. A tokenizer of 1,000 pieces is
-trained on these. Each stage is a process of its own, whose peak memory is its own too, and of the
-largest of those that it starts. `alone` reads the text for the first time, finds its lines and its
+trained on these. Each stage is a process of its own, whose peak memory is its own too: all of it,
+what is no file's (the kernel takes back pages of files), and the largest process that it starts. `alone` reads the text for the first time, finds its lines and its
 fingerprint, and encodes a part of it on one core. All cores encode the whole, and are killed
 (SIGKILL) halfway and go on. `warm` is a start with all of that there: the text is not read, the
 store is compared with its sums, batches are planned, and read. One JSON line a stage.
@@ -16,11 +16,13 @@ store is compared with its sums, batches are planned, and read. One JSON line a 
 import argparse
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +132,27 @@ def warm(arguments: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Peak(threading.Thread):
+    """Watches the memory of this process that is not a file's: such pages can be taken back."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.gigabytes, self._ended = 0.0, threading.Event()
+
+    def run(self) -> None:
+        """Look at it ten times a second."""
+        while not self._ended.wait(0.1):
+            (found,) = re.findall(r"RssAnon:\s*(\d+)", Path("/proc/self/status").read_text())
+            self.gigabytes = max(self.gigabytes, int(found) / 1e6)
+
+    def __enter__(self) -> "Peak":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+
 STAGES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "make": make, "alone": alone, "encode": encode, "warm": warm,
 }  # fmt: skip
@@ -199,8 +222,10 @@ def main() -> None:
         if arguments.stage == "alone":
             os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
         began = time.perf_counter()
-        row = {"stage": arguments.stage, **STAGES[arguments.stage](arguments)}
+        with Peak() as peak:
+            row = {"stage": arguments.stage, **STAGES[arguments.stage](arguments)}
         row["s"] = round(time.perf_counter() - began, 2)
+        row["anonymous_gb"] = round(peak.gigabytes, 3)
         for name, who in (
             ("peak_gb", resource.RUSAGE_SELF),
             ("child_gb", resource.RUSAGE_CHILDREN),
