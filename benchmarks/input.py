@@ -7,10 +7,11 @@
 Pairs are of the built-in source, spelled-out numbers in German and English: lines of text are drawn
 from 20,000 of them, so that a file of any size is written soon. A tokenizer of 1,000 pieces is
 trained on these. Each stage is a process of its own, whose peak memory is its own too: all of it,
-what is no file's (the kernel takes back pages of files), and the largest process that it starts. `alone` reads the text for the first time, finds its lines and its
-fingerprint, and encodes a part of it on one core. All cores encode the whole, and are killed
-(SIGKILL) halfway and go on. `warm` is a start with all of that there: the text is not read, the
-store is compared with its sums, batches are planned, and read. One JSON line a stage.
+what is no file's (the kernel takes back pages of files), and of the largest process that it starts.
+`alone` reads the text for the first time, finds its lines and its fingerprint, and encodes a part
+of it on one core. All cores encode the whole, are killed (SIGKILL) halfway, and go on. `warm` is a
+start with all of that there: the text is not read, the store is compared with its sums, batches are
+planned, and read. One JSON line a stage.
 """
 
 import argparse
