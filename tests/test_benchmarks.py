@@ -235,3 +235,20 @@ def test_folds_share_no_text_and_every_text_is_tested_once(tmp_path):
     assert (scratch["accuracy"], tuned["accuracy"]) == (80.0, 90.0)
     assert tuned["mcnemar"] == pytest.approx(2 / 2**12)
     assert tuned["difference"][0] == 10.0
+
+
+def test_input(monkeypatch, tmp_path):
+    """Text is written, encoded, planned and read, each stage by what the ones before it left."""
+    bench = script("input")
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path))
+    for name, small in (("POOL", 2000), ("ALONE", 100), ("SECONDS", 0.01)):
+        monkeypatch.setattr(bench, name, small)
+    for source in ("text", "spelled_numbers"):
+        place = tmp_path / source
+        place.mkdir()
+        arguments = argparse.Namespace(source=source, pairs=300, place=place, batching="bucket")
+        rows = {name: stage(arguments) for name, stage in bench.STAGES.items()}
+        assert rows["alone"]["pairs_per_s"] > 0
+        assert rows["warm"]["target_tokens_per_s"] > 0
+        assert rows["warm"]["kept"] == 300
+        assert bench.rows_of(place) == 0  # nothing is half done

@@ -22,7 +22,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # The floor of each room; imports go down only, and rooms of one floor do not see each other.
 FLOORS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
-    "directions": 0, "messages": 0, "counting": 0, "allowed": 0, "resuming": 0.5,
+    "directions": 0, "messages": 0, "progress": 0, "counting": 0, "allowed": 0, "resuming": 0.5,
     "parts": 0,
     "retention": 1, "integrity": 1,
     "nn": 1, "data": 1, "sharding": 1, "workdir": 1,
@@ -51,6 +51,7 @@ NO_JAX = (
     "disk",
     "retention",
     "directions",
+    "progress",
 )
 
 

@@ -21,9 +21,10 @@ import pytest
 from tiny import random_params
 
 import transformer_jax
+from transformer_jax import progress
 from transformer_jax.api import load_ensemble
 from transformer_jax.checkpoint import Checkpoints
-from transformer_jax.cli import evaluate, lines, progress
+from transformer_jax.cli import evaluate, lines
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import (
     DataConfig,

@@ -1173,8 +1173,8 @@ class DataConfig:
         _within(1, 2**40, mixing_limit=self.mixing_limit)
         self._check_parts()
         _check(
-            len(self.num_examples) == 3 and all(1 <= n <= 10**7 for n in self.num_examples),
-            f"num_examples={self.num_examples}: must be three sizes of at least 1 and at most 10^7",
+            len(self.num_examples) == 3 and all(1 <= n <= 10**8 for n in self.num_examples),
+            f"num_examples={self.num_examples}: must be three sizes of at least 1 and at most 10^8",
         )
         _within(1, 10**18, max_number=self.max_number)
         _within(2, 100, list_depth=self.list_depth, list_arguments=self.list_arguments)

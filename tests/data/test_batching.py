@@ -1,6 +1,7 @@
 """Laws of every batch plan, and of the lengths that buckets have."""
 
 import dataclasses
+import hashlib
 import itertools
 
 import jax
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.batch import Batch
+from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.batching import (
     PLANS,
     BatchSource,
@@ -22,8 +23,10 @@ from transformer_jax.data.batching import (
     rows_for,
     shapes_from,
 )
+from transformer_jax.data.mixing import Mixture
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.packing import first_fit
+from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS
 
@@ -199,14 +202,74 @@ def test_packing_leaves_less_padding_than_buckets_of_one_length(make_store):
     assert share[packed] > 0.75 > share[bucket]
 
 
+@pytest.mark.parametrize(
+    ("kind", "mixed", "digest"),
+    [
+        ("bucket", False, "5152178772bd555a"), ("bucket", True, "531fced7975a57b4"),
+        ("pack", False, "5d7bbff3fa32309a"), ("pack", True, "4cddc3d8d2d72162"),
+    ],
+)  # fmt: skip
+def test_plans_stay_what_they_were(kind, mixed, digest):
+    """Runs go on by them: what an epoch reads when must not depend on the version."""
+    chance = np.random.default_rng(0)
+    src = chance.integers(2, 41, 1000)
+    tgt = np.clip(src + chance.integers(-5, 6, 1000), 2, 40)
+    texts = (Ragged(np.zeros(0, np.int32), np.cumsum(x) - x, x) for x in (src, tgt))
+    mixture = Mixture(np.repeat([0, 1, 2], [600, 300, 100]), np.array([0.5, 1.0, 3.0]))
+    plan = PLANS[kind](
+        TokenStore(*texts), np.arange(0, 1000, 2), CONFIG, 7, mixture if mixed else None
+    )
+    hasher = hashlib.blake2b(digest_size=8)
+    for index in range(3 * len(plan)):
+        shape, place = plan.batch(index)
+        hasher.update(repr((tuple(shape), [x.tolist() for x in place])).encode())
+    assert hasher.hexdigest() == digest
+
+
+def packed(order, src, tgt, length) -> list[list[tuple[int, int, int, int]]]:
+    """Return of each row its pairs, their offsets and segments."""
+    rows = first_fit(order, src, tgt, length)
+    found: list[list] = [[] for _ in rows.first[1:]]
+    placed = rows.placed(np.arange(len(found)), src, tgt)
+    for row, *item in zip(placed.rows.tolist(), *(x.tolist() for x in (placed.pairs, *placed[2:])),
+                          strict=True):  # fmt: skip
+        found[row].append(tuple(item))
+    return found
+
+
 def test_a_pair_goes_to_the_first_row_with_room_on_both_sides():
     src, tgt = np.array([5, 6, 4, 1, 8]), np.array([5, 6, 4, 3, 2])
-    rows = first_fit(np.arange(5), src, tgt, 10)
-    assert rows == [
+    assert packed(np.arange(5), src, tgt, 10) == [
         [(0, 0, 0, 1), (2, 5, 5, 2)],
         [(1, 0, 0, 1), (3, 6, 6, 2)],  # one more source piece fits the first row; 3 targets do not
         [(4, 0, 0, 1)],
     ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_packing_is_a_search_through_the_64_newest_rows(seed):
+    """One by one; also where pairs are empty, or too long for any row."""
+    chance = np.random.default_rng(seed)
+    length, count = int(chance.integers(2, 300)), 600
+    longest = int(chance.integers(1, length + 1 + 20 * (seed % 5 == 0)))
+    src, tgt = (chance.integers(seed % 2, longest + 1, count) for _ in range(2))
+    order = chance.permutation(count)
+    rows: list[list[int]] = []
+    for pair in order.tolist():
+        for row in rows[-64:]:
+            if all(side[[*row, pair]].sum() <= length for side in (src, tgt)):
+                row.append(pair)
+                break
+        else:
+            rows.append([pair])
+    found = packed(order, src, tgt, length)
+    assert [[item[0] for item in row] for row in found] == rows
+    for row in found:
+        pairs = [pair for pair, *_ in row]
+        for number, side in enumerate((src, tgt), 1):
+            offsets = np.cumsum([0, *side[pairs[:-1]]]).tolist()
+            assert [item[number] for item in row] == offsets
+        assert [item[3] for item in row] == list(range(1, len(row) + 1))
 
 
 # --- lengths and rows ---------------------------------------------------------------------------

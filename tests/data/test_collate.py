@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transformer_jax.data.batch import Placement, Ragged, one_per_row
+from transformer_jax.data.batch import Placement, Ragged, lay_out, one_per_row
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.vocabulary import BOS, EOS, PAD
@@ -75,3 +75,23 @@ def test_the_shift_in_general(seed, make_store):
         length = int((batch.tgt.seg[row] > 0).sum())
         expected = [BOS, *batch.targets["tokens"].labels[row, : length - 1]] if length else []
         assert batch.tgt.inputs[row].tolist() == expected + [PAD] * (9 - length)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_rows_of_one_sequence_are_laid_out_as_any_others(ahead):
+    """At the beginning of the first rows, which is a way of its own, as in an order of rows."""
+    chance = np.random.default_rng(0)
+    lengths = chance.integers(0, 9, 40)
+    lengths[-1] = 0  # begins where the ids end
+    ids = chance.integers(4, 99, int(lengths.sum()) + ahead).astype(np.int32)
+    texts = Ragged(ids, np.cumsum(lengths) - lengths, lengths)
+    pairs = np.concatenate([[39], chance.permutation(39)[:30]])
+    rows, shape = np.arange(31), (35, 8)
+    where = Placement(pairs, rows, 0 * rows, 0 * rows, chance.integers(1, 4, 31))
+    one = lay_out(texts, where, where.src_offset, shape, ahead)
+    turned = where._replace(rows=30 - rows)
+    other = lay_out(texts, turned, turned.src_offset, shape, ahead)
+    for x, y in zip(one[:3], other[:3], strict=True):
+        assert x.dtype == y.dtype == np.int32
+        assert x[:31].tolist() == y[:31][::-1].tolist()
+        assert not x[31:].any()

@@ -11,9 +11,10 @@ from transformer_jax.data import sources
 from transformer_jax.data.batch import Ragged, one_per_row
 from transformer_jax.data.batching import PLANS, BatchSource, blank
 from transformer_jax.data.codecs.pair import CODECS, train_pair
+from transformer_jax.data.encoding import encode_words
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.tagging import Tag
-from transformer_jax.data.token_store import TokenStore, encode_words, open_store
+from transformer_jax.data.token_store import TokenStore, open_store
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, UNK
 

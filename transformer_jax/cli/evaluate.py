@@ -78,8 +78,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _translate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.cli.progress import LineProgress
     from transformer_jax.evaluation.run import evaluate
+    from transformer_jax.progress import LineProgress
 
     given, decoding = (list(corpus.src), list(corpus.tgt)), trained.experiment.decoding
     with LineProgress(len(corpus)) as progress:

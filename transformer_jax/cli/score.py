@@ -76,7 +76,8 @@ def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[li
     if not objective.one_sided:
         if arguments.source is None:
             raise UserError("--source: give the lines that --target holds the translations of")
-        return list(files.read_parallel(arguments.source, arguments.target))
+        src, tgt = files.read_parallel(arguments.source, arguments.target)
+        return [list(src), list(tgt)]
     if arguments.source is not None:
         raise UserError("--source: a language model has no source; give --target alone")
     if objective.document == "file":

@@ -135,7 +135,7 @@ def _translate(
     render: Callable[[str, Sequence[Any]], str],
 ) -> None:
     from transformer_jax.cli.lines import read_from, typed, write_to
-    from transformer_jax.cli.progress import LineProgress
+    from transformer_jax.progress import LineProgress
 
     person = arguments.input is None and sys.stdin.isatty()
     seen = arguments.output is None and sys.stdout.isatty()  # a bar would only get in between

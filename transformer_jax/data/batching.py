@@ -14,7 +14,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
 from transformer_jax.data.mixing import Mixture, apart, turns_of
 from transformer_jax.data.objective import Objective
-from transformer_jax.data.packing import first_fit
+from transformer_jax.data.packing import Rows, first_fit
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.errors import UserError
@@ -53,7 +53,7 @@ class BucketPlan:
         bounds = choose_bounds(length, config.num_buckets)
         self.shapes = [Shape(rows_for(config, b), *store.sides(b)) for b in bounds]
         self._pairs, self.seed = pairs, seed
-        self._bucket = np.searchsorted(bounds, length)
+        self._bucket = np.searchsorted(bounds, np.arange(bounds[-1] + 1)).astype(np.uint16)[length]
         self._turns = turns_of(mixture, pairs, self._bucket, seed)
         counts = np.bincount(self._bucket[self._turns.epoch(0)], minlength=len(bounds))
         self._length = sum(
@@ -72,11 +72,14 @@ class BucketPlan:
     def _make_epoch(self, epoch: int) -> list[tuple[int, np.ndarray]]:
         generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(self._turns.epoch(epoch))
-        batches = []
-        for bucket, shape in enumerate(self.shapes):
-            members = order[self._bucket[order] == bucket]
-            for start in range(0, len(members), shape.rows):
-                batches.append((bucket, members[start : start + shape.rows]))
+        bucket = self._bucket[order]
+        order = order[np.argsort(bucket, kind="stable")]  # small integers: no comparisons
+        batches, first = [], 0
+        for number, count in enumerate(np.bincount(bucket, minlength=len(self.shapes)).tolist()):
+            last, rows = first + count, self.shapes[number].rows
+            for start in range(first, last, rows):
+                batches.append((number, order[start : min(start + rows, last)]))
+            first = last
         return [batches[i] for i in generator.permutation(len(batches))]
 
 
@@ -95,16 +98,15 @@ class PackPlan:
         longest = config.max_length
         self.seed = seed
         order = pairs[np.random.default_rng([seed]).permutation(len(pairs))]
-        packed = [first_fit(part, *store.lengths, longest) for part in apart(mixture, order)]
-        self._rows = [row for rows in packed for row in rows]
+        lengths = self._lengths = store.lengths
+        packed = (first_fit(part, *lengths, longest) for part in apart(mixture, order))
+        self._rows = Rows.joined(packed)
         # Where all have one or two positions, a row needs no more than those of its items.
-        items = max(map(len, self._rows), default=0)
+        items = int(np.diff(self._rows.first).max(initial=0))
         most = [0, items, 2 * items, longest]
-        sides = (
-            min(most[min(int(lengths.max(initial=0)), 3)], longest) for lengths in store.lengths
-        )
+        sides = (min(most[min(int(side.max(initial=0)), 3)], longest) for side in lengths)
         self.shapes = [Shape(rows_for(config, longest), *sides)]
-        first = np.array([row[0][0] for row in self._rows])  # all of a row are of its part
+        first = self._rows.pairs[self._rows.first[:-1]]  # all of a row are of its part
         turns = turns_of(mixture, first, np.zeros_like(first), seed)
         self._length = -(-len(turns.epoch(0)) // self.shapes[0].rows)
         self._epoch = lru_cache(maxsize=2)(
@@ -118,9 +120,7 @@ class PackPlan:
         epoch, index = divmod(index, len(self))
         (shape,) = self.shapes
         rows = self._epoch(epoch)[index * shape.rows : (index + 1) * shape.rows]
-        parts = [(number, *item) for number, row in enumerate(rows) for item in self._rows[row]]
-        number, pair, src_offset, tgt_offset, segment = np.array(parts, np.int64).T
-        return shape, Placement(pair, number, src_offset, tgt_offset, segment)
+        return shape, self._rows.placed(rows, *self._lengths)
 
 
 PLANS: dict[str, type[BucketPlan] | type[PackPlan]] = {"bucket": BucketPlan, "pack": PackPlan}

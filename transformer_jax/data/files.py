@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from transformer_jax.errors import UserError
@@ -24,7 +24,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         return [line.removesuffix(b"\r").decode() for line in lines]
     except UnicodeDecodeError:
-        raise _not_utf8(path, lines) from None
+        raise not_utf8(path, lines) from None
 
 
 def read_text(path: Path) -> str:
@@ -37,7 +37,7 @@ def read_text(path: Path) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise _not_utf8(path, raw.split(b"\n")) from None
+        raise not_utf8(path, raw.split(b"\n")) from None
 
 
 def _read(path: Path) -> bytes:
@@ -50,7 +50,8 @@ def _read(path: Path) -> bytes:
     return raw.removeprefix(b"\xef\xbb\xbf")
 
 
-def _not_utf8(path: Path, lines: Sequence[bytes]) -> UserError:
+def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
+    """Return what to say of lines of which one is not UTF-8."""
     for number, line in enumerate(lines, 1):
         try:
             line.decode()
@@ -62,13 +63,15 @@ def _not_utf8(path: Path, lines: Sequence[bytes]) -> UserError:
     raise AssertionError("unreachable: some line failed to decode")
 
 
-def read_parallel(src_path: Path, tgt_path: Path) -> tuple[list[str], list[str]]:
+def read_parallel(
+    src_path: Path, tgt_path: Path, read: Callable[[Path], Sequence[str]] = read_lines
+) -> tuple[Sequence[str], Sequence[str]]:
     """Read two files that belong together line by line.
 
     Raises:
       UserError: if their line counts differ.
     """
-    src, tgt = read_lines(src_path), read_lines(tgt_path)
+    src, tgt = read(src_path), read(tgt_path)
     if len(src) != len(tgt):
         raise UserError(
             f"{src_path} has {len(src)} lines, {tgt_path} has {len(tgt)}: "

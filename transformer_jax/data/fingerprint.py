@@ -1,13 +1,44 @@
 """A hash of what a corpus holds."""
 
 import hashlib
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from transformer_jax.data.texts import Texts, origin_of
+from transformer_jax.disk import cache_dir, write_text, writing
+
+_BLOCK = 10_000  # texts that are hashed at a time
+
 
 def fingerprint(*sides: Sequence) -> str:
-    """Return a hash of texts or arrays, which changes with the content."""
+    """Return a hash of texts or arrays, which changes with the content.
+
+    Texts that are not held in memory are hashed once and remembered, as long as their files stay
+    as they are; of those that are made from a description, it is the hash of that.
+
+    Raises:
+      DiskError: if the cache cannot be written.
+    """
+    if not any(isinstance(side, Texts) for side in sides):
+        return _content(sides)
+    origins = [f"{len(side)} {origin_of(side)}" for side in sides]
+    name = hashlib.blake2b(repr(origins).encode(), digest_size=16).hexdigest()
+    if all(side.made if isinstance(side, Texts) else not len(side) for side in sides):
+        return name
+    place = cache_dir() / "lines" / f"{name}.fingerprint"
+    kept = place.read_text(errors="replace") if place.is_file() else ""
+    if not re.fullmatch("[0-9a-f]{32}", kept):
+        kept = _content(sides)
+        with writing(f"the fingerprint of a text in the cache {cache_dir()}", place.parent):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_text(place, kept)
+    return kept
+
+
+def _content(sides: Sequence[Sequence]) -> str:
     hasher = hashlib.blake2b(digest_size=16)
     for side in sides:
         hasher.update(len(side).to_bytes(8, "little"))
@@ -15,5 +46,11 @@ def fingerprint(*sides: Sequence) -> str:
             for array in side:
                 hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         else:
-            hasher.update("\n".join(side).encode())
+            _hash_texts(hasher, side)
     return hasher.hexdigest()
+
+
+def _hash_texts(hasher: Any, texts: Sequence[str]) -> None:
+    for start in range(0, len(texts), _BLOCK):  # "\n" stands between texts
+        block = "\n".join(texts[start : start + _BLOCK])
+        hasher.update(f"{chr(10) * (start > 0)}{block}".encode())

@@ -51,11 +51,11 @@ class Once:
     """The turns of units of which every epoch has each once."""
 
     def __init__(self, count: int) -> None:
-        self._all = np.arange(count)
+        self._count = count
 
     def epoch(self, number: int) -> np.ndarray:
         """See Turns."""
-        return self._all
+        return np.arange(self._count, dtype=np.int32 if self._count < 2**31 else np.int64)
 
 
 def turns_of(

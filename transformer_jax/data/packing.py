@@ -1,25 +1,99 @@
 """Which pairs share a row."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 
-Item = tuple[int, int, int, int]  # pair, source offset, target offset, segment
+from transformer_jax.data.batch import Placement
+
+_OPEN = 64  # rows that still take pairs: the newest
+_BLOCK = 1 << 20  # pairs that are Python's numbers at a time
+# Rooms that are told apart at first sight, and finer where most rows are, nearly full ones.
+_CLASSES = np.array([*range(1, 9), *(int(2 ** (n / 2)) for n in range(7, 60))])
 
 
-def first_fit(order: np.ndarray, src: np.ndarray, tgt: np.ndarray, length: int) -> list[list[Item]]:
-    """Put each pair into the first of the 64 newest open rows that has room on both sides."""
-    rows: list[list[Item]] = []
-    used: list[tuple[int, int]] = []
-    first_open = 0
-    for pair in order.tolist():
-        s, t = int(src[pair]), int(tgt[pair])
-        for row in range(first_open, len(rows)):
-            if used[row][0] + s <= length and used[row][1] + t <= length:
-                break
-        else:
-            row = len(rows)
-            rows.append([])
-            used.append((0, 0))
-            first_open = max(0, row - 63)
-        rows[row].append((pair, *used[row], len(rows[row]) + 1))
-        used[row] = (used[row][0] + s, used[row][1] + t)
-    return rows
+class Rows(NamedTuple):
+    """Row i has pairs[first[i]:first[i + 1]], in their order."""
+
+    pairs: np.ndarray  # [n]
+    first: np.ndarray  # [rows + 1]
+
+    @classmethod
+    def joined(cls, several: Iterable["Rows"]) -> "Rows":
+        """Put rows behind one another."""
+        pairs, first = zip(*several, strict=True)
+        before = np.cumsum([0, *map(len, pairs)])
+        begins = [one[:-1] + many for one, many in zip(first, before[:-1], strict=True)]
+        return cls(np.concatenate(pairs), np.concatenate([*begins, before[-1:]]))
+
+    def placed(self, rows: np.ndarray, src: np.ndarray, tgt: np.ndarray) -> Placement:
+        """Return where the pairs of some rows [k] go, whose lengths on both sides are these."""
+        begin = self.first[rows]
+        count = self.first[rows + 1] - begin
+        number = np.repeat(np.arange(len(rows)), count)
+        place = np.arange(len(number)) - np.repeat(np.cumsum(count) - count, count)
+        pairs, offsets = self.pairs[begin[number] + place], []
+        for side in (src, tgt):
+            taken = side[pairs]
+            before = np.cumsum(taken) - taken
+            offsets.append(before - before[place == 0][number])
+        return Placement(pairs, number, offsets[0], offsets[1], place + 1)
+
+
+def first_fit(order: np.ndarray, src: np.ndarray, tgt: np.ndarray, length: int) -> Rows:
+    """Put each pair into the first of the 64 newest rows that has room on both sides."""
+    longest = max(length, *(int(x.max(initial=0)) for x in (src, tgt)))
+    classes = np.searchsorted(_CLASSES, np.arange(longest + 1), "right").tolist()
+    room = _Open(length, [*classes, -1])  # that of room -1 is the last one
+    row = np.empty(len(order), np.int32)
+    for start in range(0, len(order), _BLOCK):
+        pairs = order[start : start + _BLOCK]
+        row[start : start + len(pairs)] = room.place(src[pairs].tolist(), tgt[pairs].tolist())
+    by_row = np.argsort(row, kind="stable")
+    return Rows(order[by_row], np.cumsum([0, *np.bincount(row)]))
+
+
+class _Open:
+    """The rows that still take pairs. Row i has slot i modulo 64, a bit; of each class of rooms
+    there are the slots that have at least such a room, so that few rows are looked at for a pair.
+    """
+
+    def __init__(self, length: int, classes: list[int]) -> None:
+        self._length, self._classes, self._rows = length, classes, 0
+        self._rooms = [[-1] * _OPEN, [-1] * _OPEN]  # of each side: of each slot
+        self._slots = [[0] * (max(classes) + 1) for _ in range(2)]  # of each side: of each class
+
+    def place(self, src: list[int], tgt: list[int]) -> list[int]:
+        """Return the row of each pair of such lengths, one after the other."""
+        classes, (src_rooms, tgt_rooms) = self._classes, self._rooms
+        src_slots, tgt_slots = self._slots
+        sides = (src_rooms, src_slots), (tgt_rooms, tgt_slots)
+        found, rows = [], self._rows
+        for s, t in zip(src, tgt, strict=True):
+            may = src_slots[classes[s]] & tgt_slots[classes[t]]
+            oldest = rows % _OPEN  # its slot, if there are as many
+            older = may >> oldest << oldest
+            may ^= older
+            while older or may:
+                bit = older & -older or may & -may
+                slot = bit.bit_length() - 1
+                if src_rooms[slot] >= s and tgt_rooms[slot] >= t:
+                    break
+                older, may = (older ^ bit, may) if older else (0, may ^ bit)
+            else:
+                slot, bit = oldest, 1 << oldest
+                for rooms, slots in sides:
+                    for number in range(classes[rooms[slot]] + 1, classes[self._length] + 1):
+                        slots[number] ^= bit
+                    rooms[slot] = self._length
+                rows += 1
+                s, t = min(s, self._length + 1), min(t, self._length + 1)
+            for (rooms, slots), taken in zip(sides, (s, t), strict=True):
+                before = rooms[slot]
+                rooms[slot] = room = before - taken  # -1: a pair that is too long for any row
+                for number in range(classes[room] + 1, classes[before] + 1):
+                    slots[number] ^= bit
+            found.append(rows - 1 - (rows - 1 - slot) % _OPEN)
+        self._rows = rows
+        return found

@@ -25,6 +25,7 @@ from transformer_jax.data import (
 )
 from transformer_jax.data.fingerprint import fingerprint
 from transformer_jax.data.questions import located
+from transformer_jax.data.texts import joined, prefixed
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
@@ -103,7 +104,7 @@ def whole(corpora: Sequence[Corpus]) -> Corpus:
     """Return all texts of corpora, for what looks at each side by itself."""
     if len(corpora) == 1:
         return corpora[0]
-    src, tgt = ([line for one in corpora for line in getattr(one, x)] for x in ("src", "tgt"))
+    src, tgt = (joined([getattr(one, side) for one in corpora]) for side in ("src", "tgt"))
     return Corpus(src, tgt, fingerprint([one.fingerprint for one in corpora]))
 
 
@@ -134,18 +135,15 @@ def _joined(
     config: DataConfig, split: Split, source: Source
 ) -> tuple[Sequence, Sequence[str], tuple[int, ...]]:
     """Return all parts of a split behind one another, with their prefixes, and their sizes."""
-    src: list = []
-    tgt: list[str] = []
-    sizes = []
+    found = []
     prefixes = config.named("prefixes")
     for part in getattr(config, split):
         one, other = source(config.alone(split, part), split)
-        if part in prefixes:  # an empty line stays one
-            one = [f"{prefixes[part]} {line}" if line.strip() else line for line in one]
-        src += one
-        tgt += other
-        sizes.append(len(other))
-    return src, tgt, tuple(sizes)
+        if part in prefixes:
+            one = prefixed(one, prefixes[part])
+        found.append((one, other))
+    src, tgt = (joined(side) for side in zip(*found, strict=True)) if found else ([], [])
+    return src, tgt, tuple(len(other) for _, other in found)
 
 
 def _mention_empty(name: str, src: Sequence[str], tgt: Sequence[str]) -> None:

@@ -4,31 +4,79 @@ German runs words together and says units before tens ("dreihundertsiebenundvier
 segmentation and word order have to be learned. The text comes from the num2words library.
 """
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, cached_property
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data.texts import Texts
 from transformer_jax.errors import UserError
 
 _SEED = 20170612  # the corpus is the same for every experiment
 _SHORT = 100  # numbers of one or two digits are below this
 _LARGE = 10_000  # from this bound on they are few
+_HELD = 1_000_000  # numbers of a split that are spelled at once; more are when they are read
 SPLITS = ("train", "validation", "test")  # in the order of data.num_examples
 
 
-def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+def load(config: DataConfig, split: str) -> tuple[Sequence[str], Sequence[str]]:
     """Return the spelled-out numbers of a split; no number is in two splits.
 
     Raises:
       UserError: if num2words does not know a language.
     """
-    numbers = draw(config.num_examples, config.max_number)[SPLITS.index(split)]
-    sides = (
-        [_spell(int(n), language) for n in numbers]
-        for language in (config.source_language, config.target_language)
-    )
+    languages = config.source_language, config.target_language
+    part = SPLITS.index(split)
+    if config.num_examples[part] > _HELD:
+        src, tgt = (Spelled(config.num_examples, config.max_number, part, x) for x in languages)
+        return src, tgt
+    numbers = draw(config.num_examples, config.max_number)[part]
+    sides = ([_spell(int(n), language) for n in numbers] for language in languages)
     return next(sides), next(sides)
+
+
+class Spelled(Texts):
+    """The numbers of a split in a language, which are spelled when they are read."""
+
+    made = True
+
+    def __init__(self, sizes: tuple[int, ...], below: int, split: int, language: str) -> None:
+        _spell(0, language)  # a mistake is found now
+        self._drawn, self._language, self._range = (
+            (sizes, below, split),
+            language,
+            range(sizes[split]),
+        )
+
+    @property
+    def origin(self) -> str:
+        """See Texts."""
+        ours = self._drawn, self._range, self._language, _SEED, version("num2words")
+        return f"spelled_numbers {ours}"
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        sizes, below, split = self._drawn
+        return draw(sizes, below)[split][self._range.start : self._range.stop]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_numbers": self._numbers}  # so that others need not draw
+
+    def between(self, start: int, stop: int) -> list[str]:
+        """See Texts."""
+        return [_spell(n, self._language) for n in self._numbers[start:stop].tolist()]
+
+    def part(self, start: int, stop: int) -> "Spelled":
+        """See Texts."""
+        found = Spelled(*self._drawn, self._language)
+        found._range = self._range[start:stop]
+        return found
 
 
 @cache
@@ -42,12 +90,15 @@ def draw(sizes: tuple[int, ...], below: int) -> list[np.ndarray]:
     """
     generator = np.random.default_rng(_SEED)
     digits = len(str(below - 1))
-    seen: dict[int, None] = {}
-    while len(seen) < sum(sizes):
+    found, known = np.zeros(0, np.int64), np.zeros(0, np.int64)  # as drawn; in their order
+    while len(found) < sum(sizes):
         size = generator.integers(1, digits + 1, sum(sizes))
         values = generator.integers(10 ** (size - 1) * (size > 1), np.minimum(10**size, below))
-        seen.update(dict.fromkeys(values.tolist()))
-    numbers = generator.permutation(np.fromiter(seen, np.int64)[: sum(sizes)])
+        new, first = np.unique(values, return_index=True)
+        other = ~np.isin(new, known, assume_unique=True)
+        found = np.concatenate([found, values[np.sort(first[other])]])
+        known = np.concatenate([known, new[other]])
+    numbers = generator.permutation(found[: sum(sizes)])
     if below > _LARGE and sizes[0] > 40 * _SHORT:
         repeated = generator.choice(_SHORT, sizes[0] // 20 - _SHORT)
         first = generator.permutation(np.concatenate([np.arange(_SHORT), repeated]))

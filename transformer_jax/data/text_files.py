@@ -5,28 +5,29 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.files import names_in, read_lines, read_parallel, read_text
+from transformer_jax.data.files import names_in, read_parallel, read_text
+from transformer_jax.data.lines import lines_of
+from transformer_jax.data.texts import joined
 from transformer_jax.errors import UserError
 
 _LISTED = 20  # file names in a message
 
 
-def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+def load(config: DataConfig, split: str) -> tuple[Sequence[str], Sequence[str]]:
     """Return the lines of both sides of a split.
 
     Raises:
       UserError: if a file is missing, unreadable, or not as long as the other.
     """
-    src: list[str] = []
-    tgt: list[str] = []
-    for part in getattr(config, split):
-        one, other = read_parallel(
+    pairs = [
+        read_parallel(
             _find(config, split, f"{part}.{config.source_language}"),
             _find(config, split, f"{part}.{config.target_language}"),
+            lines_of,
         )
-        src += one
-        tgt += other
-    return src, tgt
+        for part in getattr(config, split)
+    ]
+    return joined([src for src, _ in pairs]), joined([tgt for _, tgt in pairs])
 
 
 def documents(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
@@ -44,7 +45,7 @@ def place(config: DataConfig, split: str, number: int, source: bool) -> str:
     language = config.source_language if source else config.target_language
     for part in getattr(config, split) if config.source == "text" else ():
         path = _find(config, split, f"{part}.{language}")
-        count = len(read_lines(path))
+        count = len(lines_of(path))
         if number <= count:
             return f"{path}:{number}"
         number -= count

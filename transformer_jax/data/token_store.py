@@ -2,27 +2,28 @@
 
 import fcntl
 import hashlib
-import json
 import shutil
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data import labelled
 from transformer_jax.data.batch import Ragged
-from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
+from transformer_jax.data.codecs.codec import VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
-from transformer_jax.data.questions import Asked
+from transformer_jax.data.encoding import CUTS, Encoder, WorkerDied, cores, encoded, jobs_of
 from transformer_jax.data.sources import Corpus
-from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
-from transformer_jax.disk import write_text, writing
+from transformer_jax.data.store_files import SIDES, GrowingSide, files_of, finish, intact
+from transformer_jax.data.subword_dropout import Sampling
+from transformer_jax.data.texts import Texts
+from transformer_jax.disk import writing
+from transformer_jax.progress import LineProgress
 from transformer_jax.vocabulary import OURS, Special
 
-_CHUNK = 100_000  # lines tokenised at a time: bounds memory
+_CHUNK = 100_000  # lines tokenised at a time, by each process: bounds memory
 _FORMAT = 2  # part of the key: raise it when the layout below changes
 
 
@@ -83,13 +84,18 @@ def open_store(
     cache: Path,
     sampling: Sampling | None = None,
     frame: Frame = Frame(),  # noqa: B008 (immutable)
+    processes: int | None = None,
 ) -> TokenStore:
     """Return the tokenised corpus, from the cache if its content is there already and intact.
 
     With `sampling` it is there several times, one after the other, cut into pieces at random.
+    `processes` encode, by default one for each core where there is much to do; the store is the
+    same. What is in the cache is compared with its CRC-32 each time, all of it; what is not what
+    was written is made anew.
 
     Raises:
       DiskError: if the cache cannot be written.
+      WorkerDied: if one of the processes was killed.
     """
     key = f"{_FORMAT} {corpus.fingerprint} {tokenizers.digest}"
     if sampling is not None:
@@ -110,14 +116,18 @@ def open_store(
                     directory, tokenizers
                 )  # another process may have written it meanwhile
                 if store is None:
-                    _write(corpus, tokenizers, directory, sampling, frame)
+                    _write(corpus, tokenizers, directory, sampling, frame, processes)
                     store = _read(directory, tokenizers)
         assert store is not None, f"{directory} is unreadable just after it was written"
     return TokenStore(store.src, store.tgt, special_of(tokenizers.tgt))
 
 
 def _need(corpus: Corpus) -> int:
-    """Return a bound of the bytes that a store takes: a piece is at least a byte, EOS one more."""
+    """Return a bound of the bytes that a store takes: a piece is at least a byte, EOS one more. 0:
+    it is not known, of texts that are not held.
+    """
+    if any(isinstance(side, Texts) for side in (corpus.src, corpus.tgt)):
+        return 0
     values = (*corpus.src, *corpus.tgt)
     sizes = (x.nbytes if isinstance(x, np.ndarray) else 4 * len(x.encode()) for x in values)
     return sum(sizes) + 16 * len(values)
@@ -129,86 +139,76 @@ def _write(
     directory: Path,
     sampling: Sampling | None,
     frame: Frame,
+    processes: int | None,
 ) -> None:
+    """Write a store, or the rest of one: what a killed process has written is kept and checked."""
     partial = directory.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a killed process
-    partial.mkdir()
+    partial.mkdir(exist_ok=True)
+    src: Sequence = corpus.src
     try:
-        sides = (("src", corpus.src, tokenizers.src), ("tgt", corpus.tgt, tokenizers.tgt))
-        for name, lines, tokenizer in sides:
-            if frame.cut != "line" and name == "src":
-                lines = [part for line in lines for part in CUTS[frame.cut](line)]
-            _write_side(partial, name, _encoded(lines, tokenizer, sampling, frame, name))
-        sums = {path.name: _sum(path) for path in partial.iterdir()}
-        write_text(partial / "sums.json", json.dumps(sums))
+        if frame.cut != "line":
+            src = [part for line in src for part in CUTS[frame.cut](line)]
+        times = 1 if sampling is None else sampling.times
+        with ExitStack() as stack:
+            sides = [stack.enter_context(GrowingSide(partial, name)) for name in SIDES]
+            encoders = _encoders(tokenizers, sampling, frame)
+            _grow(sides, encoders, (src, corpus.tgt), times, processes)
+        finish(partial, sides)
         shutil.rmtree(directory, ignore_errors=True)
         partial.rename(directory)
-    finally:
+    except WorkerDied:
+        raise
+    except Exception:
         shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
-CUTS: dict[str, Callable[[str], list[str]]] = {
-    "words": labelled.words_of,
-    "texts": labelled.two_texts,
-    "questions": lambda line: Asked.read(line).parts(),
-}
+def _grow(
+    sides: Sequence[GrowingSide],
+    encoders: Iterator[Encoder],
+    texts: Sequence[Sequence],
+    times: int,
+    processes: int | None,
+) -> None:
+    """Write what is not there yet of each side, and show how far it is."""
+    total, done = times * sum(map(len, texts)), sum(side.lines for side in sides)
+    with LineProgress(total, hidden=total < 10 * _CHUNK, begin=done) as progress:
+        for side, encoder, lines in zip(sides, encoders, texts, strict=True):
+            jobs = jobs_of(lines, times, side.lines, _CHUNK)
+            many = times * len(lines) - side.lines > 2 * _CHUNK
+            for part in encoded(encoder, jobs, processes or (cores() if many else 1)):
+                side.append(part)
+                done += len(part.lengths)
+                progress.reached(done)
 
 
-def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each word or text, at least one: UNK where normalisation leaves nothing."""
-    return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
-
-
-def _write_side(directory: Path, name: str, chunks: Iterator[list[list[int]]]) -> None:
-    offsets = [np.zeros(1, np.int64)]
-    total = 0
-    with open(directory / f"{name}.ids", "wb") as file:
-        for ids in chunks:
-            part = Ragged.from_lists(ids)
-            file.write(part.ids.tobytes())
-            offsets.append(np.cumsum(part.lengths) + total)
-            total += len(part.ids)
-    (directory / f"{name}.offsets").write_bytes(np.concatenate(offsets).tobytes())
-
-
-def _encoded(
-    lines: Sequence[str], tokenizer: Codec, sampling: Sampling | None, frame: Frame, name: str
-) -> Iterator[list[list[int]]]:
-    times, encode = 1, lambda part, first: tokenizer.encode(part, frame.bos, frame.eos)
-    if frame.cut != "line" and name == "src":
-        encode = lambda part, first: encode_words(tokenizer, part)  # noqa: E731
-    if sampling is not None:
-        # The sides draw different numbers.
-        dropout = SubwordDropout(tokenizer, sampling.rate, 2 * sampling.seed + (name == "tgt"))
-        times, encode = sampling.times, dropout.encode
-    for time in range(times):
-        for start in range(0, len(lines), _CHUNK):
-            yield encode(lines[start : start + _CHUNK], time * len(lines) + start)
-
-
-def _sum(path: Path) -> list[int]:
-    """Return size and CRC-32 of a file."""
-    crc = 0
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            crc = zlib.crc32(chunk, crc)
-    return [path.stat().st_size, crc]
+def _encoders(
+    tokenizers: TokenizerPair, sampling: Sampling | None, frame: Frame
+) -> Iterator[Encoder]:
+    """Yield how each side becomes ids."""
+    for number, codec in enumerate(tokenizers):
+        dropout = None
+        if sampling is not None:  # the sides draw different numbers
+            dropout = sampling.rate, 2 * sampling.seed + number
+        words = frame.cut != "line" and number == 0
+        yield Encoder(codec, frame.bos, frame.eos, words, dropout)
 
 
 def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:
     """Return the store, or None if there is none or it is not what was written."""
     try:
-        sums = json.loads((directory / "sums.json").read_bytes())
+        if not intact(directory):
+            return None
         sides = []
-        for name, codec in zip(("src", "tgt"), tokenizers, strict=True):
-            files = directory / f"{name}.ids", directory / f"{name}.offsets"
-            if any(_sum(path) != sums[path.name] for path in files):
-                return None
-            offsets = np.fromfile(files[1], np.int64)
+        for name, codec in zip(SIDES, tokenizers, strict=True):
+            ids_path, offsets_path = files_of(directory, name)
+            offsets = np.asarray(np.memmap(offsets_path, np.int64, "r"))
             dtype = codec.stored if isinstance(codec, VectorCodec) else np.dtype(np.int32)
             total = int(offsets[-1])
             # An empty file cannot be mapped; there are no ids without sources, or if all are empty.
-            ids = np.memmap(files[0], dtype, "r") if total else np.zeros(0, dtype)
+            ids = np.zeros(0, dtype)
+            if total:
+                ids = np.asarray(np.memmap(ids_path, dtype, "r"))
             read = None
             if isinstance(codec, VectorCodec):
                 ids, read = ids.reshape(total, codec.channels), codec.reader()

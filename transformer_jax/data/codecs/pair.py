@@ -26,6 +26,7 @@ from transformer_jax.data.codecs import (
     words,
 )
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.texts import joined
 from transformer_jax.disk import write_bytes
 from transformer_jax.errors import UserError
 
@@ -146,7 +147,7 @@ def train_pair(
     """
     one, other = map(kind_named, codecs)
     if config.joint:
-        both = one.fit(config, source, [*src, *tgt], symbols)
+        both = one.fit(config, source, joined([src, tgt]), symbols)
         return TokenizerPair(both, both)
     return TokenizerPair(
         one.fit(config, source, src, symbols), other.fit(config, source, tgt, symbols)
@@ -187,7 +188,7 @@ def expected_sizes(experiment: Experiment) -> tuple[int, int]:
         corpus = sources.whole([*corpora.values()])
         texts = (corpus.src, corpus.tgt)
         if config.joint:
-            texts = ([*corpus.src, *corpus.tgt],) * 2
+            texts = (joined([corpus.src, corpus.tgt]),) * 2
     src, tgt = (
         size or kind_named(name).fit(config, experiment.src, text, symbols).size
         for size, name, text in zip(sizes, codecs, texts, strict=True)

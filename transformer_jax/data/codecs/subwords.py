@@ -25,6 +25,7 @@ class Subwords:
     """One SentencePiece model."""
 
     file = "tokenizer{}.model"
+    threads = -1  # that encode many texts; -1: as many as there are cores
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -57,7 +58,7 @@ class Subwords:
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec."""
-        return self._pieces.encode(list(texts), add_bos=bos, add_eos=eos, num_threads=-1)
+        return self._pieces.encode(list(texts), add_bos=bos, add_eos=eos, num_threads=self.threads)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text before the first EOS, on one line as every text that it encodes."""

@@ -25,18 +25,20 @@ _FIRST, _EVERY = 10.0, 30.0  # seconds until the first line, and between lines
 class LineProgress:
     """Lines done, lines a second, time left, on standard error.
 
-    `total` is None where it is not known. What is `hidden` shows nothing.
+    `total` is None where it is not known. What is `hidden` shows nothing. The first `begin` lines
+    were done before.
     """
 
-    def __init__(self, total: int | None, hidden: bool = False) -> None:
+    def __init__(self, total: int | None, hidden: bool = False, begin: int = 0) -> None:
         console = Console(stderr=True)
-        self._total, self._done, self._began = total, 0, time.monotonic()
+        self._total, self._began = total, time.monotonic()
+        self._begin = self._done = begin
         self._bar = Progress(
             BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
             console=console, transient=True, redirect_stdout=False,
             disable=hidden or not console.is_terminal,
         )  # fmt: skip
-        self._task = self._bar.add_task("lines", total=total)
+        self._task = self._bar.add_task("lines", total=total, completed=begin)
         self._writes = not hidden and not console.is_terminal
         self._ended = threading.Event()
         # A thread, so that there is a line also while the first program is compiled.
@@ -78,9 +80,9 @@ class LineProgress:
                 print(self._line(last), file=sys.stderr, flush=True)
 
     def _line(self, done: int) -> str:
-        rate = done / (time.monotonic() - self._began)
+        rate = (done - self._begin) / (time.monotonic() - self._began)
         parts = [f"{done:,} lines" if self._total is None else f"{done:,} of {self._total:,} lines"]
-        if done:
+        if rate:
             parts.append(f"{rate:,.1f} lines/s")
             if self._total is not None:
                 parts.append(f"{_duration((self._total - done) / rate)} left")

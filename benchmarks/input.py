@@ -1,0 +1,247 @@
+"""The input of a large corpus: from text on the disk to batches, with no model behind it.
+
+    python benchmarks/input.py                            2 million pairs, in a few minutes
+    python benchmarks/input.py --pairs=36000000           as many as WMT14 English-French has
+    python benchmarks/input.py --source=spelled_numbers   spelled as they are read, by each core
+
+Pairs are of the built-in source, spelled-out numbers in German and English: lines of text are drawn
+from 20,000 of them, so that a file of any size is written soon. A tokenizer of 1,000 pieces is
+trained on these. Each stage is a process of its own, whose peak memory is its own too: all of it,
+what is no file's (the kernel takes back pages of files), and of the largest process that it starts.
+`alone` reads the text for the first time, finds its lines and its fingerprint, and encodes a part
+of it on one core. All cores encode the whole, are killed (SIGKILL) halfway, and go on. `warm` is a
+start with all of that there: the text is not read, the store is compared with its sums, batches are
+planned, and read. One JSON line a stage.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.config import DataConfig, TokenizerConfig
+from transformer_jax.data import sources, spelled_numbers, token_store
+from transformer_jax.data.batching import PLANS, BatchSource, filled
+from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
+from transformer_jax.data.encoding import cores
+from transformer_jax.data.objectives import Translate
+from transformer_jax.data.sources import Corpus
+
+POOL = 20_000  # numbers of which lines are put together
+LINES = 200_000  # that are written at a time
+ALONE = 400_000  # pairs that one core encodes
+SECONDS = 10.0  # that batches are read
+
+
+def data_of(arguments: argparse.Namespace, pairs: int | None = None) -> DataConfig:
+    """Return the source of the pairs."""
+    return DataConfig(
+        source=arguments.source, directory=str(arguments.place), source_language="de",
+        target_language="en", num_examples=(pairs or arguments.pairs, 500, 500),
+    )  # fmt: skip
+
+
+def make(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write the text, where it is one, and train a tokenizer."""
+    pool = DataConfig(source="spelled_numbers", source_language="de", target_language="en",
+                      num_examples=(POOL, 1, 1))  # fmt: skip
+    began = time.perf_counter()
+    sides = dict(zip(("de", "en"), spelled_numbers.load(pool, "train"), strict=True))
+    found = {"spelled_pairs_per_s_per_core": round(POOL / (time.perf_counter() - began))}
+    if arguments.source == "text":
+        for language, numbers in sides.items():
+            chosen = np.random.default_rng(0)
+            with open(arguments.place / f"train.{language}", "w") as file:
+                for start in range(0, arguments.pairs, LINES):
+                    count = min(LINES, arguments.pairs - start)
+                    lines = (f"{numbers[i]}\n" for i in chosen.integers(0, POOL, count).tolist())
+                    file.writelines(lines)
+        found["text_gb"] = gigabytes(*arguments.place.glob("train.*"))
+    pair = train_pair(TokenizerConfig(vocab_size=1000), sides["de"], sides["en"])
+    pair.save(arguments.place)
+    return found
+
+
+def gigabytes(*paths: Path) -> float:
+    """Return the size of files."""
+    return round(sum(path.stat().st_size for path in paths) / 1e9, 3)
+
+
+def opened(
+    arguments: argparse.Namespace, processes: int | None = None
+) -> tuple[Corpus, token_store.TokenStore, dict[str, float]]:
+    """Return the pairs and their store, and how long it took to come to either."""
+    began = time.perf_counter()
+    corpus = sources.load(data_of(arguments), "train")
+    loaded = time.perf_counter()
+    tokenizers = TokenizerPair.load(arguments.place, joint=True)
+    store = token_store.open_store(corpus, tokenizers, arguments.place, processes=processes)
+    seconds = {"load_s": loaded - began, "store_s": time.perf_counter() - loaded}
+    return corpus, store, {name: round(x, 2) for name, x in seconds.items()}
+
+
+def alone(arguments: argparse.Namespace) -> dict[str, Any]:
+    """One process encodes a part of it; before, the text is read for the first time."""
+    began = time.perf_counter()
+    corpus = sources.load(data_of(arguments), "train")
+    found = {"load_s": round(time.perf_counter() - began, 2), "processes": 1}
+    few = min(ALONE, arguments.pairs)
+    part = Corpus(corpus.src[:few], corpus.tgt[:few], "part")
+    tokenizers = TokenizerPair.load(arguments.place, joint=True)
+    began = time.perf_counter()
+    token_store.open_store(part, tokenizers, arguments.place / "part", processes=1)
+    return found | {"pairs_per_s": round(few / (time.perf_counter() - began))}
+
+
+def encode(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All cores encode it."""
+    return opened(arguments)[2]
+
+
+def warm(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The store is there: plan, and read batches."""
+    _, store, found = opened(arguments)
+    config, began = data_of(arguments), time.perf_counter()
+    selection = token_store.select(store, config)
+    plan = PLANS[arguments.batching](store, selection.pairs, config, 0)
+    plan.batch(0)  # the order of the first epoch
+    planned = time.perf_counter()
+    positions, tokens = filled(store, plan)
+    found["plan_s"], found["count_s"] = planned - began, time.perf_counter() - planned
+    source, read, count, began = BatchSource(store, plan, Translate()), 0, 0, time.perf_counter()
+    while time.perf_counter() < began + SECONDS:
+        read += int(source[count].targets["tokens"].weight.sum())
+        count += 1
+    rate = read / (time.perf_counter() - began)
+    return {name: round(x, 2) for name, x in found.items()} | {
+        "batching": arguments.batching, "kept": len(selection.pairs), "batches": len(plan),
+        "padding": round(1 - tokens / positions, 4),
+        "target_pieces_a_pair": round(tokens / len(selection.pairs), 2),
+        "target_tokens_per_s": round(rate),
+    }  # fmt: skip
+
+
+class Peak(threading.Thread):
+    """Watches the memory of this process that is not a file's: such pages can be taken back."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.gigabytes, self._ended = 0.0, threading.Event()
+
+    def run(self) -> None:
+        """Look at it ten times a second."""
+        while not self._ended.wait(0.1):
+            (found,) = re.findall(r"RssAnon:\s*(\d+)", Path("/proc/self/status").read_text())
+            self.gigabytes = max(self.gigabytes, int(found) / 1e6)
+
+    def __enter__(self) -> "Peak":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+
+STAGES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "make": make, "alone": alone, "encode": encode, "warm": warm,
+}  # fmt: skip
+
+
+def command(arguments: argparse.Namespace, stage: str) -> list[str]:
+    """Return what runs a stage in a process of its own."""
+    fields = "pairs", "source", "batching", "place"
+    given = [f"--{name}={getattr(arguments, name)}" for name in fields]
+    return [sys.executable, __file__, *given, f"--stage={stage}"]
+
+
+def run(arguments: argparse.Namespace, stage: str) -> None:
+    """Run a stage, and print its line."""
+    subprocess.run(command(arguments, stage), check=True, env=environment(arguments))
+
+
+def environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return variables with a cache of its own."""
+    return os.environ | {"TRANSFORMER_JAX_CACHE": str(arguments.place)}
+
+
+def rows_of(place: Path) -> int:
+    """Return how many lines of both sides a store that is being written has."""
+    rows = [path.read_text().splitlines() for path in place.glob("tokens/*.partial/*.journal")]
+    return sum(json.loads(found[-1])[0] for found in rows if found)
+
+
+def killed(arguments: argparse.Namespace) -> None:
+    """Encode one half, and be killed; encode the other."""
+    began, first = time.perf_counter(), None
+    process = subprocess.Popen(command(arguments, "encode"), env=environment(arguments))
+    while (done := rows_of(arguments.place)) < arguments.pairs and process.poll() is None:
+        time.sleep(0.05)
+        first = first or (time.perf_counter() if done else None)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept, half = rows_of(arguments.place), time.perf_counter()
+    print_row({"stage": "killed", "lines": 2 * arguments.pairs, "kept": kept,
+               "s": round(half - began, 2)}, arguments)  # fmt: skip
+    process = subprocess.Popen(command(arguments, "encode"), env=environment(arguments))
+    while rows_of(arguments.place) <= kept and process.poll() is None:
+        time.sleep(0.05)
+    resumed = time.perf_counter()
+    process.wait()
+    rate = (2 * arguments.pairs - kept) / 2 / (time.perf_counter() - half)
+    print_row({"stage": "resumed", "first_new_lines_after_s": round(resumed - half, 2),
+               "processes": cores(), "pairs_per_s": round(rate)}, arguments)  # fmt: skip
+
+
+def print_row(row: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Print one line."""
+    row = {"stage": row.pop("stage"), "source": arguments.source, "pairs": arguments.pairs} | row
+    print(json.dumps(row), flush=True)
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=2_000_000)
+    parser.add_argument("--source", choices=("text", "spelled_numbers"), default="text")
+    parser.add_argument("--batching", choices=tuple(PLANS), default="bucket")
+    parser.add_argument("--place", type=Path, help="a folder for all files, which stay there")
+    parser.add_argument("--stage", choices=tuple(STAGES))
+    arguments = parser.parse_args()
+    if arguments.stage is not None:
+        if arguments.stage == "alone":
+            os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+        began = time.perf_counter()
+        with Peak() as peak:
+            row = {"stage": arguments.stage, **STAGES[arguments.stage](arguments)}
+        row["s"] = round(time.perf_counter() - began, 2)
+        row["anonymous_gb"] = round(peak.gigabytes, 3)
+        for name, who in (
+            ("peak_gb", resource.RUSAGE_SELF),
+            ("child_gb", resource.RUSAGE_CHILDREN),
+        ):
+            row[name] = round(resource.getrusage(who).ru_maxrss / 1e6, 3)
+        print_row(row, arguments)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        arguments.place = arguments.place or Path(directory)
+        arguments.place.mkdir(parents=True, exist_ok=True)
+        for stage in ("make", "alone"):
+            run(arguments, stage)
+        killed(arguments)
+        run(arguments, "warm")
+
+
+if __name__ == "__main__":
+    main()

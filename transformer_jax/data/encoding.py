@@ -1,0 +1,200 @@
+"""Text to ids by all cores: processes of their own, in which there is no jax, take turns at blocks
+of lines.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import transformer_jax
+from transformer_jax.data import labelled
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.codecs.codec import Codec, VectorCodec
+from transformer_jax.data.questions import Asked
+from transformer_jax.data.subword_dropout import SubwordDropout
+from transformer_jax.errors import UserError
+
+Job = tuple[Sequence, int]  # lines, and the number of the first one
+
+
+class WorkerDied(UserError):
+    """A process that encodes has ended: what is encoded is kept, and to be gone on from."""
+
+    exit_code = 75
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How the lines of one side become ids. Where there is a `dropout`, a rate and a seed, they
+    are cut at random, each by its number; `words` are encoded one by one, without special pieces.
+    """
+
+    codec: Codec
+    bos: bool = False
+    eos: bool = True
+    words: bool = False
+    dropout: tuple[float, int] | None = None
+
+    def prepared(self) -> Callable[[Sequence, int], Ragged]:
+        """Return what turns lines, of which the first has some number, into ids."""
+        if self.dropout is not None:
+            dropout = SubwordDropout(self.codec, *self.dropout)
+            return lambda lines, first: Ragged.from_lists(dropout.encode(lines, first))
+        if self.words:
+            return lambda lines, _: Ragged.from_lists(encode_words(self.codec, lines))
+        return lambda lines, _: Ragged.from_lists(self.codec.encode(lines, self.bos, self.eos))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rest = self.bos, self.eos, self.words, self.dropout
+        return _encoder, (type(self.codec), self.codec.model, *rest)
+
+
+def _encoder(codec: type[Codec], model: bytes, *rest: Any) -> Encoder:
+    return Encoder(codec(model), *rest)
+
+
+# Into which sequences a line is cut, where they are several.
+CUTS: dict[str, Callable[[str], list[str]]] = {
+    "words": labelled.words_of,
+    "texts": labelled.two_texts,
+    "questions": lambda line: Asked.read(line).parts(),
+}
+
+
+def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each word or text, at least one: UNK where normalisation leaves nothing."""
+    return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    lent = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
+
+
+def encoded(encoder: Encoder, jobs: Iterable[Job], processes: int) -> Iterator[Ragged]:
+    """Yield what becomes of each job, in their order, by so many processes; a few jobs wait.
+
+    One process is this one, and so it is for what others cannot have: vectors, and codecs of
+    one's own.
+
+    Raises:
+      WorkerDied: if one of several processes was killed.
+    """
+    codec = encoder.codec
+    ours = type(codec).__module__.startswith(f"{transformer_jax.__name__}.")
+    if processes == 1 or isinstance(codec, VectorCodec) or not ours:
+        encode = encoder.prepared()
+        yield from (encode(*job) for job in jobs)
+        return
+    with ExitStack() as stack:
+        idle: SimpleQueue[_Worker] = SimpleQueue()
+        for _ in range(processes):
+            idle.put(stack.enter_context(_Worker(encoder)))
+
+        def ask(job: Job) -> Ragged:
+            worker = idle.get()
+            try:
+                return worker.ask(job)
+            finally:
+                idle.put(worker)
+
+        pool = ThreadPoolExecutor(processes)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        waiting: deque[Future[Ragged]] = deque()
+        for job in jobs:
+            waiting.append(pool.submit(ask, job))
+            if len(waiting) > 2 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def jobs_of(lines: Sequence, times: int, done: int, most: int) -> Iterator[Job]:
+    """Yield the lines behind those that are done, so many times in all, and their numbers; at most
+    `most` at a time.
+    """
+    while done < times * len(lines):
+        start = done % len(lines)
+        part = lines[start : start + most]
+        yield part, done
+        done += len(part)
+
+
+class _Worker:
+    """A process that encodes: `python -m` this file. Not one of `multiprocessing`, which would
+    import the main program there, jax included, and run a script that does not guard against it.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def __enter__(self) -> "_Worker":
+        path = os.pathsep.join([str(Path(transformer_jax.__file__).parents[1]), *sys.path])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": path},
+        )  # fmt: skip
+        self._send(self._encoder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _send(self, value: Any) -> None:
+        assert self._process.stdin is not None
+        pickle.dump(value, self._process.stdin, pickle.HIGHEST_PROTOCOL)
+        self._process.stdin.flush()
+
+    def ask(self, job: Job) -> Ragged:
+        """Return what becomes of a job."""
+        assert self._process.stdout is not None
+        try:
+            self._send(job)
+            answer = pickle.load(self._process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise WorkerDied(
+                f"a process that encodes text ended by itself (exit code {self._process.wait()}), "
+                "perhaps for lack of memory; what is encoded is kept: start again to go on"
+            ) from None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _work() -> None:
+    """Answer jobs until there are no more."""
+    import signal
+
+    from transformer_jax.data.codecs.subwords import Subwords
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
+    Subwords.threads = 1  # each core has a process already
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever is printed is no answer
+    encode = pickle.load(sys.stdin.buffer).prepared()
+    while True:
+        try:
+            job = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer: Any = encode(*job)
+        except Exception as error:
+            answer = error
+        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _work()
