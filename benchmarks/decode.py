@@ -11,18 +11,20 @@ itself, is tried as one translator of two threads and as two of one. Each engine
 its own; they take turns in one run, and the median of each one's counts, the first call (with
 compilation) apart. One JSON line an engine; ours has the share of the machine's own rate of float32
 products that the search reaches, counted from the decoder's products with parameters alone.
---bfloat16 adds a line of ours with bfloat16 operands. --peers needs the extra `bench`.
+--bfloat16 adds a line of ours with bfloat16 operands, --shortlist=N lines of ours with as many
+pieces a sentence, for which `transformer-jax shortlist` has written its file into the work
+directory. --peers needs the extra `bench`.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ from transformer_jax.config import DecodingConfig, ModelConfig
 from transformer_jax.data.batch import Side
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.files import read_lines
+from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.batching.engine import Engine as Batches
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
@@ -48,7 +51,7 @@ from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import abstract_params, build, init_params
 from transformer_jax.models.model import Model
-from transformer_jax.vocabulary import BOS, EOS, PAD
+from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED
 
 SIZES = {
     "tiny": ModelConfig(
@@ -69,19 +72,22 @@ class Task:
     lines: list[str]
     beam: int
     forced: int | None  # exact length of every output, or None for its own
+    shortlist: int = 0
+    lexicon: Lexicon | None = None
 
 
 Engine = Callable[[], int]  # translates all lines, returns the number of target tokens
 
 
-def ours(task: Task, dtype: str = "float32") -> Engine:
+def ours(task: Task, dtype: str = "float32", shortlist: bool = False) -> Engine:
     """Return this program's search."""
+    lexicon, listed = (task.lexicon, task.shortlist) if shortlist else (None, 0)
     config = DecodingConfig(beam_size=task.beam, length_penalty="power", alpha=1.0, stop="width")
-    config = dataclasses.replace(config, tokens_per_batch=BATCH * task.beam * 16)
+    config = dataclasses.replace(config, tokens_per_batch=BATCH * task.beam * 16, shortlist=listed)
     size = dataclasses.replace(task.model.config, compute_dtype=dtype)
     model = build(size, task.model.src_vocab_size, task.model.tgt_vocab_size)
     if task.forced is None:
-        translator = Translator(model, task.tokenizers, config)
+        translator = Translator(model, task.tokenizers, config, lexicon=lexicon)
 
         def run() -> int:
             found = translator.translate(task.params, task.lines)
@@ -96,6 +102,10 @@ def ours(task: Task, dtype: str = "float32") -> Engine:
     def run_forced() -> int:
         ids = task.tokenizers.src.encode(task.lines)
         sentences = [Sentence(source, task.forced, task.forced) for source in ids]
+        if lexicon is not None:
+            special = range(RESERVED)
+            short = functools.partial(lexicon.shortlist, size=listed, needed=special)
+            sentences = [s._replace(shortlist=short(s.ids)) for s in sentences]
         found = stream(engine, BeamSearch.of(config), params, sentences, config.tokens_per_batch)
         return sum(int((tokens[0] > 0).sum()) for _, tokens, _ in found)
 
@@ -181,16 +191,23 @@ def make_task(arguments: argparse.Namespace) -> Task:
         size = trained.tokenizers.tgt.size
         model, forced = build(SIZES[arguments.model], size, size), FORCED
         params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(jax.random.key(0))
-    return Task(model, params, trained.tokenizers, lines, arguments.beam_size, forced)
+    task = Task(model, params, trained.tokenizers, lines, arguments.beam_size, forced)
+    if arguments.shortlist:
+        task.shortlist = arguments.shortlist
+        task.lexicon = Lexicon.load(Path(arguments.workdir), trained.tokenizers.digest)
+    return task
 
 
 OURS = "transformer_jax"
 ENGINES: dict[str, Callable[[Task], Engine]] = {
     OURS: ours,
-    f"{OURS}-bfloat16": partial(ours, dtype="bfloat16"),
-    "ctranslate2": partial(ctranslate2, quantization="float32"),
-    "ctranslate2-2x1": partial(ctranslate2, quantization="float32", translators=2),
-    "ctranslate2-int8": partial(ctranslate2, quantization="int8"),
+    f"{OURS}-shortlist": functools.partial(ours, shortlist=True),
+    f"{OURS}-bfloat16": functools.partial(ours, dtype="bfloat16"),
+    f"{OURS}-bfloat16-shortlist": functools.partial(ours, dtype="bfloat16", shortlist=True),
+    "ctranslate2": functools.partial(ctranslate2, quantization="float32"),
+    "ctranslate2-2x1": functools.partial(ctranslate2, quantization="float32", translators=2),
+    "ctranslate2-int8": functools.partial(ctranslate2, quantization="int8"),
+    "ctranslate2-int8-2x1": functools.partial(ctranslate2, quantization="int8", translators=2),
     "transformers": transformers,
 }
 
@@ -215,11 +232,15 @@ def main() -> None:
     parser.add_argument("--beam-size", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--shortlist", type=int, default=0, metavar="N")
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
     names = [name for name in ENGINES if arguments.peers or name.startswith(OURS)]
-    if not arguments.bfloat16:
-        names.remove(f"{OURS}-bfloat16")
+    for option in ("bfloat16", "shortlist"):
+        if not getattr(arguments, option):
+            names = [name for name in names if option not in name]
+    if arguments.model is None and load(arguments.workdir).model.config.residual != "post_norm":
+        names = [name for name in names if name != "transformers"]  # Marian is post-norm here
     workers = {"matmul": Worker(matmul)} | {n: Worker(engine, n, arguments) for n in names}
     middle = take_turns(workers, arguments.rounds)
     rate = workers["matmul"].result / middle.pop("matmul")
@@ -230,6 +251,7 @@ def main() -> None:
         row = {
             "engine": name,
             "model": arguments.model or "trained",
+            "shortlist": task.shortlist if "shortlist" in name else 0,
             "dtype": next((d for d in ("int8", "bfloat16") if d in name), "float32"),
             "target_tokens_per_s": round(tokens / seconds, 1),
             "sentences_per_s": round(len(task.lines) / seconds, 1),

@@ -364,6 +364,31 @@ def test_average_makes_a_work_directory_like_any_other(run, monkeypatch, capsys,
         dispatch([*argv, "--last=1"])
 
 
+def test_shortlists_are_learnt_and_used(run, monkeypatch, capsys, tmp_path):
+    """They are refused until they are there; with all pieces, texts are those without."""
+    place = shutil.copytree(run.path, tmp_path / "run")
+    argv = ["translate", f"--workdir={place}", "--beam-size=2", "--n-best=2"]
+
+    def found(size: int) -> list:
+        feed(monkeypatch, "zweihundert\ndrei und zwanzig\n")
+        assert dispatch([*argv, f"--config.decoding.shortlist={size}"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [(x["pieces"], x["score"]) for row in rows for x in row["translations"]]
+
+    with pytest.raises(
+        UserError, match=r"^config\.decoding\.shortlist=20: .*no such file; run tran"
+    ):
+        found(20)
+    assert dispatch(["shortlist", f"--workdir={place}"]) == 0
+    assert f"written to {place}/shortlist.npz" in capsys.readouterr().out
+    expected, listed = found(0), found(1000)
+    assert [pieces for pieces, _ in listed] == [pieces for pieces, _ in expected]
+    scores = ([score for _, score in one] for one in (listed, expected))
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+    few = [score for _, score in found(20)]
+    assert min(few) > max(score for _, score in expected)  # a softmax over fewer pieces
+
+
 def test_inspect_shows_config_checkpoints_metrics_and_scores(run, capsys):
     evaluate.main([f"--workdir={run.path}"])
     capsys.readouterr()

@@ -1803,6 +1803,11 @@ class DecodingConfig:
     min_length_ratio: float = 0.0
     no_repeat_ngram: int = 0  # no n-gram of this size twice in an output; 0: off
     forbidden: tuple[str, ...] = ()  # pieces that are never written
+    # A translation is written with so many pieces alone, those that are likeliest for its source by
+    # IBM Model 1, which `transformer-jax shortlist --workdir=DIR` learns from the training texts:
+    # logits are computed of these (Jean et al. 2015, L'Hostis et al. 2016; a lexical shortlist).
+    # 0: all pieces.
+    shortlist: int = 0
     # "tree": outputs are well-formed linearised trees with a leaf, XX, for each word of the source,
     # whatever the model would say (tgt.codec="trees"); "none": nothing is asked of them.
     constraint: Literal["none", "tree"] = "none"
@@ -1841,6 +1846,7 @@ class DecodingConfig:
         _within(0, 2**32 - 1, seed=self.seed)
         _within(0, _SIZE, top_k=self.top_k)
         _within(0, 1000, no_repeat_ngram=self.no_repeat_ngram)
+        _within(0, _SIZE, shortlist=self.shortlist)
         _within(0, 100, alpha=self.alpha, coverage_penalty=self.coverage_penalty)
         _within(1e-6, 1000, temperature=self.temperature)
         _above(0, 1, top_p=self.top_p)
@@ -1854,7 +1860,7 @@ class DecodingConfig:
             f"max_length_ratio={self.max_length_ratio} and "
             f"max_extra_length={self.max_extra_length}: leave no room for an output",
         )
-        for name in ("no_repeat_ngram", "forbidden", "min_length_ratio"):
+        for name in ("no_repeat_ngram", "forbidden", "min_length_ratio", "shortlist"):
             value = getattr(self, name)
             default = DecodingConfig.__dataclass_fields__[name].default
             _check(
@@ -1906,6 +1912,11 @@ class DecodingConfig:
             self.draft is None or self.constraint == "none",
             f"draft={self.draft!r}: proposals may break constraint={self.constraint!r}; leave one "
             "of them out",
+        )
+        _check(
+            self.draft is None or not self.shortlist,
+            f"draft={self.draft!r}: proposes any piece, and shortlist={self.shortlist} judges some "
+            "alone; set one of them to its default",
         )
         _check(self.draft != "", "draft='': names no directory; leave it out, or write None")
 
@@ -2171,6 +2182,16 @@ class Experiment:
             f"decoding.constraint={constraint!r}: is for trees that are written of a sentence, and "
             f"tgt.codec={codecs[1]!r} with objective.name={name!r} writes none; set it to 'none'",
         )
+        _check(
+            self.decoding.shortlist == 0 or self.translates_text,
+            f"decoding.shortlist={self.decoding.shortlist}: is of translations of text, and "
+            f"objective.name={name!r} with src.codec={self.src.codec!r} makes none; set it to 0",
+        )
+
+    @property
+    def translates_text(self) -> bool:
+        """Whether pieces of a text are searched for, for pieces of another."""
+        return self.objective.kind in ("translate", "prefix_lm") and self.codecs[0] not in VECTORS
 
     def _check_vectors(self) -> None:
         """Refuse what does not go with a source side of vectors, or with one of text."""

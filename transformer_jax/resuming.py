@@ -33,6 +33,7 @@ MAY_CHANGE: Allowed = {
     "decoding.min_length_ratio": ANY,
     "decoding.no_repeat_ngram": ANY,
     "decoding.forbidden": ANY,
+    "decoding.shortlist": ANY,
     "decoding.constraint": ("none", "tree"),
     "decoding.num_samples": ANY,
     "decoding.temperature": ANY,

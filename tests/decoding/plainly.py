@@ -125,18 +125,22 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
         prefix=prefixes,
         seeds=seeds,
         words=words,
+        shortlist=None
+        if sentences[0].shortlist is None
+        else jnp.asarray([s.shortlist for s in sentences], jnp.int32),
     )
 
 
 @functools.partial(jax.jit, static_argnames=("toy", "room"))
-def _complete(request, search, toy, room):
+def completed(request, search, toy, room):
+    """Return all that is found, as arrays."""
     return complete(search, toy, request, room)
 
 
 def run(search, sentences: list[Sentence], toy=None, src_length=3, room=5, prefix=2):
     """Return for each sentence the hypotheses that there are."""
     request = arrays(sentences, src_length, prefix)
-    tokens, scores = _complete(request, search, toy or Toy(), room)
+    tokens, scores = completed(request, search, toy or Toy(), room)
     return [scored(*row) for row in zip(np.asarray(tokens), np.asarray(scores), strict=True)]
 
 

@@ -111,6 +111,7 @@ sentences = st.builds(
     prefix=st.lists(st.integers(UNK, LARGER.vocab - 1), max_size=2).map(tuple),
     seed=st.just(0),
     words=st.integers(0, 9),
+    shortlist=st.none(),
 )
 
 

@@ -17,6 +17,7 @@ from transformer_jax.decoding.batching.batch_shapes import BatchShape, live_shap
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Numbers
+from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.search.speculative import ByModel, Speculative
 
@@ -37,7 +38,7 @@ SEARCH = {
 def live(name: str) -> LiveStream:
     mesh = Mesh(jax.devices()[:DEVICES], "rows")
     engine = Engine(lambda params: STEPPERS.get(name, TOY), mesh)
-    return LiveStream(engine, mesh, SEARCH[name], (), SHAPES[name], prefix=8)
+    return LiveStream(engine, mesh, SEARCH[name], (), SHAPES[name], Form(8, asked=True))
 
 
 def go(stream: LiveStream, arriving, leaving=()):

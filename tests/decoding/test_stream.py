@@ -30,6 +30,7 @@ SEARCHES = {
     "sample": Sampling.of(DecodingConfig(search="sample", num_samples=2, top_p=0.8)),
     "drafted": Speculative(Sampling.of(DecodingConfig(search="sample")), ByModel(), 2),
 }
+SEARCHES["shortlisted"] = SEARCHES["beam"]
 STEPPERS = {"drafted": Drafted(TOY, Toy(vocab=9, salt=1))}
 SHAPES = {
     "paused again and again": [
@@ -45,6 +46,7 @@ WAYS = [
     ("beam", "in shares", 1),
     ("sample", "growing among others", 8),
     ("drafted", "paused again and again", 2),
+    ("shortlisted", "paused again and again", 2),
 ]
 
 sentences = st.builds(
@@ -56,6 +58,7 @@ sentences = st.builds(
     seed=st.integers(0, 1000),
     first=st.just(BOS),
     words=st.integers(0, 9),
+    shortlist=st.none(),
 )
 # Crowds, so that there is much refilling, pausing and moving up; few, so that rows stay empty.
 crowds = st.one_of(
@@ -69,6 +72,13 @@ ALWAYS = [Sentence((3, 1), 5, 0, (4,), 7), Sentence((9,) * LONGEST, MOST, MOST, 
 def engine(devices: int, name: str) -> Engine:
     mesh = Mesh(jax.devices()[:devices], "rows")
     return Engine(lambda params: STEPPERS.get(name, TOY), mesh)
+
+
+def shortlisted(sentence: Sentence) -> Sentence:
+    """Return a sentence with pieces of its own: the special ones, two others and its prefix."""
+    own = {*range(UNK + 1), *sentence.prefix, 4 + sum(sentence.ids) % 5, 4 + sum(sentence.ids) % 4}
+    others = [piece for piece in range(UNK, TOY.vocab) if piece not in own]
+    return sentence._replace(shortlist=sorted([*own, *others][: UNK + 4]))
 
 
 def streamed(name: str, devices: int, shapes, sentences):
@@ -89,10 +99,12 @@ def test_ways_do_not_matter(name, way, devices):
     @given(crowds)
     def test(some):
         some = ALWAYS + some
+        if name == "shortlisted":
+            some = [shortlisted(sentence) for sentence in some]
         found = streamed(name, devices, SHAPES[way], some)
         expected = []
         for start in range(0, len(some), 16):
-            part = [*some[start : start + 16], *[Sentence((1,), 0)] * 16][:16]
+            part = [*some[start : start + 16], *[some[0]._replace(limit=0)] * 16][:16]
             stepper = STEPPERS.get(name, TOY)
             expected += run(SEARCHES[name], part, stepper, LONGEST, MOST, prefix=8)
         assert_same(found, expected[: len(some)])

@@ -41,6 +41,7 @@ class ToyState:
     history: UInt[Array, "B W R"]
     count: Int[Array, "B"]  # tokens
     src_ids: Int[Array, "B S"]
+    shortlist: Int[Array, "B K"] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,13 @@ class Toy:
     def context(self, side: Side) -> Batch:
         return Batch(side, None, {})
 
-    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> ToyState:
+    def start(
+        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist=None
+    ) -> ToyState:
         src_ids = jnp.asarray(batch.src.inputs * (batch.src.seg > 0))
         rows = src_ids.shape[0]
         begun = jnp.broadcast_to(self.begin(src_ids)[:, None, None], (rows, width, length + 1))
-        return ToyState(begun, jnp.zeros(rows, jnp.int32), src_ids)
+        return ToyState(begun, jnp.zeros(rows, jnp.int32), src_ids, shortlist)
 
     def step(
         self,
@@ -95,7 +98,8 @@ class Toy:
             last = extend(last, tokens[:, :, i].astype(jnp.uint32), place)
             new.append(last)
         asked = jnp.stack(new, axis=2)
-        logits = self.logits(asked[..., None], jnp.arange(self.vocab).reshape(1, 1, 1, -1))
+        pieces = jnp.arange(self.vocab)[None] if state.shortlist is None else state.shortlist
+        logits = self.logits(asked[..., None], pieces[:, None, None])
         rows = jnp.arange(len(state.count))
         places = state.count[:, None] + 1 + jnp.arange(len(new))[None]
         places = jnp.where(active[:, None], places, state.history.shape[2])  # nowhere

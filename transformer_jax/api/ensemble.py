@@ -12,14 +12,15 @@ from transformer_jax.errors import UserError
 class TrainedEnsemble(TrainedModel):
     """Several models with the same tokenizers as one; `config.decoding.ensemble` says how.
 
-    Settings are those of the first model.
+    Settings and lexicon are those of the first model.
     """
 
     def __init__(self, members: Sequence[TrainedModel]) -> None:
         first = members[0]
         params = [member.params for member in members]
         steps = [step for member in members for step in member.steps]
-        super().__init__(first.experiment, first.model, params, first.tokenizers, steps)
+        given = first.experiment, first.model, params, first.tokenizers, steps, first.path
+        super().__init__(*given)
         self.members = list(members)
         self._models = [member.model for member in members]
 

@@ -1,4 +1,4 @@
-"""What a work directory holds of a trained model, and drafts for others."""
+"""What a work directory holds of a trained model, and what stands beside models."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import jax
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import DecodingConfig, Experiment, MeshConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.search.speculative import LOOKUPS
 from transformer_jax.decoding.text.prompt_cache import PromptCache
 from transformer_jax.decoding.text.searching import Draft
@@ -97,12 +98,15 @@ def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> 
 
 
 class Companions:
-    """What is read once beside models with these tokenizers: drafts, and caches of prompts."""
+    """What is read once beside models with these tokenizers: drafts, a lexicon, and caches of
+    prompts.
+    """
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
         self._tokenizers = tokenizers
         self._drafts: dict[str, Draft | None] = {}
         self._caches: dict[tuple[int, Path], PromptCache] = {}
+        self._lexicon: Lexicon | None = None
 
     def draft(self, decoding: DecodingConfig, experiment: Experiment) -> Draft | None:
         """Return the model that proposes, if there is one; see `read_draft`."""
@@ -110,6 +114,24 @@ class Companions:
         if name is not None and name not in self._drafts:
             self._drafts[name] = read_draft(name, experiment, self._tokenizers)
         return None if name is None else self._drafts[name]
+
+    def lexicon(self, decoding: DecodingConfig, workdir: Path | None) -> Lexicon | None:
+        """Return what shortlists are taken from, if they are asked for.
+
+        Raises:
+          UserError: if it is not in the work directory, or is of other tokenizers.
+        """
+        if not decoding.shortlist:
+            return None
+        if self._lexicon is None:
+            named = f"config.decoding.shortlist={decoding.shortlist}: "
+            if workdir is None:
+                raise UserError(f"{named}is taken from a work directory; set it to 0")
+            try:
+                self._lexicon = Lexicon.load(workdir, self._tokenizers.digest)
+            except UserError as error:
+                raise UserError(f"{named}{error}") from None
+        return self._lexicon
 
     def prompts(
         self, models: Sequence[Model], params: Sequence[Any], draft: Draft | None,

@@ -27,14 +27,9 @@ class TrainedModel(Reading):
     """A model read back from a work directory."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        model: Model,
-        params: Any,
-        tokenizers: TokenizerPair,
-        steps: list[int],
-        path: Path | None = None,
-    ) -> None:
+        self, experiment: Experiment, model: Model, params: Any, tokenizers: TokenizerPair,
+        steps: list[int], path: Path | None = None,
+    ) -> None:  # fmt: skip
         self.experiment, self.model, self.params = experiment, model, params
         self.tokenizers, self.steps = tokenizers, steps
         self.path = path  # of its work directory
@@ -79,7 +74,8 @@ class TrainedModel(Reading):
             experiment = self.experiment  # what training never saw, goes in parts
             given = self._models, self.tokenizers, experiment.objective, experiment.data
             draft = self._beside.draft(key[0], experiment)
-            self._translators[key] = make_writer(*given, *key, draft=draft)
+            lexicon = self._beside.lexicon(key[0], self.path)
+            self._translators[key] = make_writer(*given, *key, draft=draft, lexicon=lexicon)
         return self._translators[key]
 
     def translate(

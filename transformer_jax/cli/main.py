@@ -19,6 +19,7 @@ COMMANDS = {
     "report": "write one page that shows runs, or a sweep",
     "score": "print log-probabilities of given translations or texts",
     "serve": "answer requests over HTTP",
+    "shortlist": "learn which pieces translations are written with, for faster searches",
     "sweep": "train every combination of some settings, and tabulate the scores",
     "train": "train a model, or go on training it, as train.py does",
     "translate": "translate text line by line",

@@ -67,9 +67,12 @@ class Ensemble:
         """See Stepper."""
         return self.steppers[0].context(side)
 
-    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> tuple:
+    def start(
+        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
+    ) -> tuple:
         """See Stepper."""
-        return tuple(stepper.start(batch, width, length, reach) for stepper in self.steppers)
+        given = batch, width, length, reach, shortlist
+        return tuple(stepper.start(*given) for stepper in self.steppers)
 
     def step(
         self,
@@ -124,10 +127,12 @@ class Drafted:
         """See Stepper."""
         return self.model.context(side), self.draft.context(side)
 
-    def start(self, batch: Any, width: int, length: int, reach: int = 1) -> DraftedState:
+    def start(
+        self, batch: Any, width: int, length: int, reach: int = 1, shortlist: Any = None
+    ) -> DraftedState:
         """See Stepper."""
         one, other = batch
-        given = width, length, reach
+        given = width, length, reach, shortlist
         return DraftedState(self.model.start(one, *given), self.draft.start(other, *given))
 
     def step(

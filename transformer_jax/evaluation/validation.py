@@ -63,7 +63,7 @@ def make_validation(
         greedy = replace(
             experiment.decoding, search="beam", beam_size=1, rerank="none", tokens_per_batch=2048,
             draft=None, draft_length=DecodingConfig.draft_length, cache="contiguous",
-            cache_block=DecodingConfig.cache_block,
+            cache_block=DecodingConfig.cache_block, shortlist=0,
         )  # fmt: skip
         vectors = isinstance(tokenizers.src, VectorCodec)
         given = [model], tokenizers, experiment.objective, data, greedy

@@ -8,13 +8,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.model import Keys, Output
 from transformer_jax.nn.dropout import Dropout
-from transformer_jax.nn.embedding import Embed
+from transformer_jax.nn.embedding import Embed, Shortlist
 from transformer_jax.nn.stems import STEMS, Stem
 from transformer_jax.nn.view import Order
 
@@ -53,6 +53,15 @@ class Core(nn.Module):
         if self.config.logits_scale:
             x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
         return Output(x, self.output.head())
+
+    def shortlisted(self, pieces: Int[Array, "B K"] | None) -> Shortlist | None:
+        """Return the map to the pieces of each sentence's shortlist, where there are any."""
+        return None if pieces is None else self.output.head().among(jnp.asarray(pieces), self.dtype)
+
+    def logits(self, x: Float[Array, "B T D"], short: Shortlist | None) -> Float[Array, "B T K"]:
+        """Return the logits of what comes next, of a shortlist if there is one."""
+        found = self.predicted(x)
+        return (found if short is None else found._replace(head=short)).logits()
 
     @nn.nowrap
     def new_stem(self, begun: bool) -> Stem | None:

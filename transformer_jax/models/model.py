@@ -3,17 +3,19 @@
 from collections.abc import Hashable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+
 from transformer_jax.arrays import Array, Bool, Float, Int
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
-from transformer_jax.nn.embedding import Head
+from transformer_jax.nn.embedding import Head, Shortlist
 
 
 class Output(NamedTuple):
     """One thing that a model predicts: hidden states, and the map to logits, left to the loss."""
 
     hidden: Float[Array, "B T D"]
-    head: Head
+    head: Head | Shortlist
 
     def logits(self) -> Float[Array, "B T V"]:
         """Return the logits, at least in float32."""
@@ -41,11 +43,16 @@ class Stepper(Protocol):
     def context(self, side: Side) -> Batch:
         """Return what `start` takes, of what is read before anything is written."""
 
-    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> Any:
+    def start(
+        self, batch: Batch, width: int, length: int, reach: int = 1,
+        shortlist: Int[Array | np.ndarray, "B K"] | None = None,
+    ) -> Any:  # fmt: skip
         """Return the state for `width` hypotheses a sentence of up to `length` tokens.
 
         `batch.src`, where there is one, is what the encoder reads; `batch.tgt`, where there is one,
         is a prompt that all hypotheses of a sentence share. `rewind` reaches over `reach` tokens.
+        With a shortlist of each sentence, the logits of steps are of its pieces alone, in its
+        order.
         """
 
     def step(

@@ -14,6 +14,7 @@ from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.cache import KeysValues, Lanes
+from transformer_jax.nn.embedding import Shortlist
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import positions_of
 from transformer_jax.nn.stems import Entered
@@ -95,7 +96,7 @@ class Network(Core):
         x, caches, weights = self.decoder.extend(
             x, state.caches, slots, active, state.memories, across
         )
-        logits = self.predicted(x).logits().reshape(batch, width, new, -1)
+        logits = self.logits(x, state.shortlist).reshape(batch, width, new, -1)
         attention = None if across is None else weights
         return logits, attention, replace(state, caches=caches, lanes=lanes)
 
@@ -126,15 +127,9 @@ class Network(Core):
         return length if stem is None else stem.length(length)
 
     def embedded(
-        self,
-        embedding: Any,
-        positions: Any,
-        norm: Any,
-        ids: Any,
-        pos: Any,
-        limit: Size,
+        self, embedding: Any, positions: Any, norm: Any, ids: Any, pos: Any, limit: Size,
         train: bool,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return embedded ids with what is added for their positions; its norm, if there is one."""
         x, vectors = embedding(ids), positions.embed(pos, limit)
         x = x if vectors is None else x + vectors.astype(x.dtype)
@@ -172,6 +167,7 @@ class DecodeState:
     src_seg: Int[Array, "B S"] | None
     caches: Any  # one a layer that is applied, each its mixer's own
     lanes: Lanes
+    shortlist: Shortlist | None = None  # of the output
 
 
 class NetworkStepper:
@@ -185,9 +181,13 @@ class NetworkStepper:
         """See Stepper."""
         return self._model.context(side)
 
-    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> DecodeState:
+    def start(
+        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
+    ) -> DecodeState:
         """See Stepper."""
-        return self._apply(self._variables, batch, width, length, reach, method="begin")
+        state = self._apply(self._variables, batch, width, length, reach, method="begin")
+        short = self._apply(self._variables, shortlist, method="shortlisted")
+        return replace(state, shortlist=short)
 
     def step(
         self, state: DecodeState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],
@@ -213,7 +213,8 @@ class NetworkStepper:
         if seg is not None:
             src_length = self._model.entering(src_length)
             seg = jnp.pad(seg, ((0, 0), (0, src_length - seg.shape[1])))
-        return DecodeState(
+        return replace(
+            state,
             memories=[None if x is None else x.pad(src_length) for x in state.memories],
             src_seg=seg,
             caches=[cache.grow(state.lanes, lanes) for cache in state.caches],

@@ -22,6 +22,7 @@ from transformer_jax.models.encoder_decoder import set_embeddings
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.dropout import Dropout
+from transformer_jax.nn.embedding import Shortlist
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.recurrence import trailed
 from transformer_jax.nn.mixers.recurrent import TwoWay
@@ -158,7 +159,8 @@ class RecurrentTranslator(Core):
         current = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), state.decoder.current())
         tokens = y, each(pos), kept
         (found, weights), trail = trailed(self.decoder.turn(source), current, tokens)
-        logits = self.predicted(self.decoder.predict(found, y)).logits()
+        x = self.decoder.predict(found, y).reshape(batch, width * new, -1)
+        logits = self.logits(x, state.shortlist)
         trail = jax.tree.map(lambda x: x.reshape(batch, width, *x.shape[1:]), trail)
         attention = [weights.reshape(batch, 1, width * new, -1)]
         after = replace(state, decoder=state.decoder.follow(trail, active))
@@ -184,6 +186,7 @@ class ReadState:
     keys: Float[Array, "B S D"]
     seg: Int[Array, "B S"]
     decoder: States
+    shortlist: Shortlist | None = None  # of the output
 
 
 class RecurrentStepper:
@@ -197,9 +200,13 @@ class RecurrentStepper:
         """See Stepper."""
         return self._model.context(side)
 
-    def start(self, batch: Batch, width: int, length: int, reach: int = 1) -> ReadState:
+    def start(
+        self, batch: Batch, width: int, length: int, reach: int = 1, shortlist: Any = None
+    ) -> ReadState:
         """See Stepper."""
-        return self._apply(self._variables, batch, width, length, reach, method="begin")
+        state = self._apply(self._variables, batch, width, length, reach, method="begin")
+        short = self._apply(self._variables, shortlist, method="shortlisted")
+        return replace(state, shortlist=short)
 
     def step(
         self, state: ReadState, tokens: Int[Array, "B W T"], positions: Int[Array, "B T"],

@@ -26,6 +26,26 @@ class Head(NamedTuple):
         )  # fmt: skip
         return logits if self.bias is None else logits + self.bias.reshape(1, 1, -1)
 
+    def among(self, pieces: Int[Array, "B K"], dtype: jnp.dtype) -> "Shortlist":
+        """Return the map to some pieces alone, others for each row of a batch."""
+        table = jnp.swapaxes(self.table.astype(dtype)[pieces], 1, 2)
+        return Shortlist(table, None if self.bias is None else self.bias[pieces])
+
+
+class Shortlist(NamedTuple):
+    """A Head of which each row of a batch has pieces of its own."""
+
+    table: Float[Array, "B D K"]  # the product reads it along K: faster by half than along D
+    bias: Float[Array, "B K"] | None
+
+    def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T K"]:
+        """See Head."""
+        logits = jax.lax.dot_general(
+            x, self.table.astype(x.dtype), (((2,), (1,)), ((0,), (0,))),
+            preferred_element_type=jnp.promote_types(x.dtype, jnp.float32),
+        )  # fmt: skip
+        return logits if self.bias is None else logits + self.bias[:, None]
+
 
 def fix_norm(rows: Float[Array, "... D"]) -> Float[Array, "... D"]:
     """Return rows of length 1 (FixNorm, Nguyen and Salazar 2019, arXiv:1910.05895).

@@ -119,6 +119,7 @@ class Served:
                 self._translators[n_best] = Translator(
                     trained._models, trained.tokenizers, self.decoding, n_best,
                     longest=data.max_length, warn=False, cut=data.long_sources == "cut",
+                    lexicon=trained._beside.lexicon(self.decoding, trained.path),
                 )  # fmt: skip
             return self._translators[n_best]
 

@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.drain import drain
+from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import (
     Search,
     SearchRequest,
@@ -68,13 +69,9 @@ class Engine:
         def take(state: SearchState, which) -> SearchState:
             return jax.tree.map(lambda x: x[which], state)
 
-        def empty(
-            params: Any, search: Search, shape: BatchShape, prefix: int, asked: bool = False,
-            channels: int | None = None,
-        ) -> SearchState:  # fmt: skip
+        def empty(params: Any, search: Search, shape: BatchShape, form: Form) -> SearchState:
             rows, length, room = shape.rows * mesh.size, shape.src_length, shape.room
-            given = 1, length, prefix, asked, channels
-            request = jax.tree.map(jnp.asarray, SearchRequest.empty(*given))
+            request = jax.tree.map(jnp.asarray, SearchRequest.empty(1, length, form))
             # For its shapes alone: the compiler drops what computes its values.
             one = begin(search, make_stepper(params), request, room)
             state = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
@@ -92,6 +89,6 @@ class Engine:
         self.take = on_each_device(take, (rows, rows))
         self.empty = jax.jit(
             empty,
-            static_argnames=("shape", "prefix", "asked", "channels"),
+            static_argnames=("shape", "form"),
             out_shardings=self.sharding,
         )

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence, request_of
+from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
 
 _TURN = 0.03  # seconds that a batch goes on at a time: what a newcomer waits for at most
@@ -30,21 +31,20 @@ class LiveStream:
     A sentence starts in a batch of the shortest fitting shape: the smallest that could hold half of
     all that are there and wait. So few sentences go through a small batch, whose steps are short,
     and many through a large one alone, since batches take turns. Those that outgrow their room move
-    on.
-    `prefix` is how long prefixes may be. Not for several threads at a time.
+    on. `form` is that of all requests. Not for several threads at a time.
     """
 
     def __init__(
         self, engine: Engine, mesh: Mesh, search: Search, params: Any, shapes: Sequence[BatchShape],
-        prefix: int = 0,
+        form: Form,
     ) -> None:  # fmt: skip
-        self._engine, self._mesh, self._prefix = engine, mesh, prefix
+        self._engine, self._mesh, self._form = engine, mesh, form
         with jax.set_mesh(mesh):
             params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
             kinds = itertools.groupby(shapes, key=lambda shape: shape[1:])
             tiers = [list(tier) for _, tier in kinds]
             self._tiers = [
-                [Rows(engine, search, params, shape, beyond, prefix, asked=True) for shape in tier]
+                [Rows(engine, search, params, shape, beyond, form) for shape in tier]
                 for tier, beyond in zip(tiers, [*(t[0].rows for t in tiers[1:]), 0], strict=True)
             ]
         self._moving: list[Moving] = [[] for _ in tiers]  # into each of them
@@ -55,7 +55,7 @@ class LiveStream:
         with jax.set_mesh(self._mesh):
             for tier, beyond in zip(self._tiers, [*self._tiers[1:], []], strict=True):
                 for rows in tier:
-                    rows.compile(_share(rows), self._prefix, beyond)
+                    rows.compile(_share(rows), beyond)
 
     @property
     def _batches(self) -> list[Rows]:
@@ -77,7 +77,7 @@ class LiveStream:
         """Say whether there is a shape for a sentence."""
         shape = self._tiers[-1][0].shape
         fits = len(sentence.ids) <= shape.src_length and sentence.limit <= shape.room
-        return fits and len(sentence.prefix) <= self._prefix
+        return fits and len(sentence.prefix) <= self._form.prefix
 
     def enter(self, waiting: Iterable[tuple[int, Sentence]]) -> list[int]:
         """Begin with those of some numbered sentences that there are rows for; say which.
@@ -157,7 +157,7 @@ class LiveStream:
             places = [d * share + i for d, line in enumerate(chosen) for i in range(len(line))]
             numbered = [(number, sentence) for line in chosen for _, number, sentence in line]
             length = rows.shape.src_length
-            rows.enter(*request_of(devices, share, length, self._prefix, numbered, True, places))
+            rows.enter(*request_of(devices, share, length, self._form, numbered, places))
 
     def _move(self) -> None:
         """Let those who outgrew their room into the next batch, where there are rows."""

@@ -10,6 +10,7 @@ from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.results import Results
 from transformer_jax.decoding.search.acceptance import Acceptance
+from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import (
     ENDLESS,
     Search,
@@ -47,18 +48,19 @@ class Sentence(NamedTuple):
     first: int = BOS
     numbers: Numbers | None = None
     words: int = 0  # of its text, for a constraint
+    shortlist: Any = None  # the pieces that it is written with [K]; None: all
 
 
 def request_of(
-    devices: int, share: int, length: int, prefix: int, part: Sequence[tuple[int, Sentence]],
-    asked: bool = False, places: Sequence[int] | None = None, channels: int | None = None,
+    devices: int, share: int, length: int, form: Form, part: Sequence[tuple[int, Sentence]],
+    places: Sequence[int] | None = None,
 ) -> tuple[SearchRequest, Owners]:  # fmt: skip
-    """Return numbered sentences as arrays, in places [devices share], counted along.
+    """Return numbered sentences as arrays of a form, in places [devices share], counted along.
 
-    None are places such that neighbours go to different devices. `channels` are those of vectors.
+    None are places such that neighbours go to different devices.
     """
     size = devices * share
-    request = SearchRequest.empty(size, length, prefix, asked, channels)
+    request = SearchRequest.empty(size, length, form)
     owners = np.full(size, -1)
     if places is None:
         places = np.arange(size).reshape(devices, share).T.reshape(-1).tolist()
@@ -69,6 +71,8 @@ def request_of(
         request.limits[place], request.least[place] = sentence.limit, sentence.least
         request.seeds[place], request.words[place] = sentence.seed, sentence.words
         owners[place] = index
+        if request.shortlist is not None:
+            request.shortlist[place] = sentence.shortlist
         if request.asked is not None:
             for name, value in (sentence.numbers or Numbers())._asdict().items():
                 getattr(request.asked, name)[place] = value
@@ -78,7 +82,7 @@ def request_of(
 class Rows:
     """The rows of a batch of one shape; the next shape has room for `next_rows` sentences.
 
-    `asked` says whether sentences have numbers of their own; `acceptance` counts how drafts fare.
+    `form` is that of all requests; `acceptance` counts how drafts fare.
     """
 
     def __init__(
@@ -88,16 +92,14 @@ class Rows:
         params: Any,
         shape: BatchShape,
         next_rows: int,
-        prefix: int,
-        asked: bool = False,
+        form: Form,
         acceptance: Acceptance | None = None,
-        channels: int | None = None,
     ) -> None:
-        self._acceptance = acceptance
+        self.form, self._acceptance = form, acceptance
         self._engine, self._search, self._params, self.shape = engine, search, params, shape
         self._next_rows = next_rows
         self.owners = np.full((engine.devices, shape.rows), -1)
-        self._state = engine.empty(params, search, shape, prefix, asked, channels)
+        self._state = engine.empty(params, search, shape, form)
 
     def drain(
         self, request: SearchRequest, owners: Owners, wake: np.ndarray
@@ -147,12 +149,12 @@ class Rows:
             where = device * self.shape.rows + row
             yield int(self.owners[device, row]), tokens[where, :, 1 : position[where] + 1]
 
-    def compile(self, share: int, prefix: int, beyond: "Sequence[Rows]") -> None:
+    def compile(self, share: int, beyond: "Sequence[Rows]") -> None:
         """Compile all that happens here, for sentences that come in `share` on a device at a time
         and may go on to other batches.
         """
         devices = self._engine.devices
-        nobody = request_of(devices, share, self.shape.src_length, prefix, [], asked=True)
+        nobody = request_of(devices, share, self.shape.src_length, self.form, [])
         self.enter(*nobody)
         self.run(0, 1)
         where = np.zeros(devices * self._leaving, np.int64)

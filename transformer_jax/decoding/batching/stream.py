@@ -26,6 +26,7 @@ from transformer_jax.decoding.batching.rows import (
     request_of,
 )
 from transformer_jax.decoding.search.acceptance import Acceptance
+from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search, SearchRequest
 
 __all__ = ["Sentence", "stream"]
@@ -58,21 +59,20 @@ def stream(
         mine = [i for i in order if lengths[i] <= shape.src_length]
         order = order[len(mine) :]
         next_rows = 0 if following is None else following.rows
-        prefix = _prefix_length(sentences)
-        given = engine, search, params, shape, next_rows, prefix
-        rows = Rows(*given, acceptance=acceptance, channels=_channels(sentences))
+        given = engine, search, params, shape, next_rows
+        rows = Rows(*given, _form(sentences), acceptance)
         queues = [deque(mine[device :: engine.devices]) for device in range(engine.devices)]
         moving = yield from _drain(rows, next_rows, moving, queues, sentences)
 
 
-def _channels(sentences: Sequence[Sentence]) -> int | None:
-    first = sentences[0].ids
-    return first.shape[1] if isinstance(first, np.ndarray) and first.ndim == 2 else None
-
-
-def _prefix_length(sentences: Sequence[Sentence]) -> int:
+def _form(sentences: Sequence[Sentence]) -> Form:
+    ids, shortlist = sentences[0].ids, sentences[0].shortlist
     longest = max(len(sentence.prefix) for sentence in sentences)
-    return -(-longest // 8) * 8  # few shapes
+    return Form(
+        prefix=-(-longest // 8) * 8,  # few shapes
+        channels=ids.shape[1] if isinstance(ids, np.ndarray) and ids.ndim == 2 else None,
+        shortlist=0 if shortlist is None else len(shortlist),
+    )
 
 
 def _drain(
@@ -117,7 +117,4 @@ def _request(
     """Return the sentences of a part of each device's queue, [devices size]."""
     places = [d * size + i for d, part in enumerate(parts) for i in range(len(part))]
     numbered = [(i, sentences[i]) for part in parts for i in part]
-    return request_of(
-        len(parts), size, rows.shape.src_length, _prefix_length(sentences), numbered,
-        places=places, channels=_channels(sentences),
-    )  # fmt: skip
+    return request_of(len(parts), size, rows.shape.src_length, rows.form, numbered, places)

@@ -26,6 +26,7 @@ from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.search.columns import columns_of, pieces_of
 from transformer_jax.decoding.search.constraints import constrain
 from transformer_jax.decoding.search.penalties import LengthPenalty
 from transformer_jax.decoding.search.state import (
@@ -171,12 +172,15 @@ class BeamSearch:
         count = 2 * self.width
         offset = state.log_probs - jax.nn.logsumexp(logits, axis=-1)
         allowed = constrain(logits, state, self.forbidden, self.no_repeat_ngram, self.constraint)
-        values, parents, tokens = top_k(allowed, count, offset, banned_tokens(state))
+        values, parents, columns = top_k(allowed, count, offset, banned_tokens(state))
+        shortlist = state.request.shortlist
+        tokens = pieces_of(shortlist, columns)
         values = jnp.maximum(values, 2 * NOTHING)
         if not state.request.prefix.shape[1]:
             return values, parents, tokens
         forced = forced_tokens(state)[:, None]
-        only = jnp.take_along_axis(logits[:, 0], forced, axis=1) + offset[:, :1]
+        forced_columns = columns_of(shortlist, forced)
+        only = jnp.take_along_axis(logits[:, 0], forced_columns, axis=1) + offset[:, :1]
         only = jnp.where(jnp.arange(count)[None] == 0, only, 2 * NOTHING)
         fixed = forced > 0
         return (

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Float, Int
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.decoding.search.columns import columns_of, marked
 from transformer_jax.decoding.search.state import Constraint, SearchState, too_early
 from transformer_jax.decoding.search.trees import TreeConstraint
 from transformer_jax.vocabulary import OURS
@@ -15,6 +16,8 @@ CONSTRAINTS: dict[str, Callable[[Codec], Constraint | None]] = {
     "none": lambda codec: None,
     "tree": TreeConstraint.of,
 }
+
+_NOWHERE = 2**31 - 1  # a piece that there is not
 
 
 def constrain(
@@ -27,14 +30,15 @@ def constrain(
     """Return the logits with minus infinity for what is forbidden; a pass only if anything is."""
     if constraint is not None:
         logits = jnp.where(constraint.allowed(state), logits, -jnp.inf)
+    shortlist, size = state.request.shortlist, logits.shape[2]
     if forbidden:
-        logits = logits.at[:, :, jnp.array(forbidden)].set(-jnp.inf)
+        logits = jnp.where(marked(shortlist, forbidden, size)[:, None], -jnp.inf, logits)
     if no_repeat_ngram:
         rows, lanes = (
             jnp.arange(n).reshape(s)
             for n, s in zip(logits.shape, ((-1, 1, 1), (1, -1, 1)), strict=False)
         )
-        repeats = _repeats(state, no_repeat_ngram, logits.shape[2])
+        repeats = columns_of(shortlist, _repeats(state, no_repeat_ngram, _NOWHERE))
         logits = logits.at[rows, lanes, repeats].set(-jnp.inf, mode="drop")
     return logits if state.special == OURS else _without_special(logits, state)
 
@@ -42,10 +46,10 @@ def constrain(
 def _without_special(logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
     """Return minus infinity for what `banned_tokens` marks where special pieces stand first."""
     pad, bos, eos = state.special
-    for token in {pad, bos} - {eos, -1}:
-        logits = logits.at[:, :, token].set(-jnp.inf)
-    end = jnp.where(too_early(state)[:, None], -jnp.inf, logits[:, :, eos])
-    return logits.at[:, :, eos].set(end)
+    shortlist, size = state.request.shortlist, logits.shape[2]
+    never = marked(shortlist, tuple({pad, bos} - {eos, -1}), size)
+    end = marked(shortlist, (eos,), size) & too_early(state)[:, None]
+    return jnp.where((never | end)[:, None], -jnp.inf, logits)
 
 
 def _repeats(state: SearchState, size: int, nothing: int) -> Int[Array, "B W G"]:

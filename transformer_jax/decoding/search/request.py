@@ -1,5 +1,7 @@
 """What searches begin from, and what is asked of each sentence."""
 
+from typing import NamedTuple
+
 import numpy as np
 from flax import struct
 
@@ -29,6 +31,15 @@ class Asked:
         )  # fmt: skip
 
 
+class Form(NamedTuple):
+    """What the arrays of a request have beside rows and the length of sources."""
+
+    prefix: int = 0  # pieces that there is room for
+    asked: bool = False  # whether sentences have numbers of their own
+    channels: int | None = None  # of sources that are vectors
+    shortlist: int = 0  # pieces that each sentence is written with; 0: all
+
+
 @struct.dataclass
 class SearchRequest:
     """What sentences begin from, and what is asked of each. Arrays of numpy or of jax."""
@@ -44,25 +55,29 @@ class SearchRequest:
     seeds: Int[Array | np.ndarray, "B"]  # of random numbers
     words: Int[Array | np.ndarray, "B"]  # of the source's text, for a constraint
     asked: Asked | None = None  # None: the search's own numbers
+    # The pieces that each is written with, in the order of ids, special ones among them; see
+    # `columns`. None: all.
+    shortlist: Int[Array | np.ndarray, "B K"] | None = None
 
     @classmethod
     def empty(
-        cls, rows: int, src_length: int, prefix: int = 0, asked: bool = False,
-        channels: int | None = None,
-    ) -> "SearchRequest":  # fmt: skip
-        """Return a request for nothing, in numpy's arrays, to be filled in; `channels` are those of
-        vectors.
-        """
+        cls,
+        rows: int,
+        src_length: int,
+        form: Form = Form(),  # noqa: B008 (immutable)
+    ) -> "SearchRequest":
+        """Return a request for nothing, in numpy's arrays, to be filled in."""
         return cls(
             np.zeros((rows, src_length), np.int32)
-            if channels is None
-            else np.zeros((rows, src_length, channels), np.float32),
+            if form.channels is None
+            else np.zeros((rows, src_length, form.channels), np.float32),
             np.zeros(rows, np.int32),
             np.full(rows, BOS, np.int32),
             np.zeros(rows, np.int32),
             np.zeros(rows, np.int32),
-            np.zeros((rows, prefix), np.int32),
+            np.zeros((rows, form.prefix), np.int32),
             np.zeros(rows, np.int32),
             np.zeros(rows, np.int32),
-            Asked.empty(rows) if asked else None,
+            Asked.empty(rows) if form.asked else None,
+            np.zeros((rows, form.shortlist), np.int32) if form.shortlist else None,
         )

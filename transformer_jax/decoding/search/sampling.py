@@ -16,6 +16,7 @@ from flax import struct
 
 from transformer_jax.arrays import Array, Bool, Float, Int, UInt, at_least_float32
 from transformer_jax.config import DecodingConfig
+from transformer_jax.decoding.search.columns import columns_of, pieces_of
 from transformer_jax.decoding.search.constraints import constrain
 from transformer_jax.decoding.search.penalties import LengthPenalty
 from transformer_jax.decoding.search.state import (
@@ -87,7 +88,8 @@ class Sampling:
             old.model_state, last_tokens(old), old.position[:, None], active
         )
         logits = at_least_float32(logits[:, :, 0])
-        new = self.follow(old, logits, self.draw(self.filtered(logits, old), old), active)
+        tokens = pieces_of(old.request.shortlist, self.draw(self.filtered(logits, old), old))
+        new = self.follow(old, logits, tokens, active)
         return replace(new, model_state=model_state)
 
     def follow(
@@ -102,7 +104,8 @@ class Sampling:
         ended = has_ended(old)
         forced = forced_tokens(old)[:, None]
         tokens = jnp.where(forced > 0, forced, tokens)
-        chosen = jnp.take_along_axis(logits, tokens[:, :, None], axis=2)[:, :, 0]
+        columns = columns_of(old.request.shortlist, tokens)[:, :, None]
+        chosen = jnp.take_along_axis(logits, columns, axis=2)[:, :, 0]
         gain = chosen - jax.nn.logsumexp(logits, axis=-1)
         log_probs = jnp.where(ended, old.log_probs, old.log_probs + gain)
         tokens = jnp.where(ended, pad, tokens)
@@ -142,7 +145,7 @@ class Sampling:
     def draw(
         self, logits: Float[Array, "B W V"], state: SearchState, purpose: int | None = None
     ) -> Int[Array, "B W"]:
-        """Return the most probable token, or a random one; see `keys`."""
+        """Return the column of the most probable token, or of a random one; see `keys`."""
         if not self.draws(state):
             return argmax(logits)
 

@@ -9,6 +9,7 @@ import numpy as np
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codec import VectorCodec, read_whole
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.batching.stream import Sentence
 from transformer_jax.decoding.search.state import Constraint
 from transformer_jax.decoding.text.constrained import check_room, check_whole
@@ -32,6 +33,7 @@ class Lines:
     _tokenizers: TokenizerPair
     _special: Special
     _constraint: Constraint | None
+    _lexicon: Lexicon | None
     _longest: int
     _warn: bool
     _cuts: bool
@@ -102,4 +104,22 @@ class Lines:
         limit = int(length * c.max_length_ratio) + c.max_extra_length
         limit = min(max(limit, len(prefix) + 1), room_behind(self.models, length))
         least = min(int(length * c.min_length_ratio), limit)
-        return Sentence(ids, limit, least, prefix[: limit - 1], seed, line, self._special.bos)
+        begun, short = prefix[: limit - 1], None
+        if self._lexicon is not None:
+            short = self._lexicon.shortlist(ids, self.shortlist, self._needed(begun))
+        return Sentence(ids, limit, least, begun, seed, line, self._special.bos, shortlist=short)
+
+    @property
+    def shortlist(self) -> int:
+        """How many pieces each translation is written with; 0: all there are."""
+        return min(self.config.shortlist, self._tokenizers.tgt.size)
+
+    def _needed(self, prefix: Sequence[int]) -> list[int]:
+        """Return the pieces that a shortlist must have, to begin with a prefix and to end."""
+        needed = {*prefix, *self._tokenizers.tgt.special.values()} - {-1}
+        if len(needed) > self.shortlist:
+            raise UserError(
+                f"config.decoding.shortlist={self.config.shortlist}: the pieces of the prefix and "
+                f"the special ones are {len(needed)}; raise it, or set it to 0"
+            )
+        return sorted(needed)

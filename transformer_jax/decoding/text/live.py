@@ -6,6 +6,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.batch_shapes import live_shapes
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Numbers, Sentence
+from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.searching import beside, check_contiguous
 from transformer_jax.decoding.text.translate import Translator
@@ -18,7 +19,8 @@ def live_translation(translator: Translator, params: Any, rows: int) -> LiveStre
     longest = translator.longest
     most = translator.sentence([0] * longest, [], 0, 0).limit
     shapes = live_shapes(longest, most, rows, translator.positions)
-    return _stream(translator, params, shapes, PREFIX)
+    form = Form(PREFIX, asked=True, shortlist=translator.shortlist)
+    return _stream(translator, params, shapes, form)
 
 
 def live_generation(
@@ -28,7 +30,7 @@ def live_generation(
     `most` behind them.
     """
     shapes = live_shapes(longest, most, rows, generator.positions)
-    return _stream(generator, params, shapes, 0)
+    return _stream(generator, params, shapes, Form(asked=True))
 
 
 def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int = 0) -> Sentence:
@@ -41,7 +43,7 @@ def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int 
     return sentence._replace(numbers=numbers)
 
 
-def _stream(who: Translator | Generator, params: Any, shapes: list, prefix: int) -> LiveStream:
+def _stream(who: Translator | Generator, params: Any, shapes: list, form: Form) -> LiveStream:
     check_contiguous(who.config, "a server's stream")
     params = beside([params] if len(who.models) == 1 else list(params), who.draft)
-    return LiveStream(who.engine, who.mesh, who.search, params, shapes, prefix)
+    return LiveStream(who.engine, who.mesh, who.search, params, shapes, form)

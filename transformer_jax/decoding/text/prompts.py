@@ -41,7 +41,8 @@ def check_prompts(objective: ObjectiveConfig, config: DecodingConfig) -> None:
             f"config.objective.name={objective.name!r}: such a model does not continue a "
             + ("prompt; to translate with it, use translate" if translates else "prompt")
         )
-    for name, off in (("rerank", "none"), ("coverage_penalty", 0.0), ("constraint", "none")):
+    for name, off in (("rerank", "none"), ("coverage_penalty", 0.0), ("constraint", "none"),
+                      ("shortlist", 0)):  # fmt: skip
         value = getattr(config, name)
         if value != off:
             raise UserError(

@@ -14,6 +14,7 @@ from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.codecs.codec import VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.beam import BeamSearch
@@ -50,7 +51,8 @@ class Translator(Lines):
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
     parts, with a warning if `warn`; if `cut`, what is beyond them is left out. The work is shared
-    among `devices`, by default this process's. A `draft` is the model that `decoding.draft` names.
+    among `devices`, by default this process's. A `draft` is the model that `decoding.draft` names,
+    a `lexicon` what `decoding.shortlist` takes pieces from.
 
     Raises:
       UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
@@ -67,12 +69,14 @@ class Translator(Lines):
         warn: bool = True,
         cut: bool = False,
         draft: Draft | None = None,
+        lexicon: Lexicon | None = None,
     ) -> None:
         check_n_best(config, n_best)
         check_contiguous(config, "a translation")
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self._tokenizers, self.config, self._n_best = tokenizers, config, n_best
         self._longest, self._warn, self._cuts = longest, warn, cut
+        self._lexicon = lexicon if config.shortlist else None
         self.mesh = Mesh(devices or jax.local_devices(), "rows")
         self._special = special_of(tokenizers.tgt)
         forbidden = [tokenizers.tgt.piece_id(piece) for piece in config.forbidden]

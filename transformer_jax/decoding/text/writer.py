@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from transformer_jax.config import DataConfig, DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
+from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.decoding.text.transcribe import Transcriber
 from transformer_jax.decoding.text.translate import Translator
@@ -20,10 +21,12 @@ def make_writer(
     warn: bool = True,
     cut: bool = False,
     draft: Draft | None = None,
+    lexicon: Lexicon | None = None,
 ) -> Translator | Transcriber:
     """Return a search, or of models of CTC the best path. Sources longer than `data.max_length`
     are translated in parts, with a warning if `warn`; sounds are refused. Where `cut`, or where
-    `data.long_sources` says so, what is beyond is left out. A `draft` is that of Translator.
+    `data.long_sources` says so, what is beyond is left out. `draft` and `lexicon` are
+    those of Translator.
 
     Raises:
       UserError: see Translator and Transcriber.
@@ -33,5 +36,5 @@ def make_writer(
     cut = cut or data.long_sources == "cut"
     return Translator(
         models, tokenizers, decoding, n_best, longest=data.max_length, warn=warn, cut=cut,
-        draft=draft,
+        draft=draft, lexicon=lexicon,
     )  # fmt: skip

@@ -1,0 +1,111 @@
+"""IBM Model 1 is what its formula says; shortlists are its likeliest pieces."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from transformer_jax.data import lexicon
+from transformer_jax.data.batch import Ragged
+from transformer_jax.data.lexicon import Lexicon, estimate, passes, sample
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.errors import UserError
+
+SIZES = SOURCES, TARGETS = 9, 12
+RNG = np.random.default_rng(0)
+
+
+def texts(size: int) -> list[list[int]]:
+    return [RNG.integers(2, size, RNG.integers(1, 7)).tolist() for _ in range(40)]
+
+
+STORE = TokenStore(Ragged.from_lists(texts(SOURCES)), Ragged.from_lists(texts(TARGETS)))
+EMPTY = SOURCES  # in place of a source piece
+
+
+def naively(rounds: int) -> dict[tuple[int, int], float]:
+    """Return p(target piece | source piece) by EM in loops, of pairs that occur together."""
+    p: dict = defaultdict(lambda: 1.0)
+    for _ in range(rounds):
+        counts: dict = defaultdict(float)
+        for i in range(len(STORE)):
+            src = [*STORE.src.sequence(i).tolist(), EMPTY]
+            tgt = STORE.tgt.sequence(i).tolist()
+            if len(src) < 3 or len(tgt) < 2:  # of an EOS alone
+                continue
+            for t in tgt:
+                total = sum(p[s, t] for s in src)
+                for s in src:
+                    counts[s, t] += p[s, t] / total
+        totals: dict = defaultdict(float)
+        for (s, _), count in counts.items():
+            totals[s] += count
+        p = defaultdict(float, {(s, t): n / totals[s] for (s, t), n in counts.items()})
+    return p
+
+
+def table(found: Lexicon) -> np.ndarray:
+    """Return all probabilities, [S+1 V], those by the empty word last."""
+    p = np.zeros((SOURCES + 1, TARGETS))
+    rows = np.repeat(np.arange(SOURCES), np.diff(found.starts))
+    p[rows, found.pieces], p[EMPTY] = found.probabilities, found.empty
+    return p
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_estimate_is_model_1(rounds):
+    expected = np.zeros((SOURCES + 1, TARGETS))
+    for (s, t), p in naively(rounds).items():
+        expected[s, t] = p
+    np.testing.assert_allclose(
+        table(estimate(STORE, SIZES, "", rounds)), expected, rtol=1e-5, atol=lexicon._LEAST
+    )
+
+
+def test_chunks_do_not_show(monkeypatch):
+    whole = table(estimate(STORE, SIZES, ""))
+    monkeypatch.setattr(lexicon, "_CHUNK", 50)
+    done: list[int] = []
+    np.testing.assert_allclose(table(estimate(STORE, SIZES, "", progress=done.append)), whole)
+    assert done == sorted(done)
+    assert done[-1] == passes(STORE)
+    assert len(done) > 2 * (lexicon.ROUNDS + 1)
+
+
+def test_a_large_corpus_is_sampled():
+    """Within the bound, the same pairs each time, and not the first ones."""
+    src, tgt = STORE.lengths
+    chosen = sample(STORE, 300)
+    assert 200 < ((src[chosen] + 1) * tgt[chosen]).sum() <= 300
+    np.testing.assert_array_equal(chosen, sample(STORE, 300))
+    assert chosen.max() > len(STORE) / 2
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, TARGETS, 99])
+def test_a_shortlist_is_what_is_likeliest(size):
+    found = estimate(STORE, SIZES, "")
+    p = table(found)
+    for ids in ([3], [4, 4, 5], [8, 2, 7, 6]):
+        scores = p[ids].sum(0) + p[EMPTY]
+        best = np.sort(np.argsort(-scores, kind="stable")[:size])
+        listed = found.shortlist(ids, size)
+        np.testing.assert_array_equal(listed, best)
+        needed = [1, 0][: size - 1]
+        listed = found.shortlist(ids, size, needed)
+        assert {*needed} <= {*listed.tolist()}
+        assert len({*listed.tolist()}) == min(size, TARGETS)
+
+
+def test_file(tmp_path):
+    """It is read as it was written; another's, a damaged or a missing one is refused."""
+    made = estimate(STORE, SIZES, "mine")
+    path = made.save(tmp_path)
+    np.testing.assert_array_equal(table(Lexicon.load(tmp_path, "mine")), table(made))
+    with pytest.raises(UserError, match=r"npz: is of other tokenizers .*shortlist --workdir="):
+        Lexicon.load(tmp_path, "another")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"npz: is not what was written; run transformer-jax sho"):
+        Lexicon.load(tmp_path, "mine")
+    path.unlink()
+    with pytest.raises(UserError, match=r"npz: no such file; run transformer-jax shortlist --wor"):
+        Lexicon.load(tmp_path, "mine")

@@ -1,0 +1,168 @@
+"""Written with some pieces alone: as if there were no others, and nothing else changes."""
+
+import functools
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoding import plainly
+from decoding.lines import BEAM, GREEDY, LINES, parts
+from decoding.plainly import assert_same, beam, greedy, run
+from decoding.test_beam import ASKING, LARGER, PLAIN
+from decoding.toy import Toy
+from tiny import RECURRENT, VARIANTS, VOCAB, alone, make, random_store
+
+from transformer_jax.config import DecodingConfig
+from transformer_jax.data.batch import Batch
+from transformer_jax.data.lexicon import Lexicon
+from transformer_jax.decoding.search.beam import BeamSearch
+from transformer_jax.decoding.search.columns import columns_of, pieces_of
+from transformer_jax.decoding.search.sampling import Sampling
+from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import UNK, Special
+
+ALL = list(range(LARGER.vocab))
+SEARCHES = {
+    "beam": BeamSearch.of(DecodingConfig(beam_size=3, no_repeat_ngram=2), 3, (5,)),
+    "greedy": Sampling.of(DecodingConfig(beam_size=1, no_repeat_ngram=1), (4,)),
+    "samples": Sampling.of(DecodingConfig(search="sample", num_samples=3, top_p=0.7, top_k=4)),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("special", [Special(), Special(0, 1, 4)], ids=["ours", "imported"])
+def test_of_all_pieces_is_none(name, special):
+    """A list of all there are changes not a bit, wherever the special pieces stand."""
+    search = replace(SEARCHES[name], special=special)
+    some = PLAIN + ASKING if special == Special() else PLAIN
+    cut = _cut_elsewhere if special != Special() else run
+    listed = [s._replace(shortlist=ALL) for s in some]
+    assert cut(search, listed, LARGER) == cut(search, some, LARGER)
+
+
+def _cut_elsewhere(search, sentences, toy):
+    """Return all that is found, as it is: what `plainly.run` cuts ends with EOS of ours."""
+    found = plainly.completed(plainly.arrays(sentences, 3), search, toy, 5)
+    return [np.asarray(x).tolist() for x in found]
+
+
+@dataclass(frozen=True)
+class Among:
+    """A toy of which some pieces alone are there, in plain Python."""
+
+    toy: Toy
+    pieces: tuple[int, ...]
+
+    @property
+    def vocab(self) -> int:
+        return self.toy.vocab
+
+    def log_probs(self, source, prefix) -> np.ndarray:
+        """Return the log-probability of each piece after a prefix."""
+        whole = self.toy.log_probs(source, prefix)
+        return whole - np.log(np.exp(whole[list(self.pieces)]).sum())
+
+
+def listed(sentence):
+    """Return a sentence with a list of its own, which has its prefix, and what is not in it."""
+    others = [4 + (sum(sentence.ids) + i) % 3 for i in range(3)]
+    own = [*dict.fromkeys([*range(UNK + 1), *sentence.prefix, *others])][: UNK + 3]
+    return sentence._replace(shortlist=sorted(own)), tuple({*ALL} - {*own})
+
+
+@pytest.mark.parametrize("name", ["beam", "greedy"])
+def test_some_pieces_are_all_there_are(name):
+    """The search is its description of a model that has the listed pieces alone."""
+    config = DecodingConfig(beam_size=3 if name == "beam" else 1, no_repeat_ngram=2)
+    search = BeamSearch.of(config, 3) if name == "beam" else Sampling.of(config)
+    some = [listed(s) for s in PLAIN + ASKING]
+    plain = functools.partial(beam, wanted=3) if name == "beam" else greedy
+    expected = [plain(Among(LARGER, tuple(s.shortlist)), config, absent, s) for s, absent in some]
+    found = run(search, [s for s, _ in some], LARGER)
+    assert_same(found, expected)
+    texts = [text for row in found for _, text in row]
+    assert texts != [text for row in run(search, PLAIN + ASKING, LARGER) for _, text in row]
+
+
+def test_columns_and_pieces():
+    """Each is the other's inverse; what is not in a list has no column."""
+    lists = jnp.asarray([[0, 1, 2, 7, 9], [0, 1, 2, 3, 8]])
+    found = columns_of(lists, jnp.asarray([[9, 3, 0], [3, 9, 2**31 - 1]]))
+    np.testing.assert_array_equal(found, [[4, 5, 0], [3, 5, 5]])
+    columns = jnp.asarray([[4, 3], [3, 0]])
+    np.testing.assert_array_equal(columns_of(lists, pieces_of(lists, columns)), columns)
+
+
+STEPPING = {
+    "encoder-decoder": next(iter(VARIANTS.values())),
+    "scaled logits": VARIANTS["t5"],
+    "decoder": VARIANTS["decoder"],
+    "recurrent": RECURRENT["luong"],
+}
+
+
+@pytest.mark.parametrize("name", STEPPING)
+def test_logits_are_those_of_the_pieces(name):
+    """A step's logits are the columns of all logits, in the list's order, for every hypothesis."""
+    model, params = make(STEPPING[name])
+    src = jax.tree.map(jnp.asarray, alone(random_store([(5, 1), (3, 1)]), 2, 6, 1).src)
+    batch = Batch(src, None, {})
+    if model.config.architecture == "decoder":
+        batch = Batch(None, src, {})
+    lists = np.sort(np.random.default_rng(0).permuted([range(VOCAB)] * 2, axis=1)[:, :7])
+    tokens, places = jnp.asarray([[[4], [9]], [[7], [5]]], jnp.int32), jnp.zeros((2, 1), jnp.int32)
+    stepper = model.stepper(params)
+    given = tokens, places, jnp.ones(2, bool)
+    whole, *_ = stepper.step(stepper.start(batch, 2, 4), *given)
+    state = stepper.start(batch, 2, 4, shortlist=jnp.asarray(lists, jnp.int32))
+    found, *_ = stepper.step(stepper.grow(state, 8, 6), *given)
+    expected = np.take_along_axis(np.asarray(whole), lists[:, None, None], axis=3)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@functools.cache
+def lexicon() -> Lexicon:
+    """Return a lexicon of no meaning."""
+    size, chance = parts()[2].tgt.size, np.random.default_rng(0)
+    pieces = np.concatenate([chance.permutation(size)[:6] for _ in range(size)])
+    starts = np.arange(size + 1) * 6
+    empty = chance.random(size).astype(np.float32)
+    return Lexicon("", empty, starts, pieces, chance.random(len(pieces)))
+
+
+def translated(config, lines=LINES, **given):
+    model, params, tokenizers = parts()
+    translator = Translator(model, tokenizers, config, lexicon=lexicon())
+    return [found[0] for found in translator.hypotheses(params, lines, **given)]
+
+
+@pytest.mark.parametrize("config", [BEAM, GREEDY], ids=["beam", "greedy"])
+def test_translations(config):
+    """Of all pieces they are those without a list; of some they have no other pieces, whatever
+    stands beside them.
+    """
+    size, few = parts()[2].tgt.size, replace(config, shortlist=12)
+    whole, expected = (translated(replace(config, shortlist=n)) for n in (10 * size, 0))
+    assert [item.ids for item in whole] == [item.ids for item in expected]
+    found = translated(few)
+    assert [item.ids for item in found] != [item.ids for item in expected]
+    one = translated(few, [LINES[2]])[0]
+    assert one.ids == found[2].ids
+    sources = parts()[2].src.encode(LINES)
+    special = range(UNK + 1)
+    for ids, item in zip(sources, found, strict=True):
+        assert {*item.ids} <= {*lexicon().shortlist(ids, 12, special).tolist()}
+
+
+def test_a_prefix_is_in_the_list():
+    """Whatever the lexicon says; and if there is no room for it, that is said."""
+    prefix = "walk"
+    begun = parts()[2].tgt.encode([prefix])[0][:-1]
+    (found,) = translated(replace(BEAM, shortlist=UNK + 1 + len({*begun})), ["a dog"],
+                          prefixes=[prefix])  # fmt: skip
+    assert found.ids[: len(begun)] == begun
+    with pytest.raises(UserError, match=r"^config\.decoding\.shortlist=5: the pieces of the pre"):
+        translated(replace(BEAM, shortlist=5), ["a dog"], prefixes=["two men walk"])

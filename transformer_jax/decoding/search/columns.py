@@ -1,0 +1,38 @@
+"""Which pieces the columns of logits are of: all, or those of each sentence's shortlist."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.arrays import Array, Bool, Int
+
+Shortlists = Int[Array | np.ndarray, "B K"] | None  # of each sentence, in the order of ids
+
+
+def pieces_of(shortlist: Shortlists, columns: Int[Array, "B *n"]) -> Int[Array, "B *n"]:
+    """Return the pieces that some columns are of."""
+    if shortlist is None:
+        return columns
+    rows = columns.reshape(len(columns), -1)
+    found = jnp.take_along_axis(jnp.asarray(shortlist), rows, axis=1)
+    return found.reshape(columns.shape)
+
+
+def columns_of(shortlist: Shortlists, pieces: Int[Array, "B *n"]) -> Int[Array, "B *n"]:
+    """Return the columns of some pieces; of one that is not in the list, one beyond the last."""
+    if shortlist is None:
+        return pieces
+
+    def look(own: Int[Array, "K"], wanted: Int[Array, "*n"]) -> Int[Array, "*n"]:
+        place = jnp.searchsorted(own, wanted)
+        there = own.at[place].get(mode="fill", fill_value=-1) == wanted
+        return jnp.where(there, place, own.size)
+
+    return jax.vmap(look)(jnp.asarray(shortlist), pieces)
+
+
+def marked(shortlist: Shortlists, tokens: tuple[int, ...], size: int) -> Bool[Array, "b V"]:
+    """Return which of `size` columns are of some pieces, for each sentence or for all alike."""
+    if shortlist is None:
+        return jnp.zeros((1, size), bool).at[0, jnp.array(tokens)].set(True)
+    return jnp.isin(jnp.asarray(shortlist), jnp.array(tokens))
