@@ -160,7 +160,7 @@ def lay_out(
     be the slowest part of the input.
     """
     start, length = (x[placement.pairs] for x in (sequences.starts, sequences.lengths))
-    if sequences.read is None and _begins_each_row(placement.rows, offset):
+    if sequences.ids.ndim == 1 and _begins_each_row(placement.rows, offset):
         return _rows(sequences.ids, start + ahead, length, placement.segment, shape)
     total = int(length.sum())
     within = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
