@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -173,7 +173,7 @@ class _Worker:
 
 
 def _work() -> None:
-    """Answer jobs until there are no more."""
+    """Answer jobs."""
     import signal
 
     from transformer_jax.data.codecs.subwords import Subwords
@@ -184,12 +184,9 @@ def _work() -> None:
     os.dup2(2, 1)  # whatever is printed is no answer
     encode = pickle.load(sys.stdin.buffer).prepared()
     while True:
+        lines, first = pickle.load(sys.stdin.buffer)
         try:
-            job = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        try:
-            answer: Any = encode(*job)
+            answer: Any = encode(lines, first)
         except Exception as error:
             answer = error
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
@@ -197,4 +194,6 @@ def _work() -> None:
 
 
 if __name__ == "__main__":
-    _work()
+    # The other process has ended: between jobs, within one, or before it could be answered.
+    with suppress(EOFError, pickle.UnpicklingError, BrokenPipeError):
+        _work()
