@@ -11,11 +11,15 @@ words with spaces between them, and its tree as brackets with labels, "(S (NP XX
 sentences). The first command sets every 18th training sentence aside, on which settings are
 `chosen`; `test` is what was named validation.
 
-Sources are pieces that BPE-dropout cuts anew, since one word in eleven is in no training sentence.
-The search writes well-formed trees with a leaf for each word alone (decoding.constraint).
+Sources are words, the 4,000 most frequent ones, and trees have their words numbered
+(transformer_jax/data/codecs/trees.py): so the decoder knows which word comes next, and finds it by
+its position. The search writes well-formed trees with a leaf for each word alone
+(decoding.constraint).
 
-transformer  pre-norm Transformer, 4 + 4 layers of 128, as in configs/multi30k.py.
-hybrid       the same with a recurrent layer below in each stack, which can count words.
+transformer  pre-norm Transformer, 4 + 4 layers of 128, as in configs/multi30k.py. Labelled F1 of
+             `test`, with punctuation and without: 72.9 (95 % within 2.4) and 73.4; flat trees have
+             9.8. Seed 0, beam 5, last checkpoint; 25 minutes of a core. Before words were numbered,
+             with pieces in place of words, 39.6 of chosen sentences was the most it had.
 recurrent    LSTM layers with attention, as in Vinyals et al.
 """
 
@@ -25,7 +29,7 @@ from pathlib import Path
 from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
-VARIANTS: dict = {"transformer": {}, "hybrid": {}, "recurrent": {}}
+VARIANTS: dict = {"transformer": {}, "recurrent": {}}
 HELD_OUT = 18  # one training sentence in so many
 
 
@@ -34,20 +38,19 @@ def get_config(model: str = "transformer"):
     if model not in VARIANTS:
         raise ValueError(f"no variant {model!r}; there are {', '.join(VARIANTS)}")
     c = door(Experiment())
-    c.src.codec, c.tgt.codec = "subwords", "trees"
+    c.src.codec, c.tgt.codec = "words", "trees"
     c.tokenizer.joint = False
     c.tokenizer.vocab_size = 4000
     c.data.directory = "data/treebank"
     c.data.source_language, c.data.target_language = "text", "tree"
     c.data.train, c.data.validation, c.data.test = ("train",), ("chosen",), ("test",)
     c.data.how_to_get = "python configs/treebank.py DIR data/treebank"
-    c.data.subword_dropout = 0.1
     c.data.max_length = 200
     c.data.tokens_per_batch = 2048
     c.data.num_buckets = 4
 
     c.model.tied_embeddings = "decoder"
-    c.model.dropout_rate = 0.3
+    c.model.dropout_rate = 0.35 if model == "transformer" else 0.3
     c.model.compute_dtype = "bfloat16"
     if model == "recurrent":
         c.model.architecture, c.model.positions = "recurrent", "none"
@@ -59,9 +62,6 @@ def get_config(model: str = "transformer"):
         c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
         c.model.num_encoder_layers, c.model.num_decoder_layers = 4, 4
         c.model.residual = "pre_norm"
-    if model == "hybrid":
-        c.model.encoder_pattern = ("bilstm", "full", "full", "full")
-        c.model.decoder_pattern = ("lstm", "full", "full", "full")
 
     c.optimizer.algorithm = "muon"
     c.optimizer.update_rms = 0.4
