@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import CheckpointConfig, Experiment
-from transformer_jax.data import token_store
+from transformer_jax.data import store_files, token_store
 from transformer_jax.data.codecs import utf8
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.files import read_lines
@@ -171,7 +171,7 @@ def _store() -> dict[str, bytes]:
     sums = {}
     for name, raw in files.items():
         (place / name).write_bytes(raw)
-        sums[name] = token_store._sum(place / name)
+        sums[name] = store_files.sum_of(place / name)
     return {**files, "sums.json": json.dumps(sums).encode()}
 
 

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decoding import plainly
-from decoding.lines import BEAM, GREEDY, LINES, parts
+from decoding.lines import BEAM, GREEDY, parts
 from decoding.plainly import assert_same, beam, greedy, run
 from decoding.test_beam import ASKING, LARGER, PLAIN
+from decoding.test_lines import LINES, ToyModel
 from decoding.toy import Toy
 from tiny import RECURRENT, VARIANTS, VOCAB, alone, make, random_store
 
@@ -134,9 +135,8 @@ def lexicon() -> Lexicon:
 
 
 def translated(config, lines=LINES, **given):
-    model, params, tokenizers = parts()
-    translator = Translator(model, tokenizers, config, lexicon=lexicon())
-    return [found[0] for found in translator.hypotheses(params, lines, **given)]
+    translator = Translator(ToyModel(), parts()[2], config, lexicon=lexicon())
+    return [found[0] for found in translator.hypotheses((), lines, **given)]
 
 
 @pytest.mark.parametrize("config", [BEAM, GREEDY], ids=["beam", "greedy"])
