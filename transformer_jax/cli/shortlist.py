@@ -16,9 +16,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     arguments = parser.parse_args(list(argv))
 
-    from transformer_jax.progress import LineProgress
     from transformer_jax.data.lexicon import passes
     from transformer_jax.experiments import lexicon
+    from transformer_jax.progress import LineProgress
 
     workdir = WorkDir(arguments.workdir)
     store, tokenizers = lexicon.read(workdir)

@@ -94,7 +94,7 @@ class Lexicon:
         if not path.exists():
             raise UserError(f"{path}: no such file; {remedy}")
         try:
-            with np.load(path) as file:
+            with np.load(path, allow_pickle=False) as file:
                 found = cls(
                     str(file["digest"]), file["empty"], file["starts"], file["pieces"],
                     file["probabilities"],
