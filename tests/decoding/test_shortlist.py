@@ -19,7 +19,7 @@ from transformer_jax.config import DecodingConfig
 from transformer_jax.data.batch import Batch
 from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.search.beam import BeamSearch
-from transformer_jax.decoding.search.columns import columns_of, pieces_of
+from transformer_jax.decoding.search.columns import columns_of, marked, pieces_of
 from transformer_jax.decoding.search.sampling import Sampling
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
@@ -166,3 +166,14 @@ def test_a_prefix_is_in_the_list():
     assert found.ids[: len(begun)] == begun
     with pytest.raises(UserError, match=r"^config\.decoding\.shortlist=5: the pieces of the pre"):
         translated(replace(BEAM, shortlist=5), ["a dog"], prefixes=["two men walk"])
+
+
+def test_pieces_that_are_marked():
+    """By their columns, with a list and without; none where there are none, as where a tokenizer
+    has neither padding nor a beginning of its own.
+    """
+    lists = np.array([[0, 3, 5], [3, 4, 6]], np.int32)
+    for tokens in ((), (3,), (0, 6)):
+        expected = [[piece in tokens for piece in row] for row in lists]
+        np.testing.assert_array_equal(marked(lists, tokens, 3), expected)
+        np.testing.assert_array_equal(marked(None, tokens, 7), [[i in tokens for i in range(7)]])

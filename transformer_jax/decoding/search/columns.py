@@ -33,6 +33,7 @@ def columns_of(shortlist: Shortlists, pieces: Int[Array, "B *n"]) -> Int[Array, 
 
 def marked(shortlist: Shortlists, tokens: tuple[int, ...], size: int) -> Bool[Array, "b V"]:
     """Return which of `size` columns are of some pieces, for each sentence or for all alike."""
+    wanted = jnp.array(tokens, jnp.int32)  # of none as well
     if shortlist is None:
-        return jnp.zeros((1, size), bool).at[0, jnp.array(tokens)].set(True)
-    return jnp.isin(jnp.asarray(shortlist), jnp.array(tokens))
+        return jnp.zeros((1, size), bool).at[0, wanted].set(True)
+    return jnp.isin(jnp.asarray(shortlist), wanted)
