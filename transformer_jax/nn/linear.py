@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.arrays import Array, Float, on_cpu
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 
 PRODUCT = "product"  # the name under which rematerialisation finds what it may keep
@@ -111,7 +111,12 @@ def _backward(in_axes: int, operands, gradient):
     outer = x.ndim - in_axes
     out_axes = range(outer, gradient.ndim)
     dx = _dot(gradient, kernel.astype(x.dtype), out_axes, range(in_axes, kernel.ndim))
-    dkernel = _dot(x, gradient, range(outer), range(outer))
+    if x.ndim == 2 and x.shape[1] > gradient.shape[1]:
+        # A CPU sums matrices that are higher than wide at half the speed of others.
+        dkernel = _dot(gradient, x, (0,), (0,))
+        dkernel = (jax.lax.optimization_barrier(dkernel) if on_cpu() else dkernel).T
+    else:
+        dkernel = _dot(x, gradient, range(outer), range(outer))
     return dx.astype(x.dtype), dkernel.astype(kernel.dtype)
 
 

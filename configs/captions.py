@@ -1,0 +1,47 @@
+"""A translation model of everyday sentences learns captions: as a whole, or by LoRA.
+
+    transformer-jax sweep --config=configs/captions.py --variants=all --workdir=runs/captions \
+      --evaluate=validation --config.init.source=runs/tatoeba@best --config.data.directory=MULTI30K
+    python train.py --config=configs/captions.py:lora --config.data.directory=MULTI30K
+
+runs/tatoeba is a run of configs/tatoeba.py:en-de, whose tokenizer stays, and MULTI30K the directory
+of configs/multi30k.py's raw text.
+
+full   every parameter is trained.
+lora   low-rank matrices beside every map of every layer, of rank 4 (Hu et al. 2021,
+       arXiv:2106.09685): under 2 % of the parameters. Their learning rate is ten times the other.
+"""
+
+import runpy
+from pathlib import Path
+
+from transformer_jax.config import Experiment
+
+VARIANTS: dict = {"full": {}, "lora": {}}  # nothing published stands beside them
+
+
+def get_config(trained: str = "lora"):
+    """Return the experiment of one of VARIANTS."""
+    if trained not in VARIANTS:
+        raise ValueError(f"no variant {trained!r}; there are {', '.join(VARIANTS)}")
+    c = runpy.run_path(str(Path(__file__).with_name("tatoeba.py")))["get_config"]("en-de")
+    c.init.source = "runs/tatoeba@best"
+    c.data.directory = "data/multi30k"
+    c.data.how_to_get = "git clone https://github.com/multi30k/dataset; its data/task1/raw has it"
+    c.data.validation = ("val",)
+    c.data.test = ("test_2016_flickr",)
+    c.data.tokens_per_batch = 2048
+
+    c.optimizer.algorithm = "adam"
+    c.optimizer.update_rms = Experiment().optimizer.update_rms  # of Muon alone
+    c.optimizer.learning_rate = 3e-4
+    c.optimizer.warmup_steps = 100
+    c.training.ema_decay = 0.99
+    c.training.steps = 800
+    c.checkpoint.every_steps = 200
+    c.evaluation.every_steps = 200
+    if trained == "lora":
+        c.optimizer.learning_rate = 3e-3
+        c.model.lora_rank = 4
+        c.model.lora_maps = ("query", "key", "value", "output", "up", "down")
+    return c
