@@ -185,13 +185,15 @@ def test_a_file_that_is_not_there(at_root):
     message = refusal("configs/spelled_number.py:de")
     assert message.startswith(
         "--config=configs/spelled_number.py:de: no file configs/spelled_number.py "
-        "(did you mean 'configs/spelled_numbers.py'?); there are configs/base.py, "
+        "(did you mean 'configs/spelled_numbers.py'?); there are configs/back_translation.py, "
     )
 
 
 def test_a_file_that_is_not_there_is_answered_with_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert refusal("x.py").startswith("--config=x.py: no file x.py; there are configs/base.py, ")
+    assert refusal("x.py").startswith(
+        "--config=x.py: no file x.py; there are configs/back_translation.py, "
+    )
 
 
 @pytest.mark.parametrize("spec", ["multi30k:lc", "multi30k.py:lc", "configs/multi30k.py:lc"])
