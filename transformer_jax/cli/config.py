@@ -1,4 +1,4 @@
-"""transformer-jax config [GROUP or GROUP.FIELD ...]: the manual, read off transformer_jax.config.
+"""transformer-jax config [GROUP or GROUP.FIELD ...]: the manual, as its source has it.
 
 A field is explained by the comment right above it and on its own lines; without one, by the last
 comment above it that names it.
@@ -16,10 +16,9 @@ import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from transformer_jax import config
 from transformer_jax.choices import did_you_mean
 from transformer_jax.cli.arguments import Parser
-from transformer_jax.config import TAKE_PARTS, Experiment
+from transformer_jax.config import TAKE_PARTS, Experiment, manual
 from transformer_jax.door import describe, kind_of
 from transformer_jax.errors import UserError
 
@@ -81,7 +80,7 @@ def comments(kind: type) -> dict[str, str]:
 
 @functools.cache
 def _comments(kind: str) -> dict[str, str]:
-    source = inspect.getsource(config)
+    source = inspect.getsource(manual)
     (tree,) = (node for node in ast.parse(source).body
                if isinstance(node, ast.ClassDef) and node.name == kind)  # fmt: skip
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))

@@ -1,0 +1,60 @@
+"""How a value is refused, and the bounds that all numbers have."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from transformer_jax.errors import UserError
+
+# Every number has bounds on both sides, and a test holds every field to that. They leave room for
+# whatever makes sense, and keep slips of the hand from the memory and the integers of the machine.
+STEPS = 10**9  # steps are counted in 32 bits
+SIZE = 2**20  # of one axis of an array
+ELEMENTS = 2**31  # of one matrix; 8 GiB
+HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
+
+
+def check(condition: bool, message: str) -> None:
+    if not condition:
+        raise UserError(message)
+
+
+def within(low: float, high: float, **values: float | None) -> None:
+    for name, value in values.items():
+        check(
+            value is None or low <= value <= high,
+            f"{name}={value}: must be at least {low} and at most {high}",
+        )
+
+
+def above(low: float, high: float, otherwise: str = "", **values: float | None) -> None:
+    for name, value in values.items():
+        check(
+            value is None or low < value <= high,
+            f"{name}={value}: must be above {low} and at most {high}{otherwise}",
+        )
+
+
+def rate(**values: float | None) -> None:
+    for name, value in values.items():
+        check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
+
+
+def check_pattern(field: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"{field}={pattern!r}: no regular expression ({error})") from None
+
+
+def either(words: Iterable[str]) -> str:
+    return " or ".join(map(repr, words))
+
+
+def is_part(value: str) -> bool:
+    return ":" in value
+
+
+def default_of(config: Any, name: str) -> Any:
+    """Return the default of a field of one of the manual's sections."""
+    return type(config).__dataclass_fields__[name].default

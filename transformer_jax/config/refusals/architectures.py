@@ -1,0 +1,217 @@
+"""What is refused of a model for its architecture, or for what it reads."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import SIZE, check, default_of, either, is_part, within
+from transformer_jax.config.words import CELLS, OWN_FIELDS, RECURRENT, STEM_FIELDS, TWO_WAY
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import ModelConfig
+
+
+def check_encoder(model: "ModelConfig") -> None:
+    for name in ("token_types", "pooling", "pooler"):
+        among = ("encoder", "elmo") if name == "pooling" else ("encoder",)
+        default = default_of(model, name)
+        check(
+            model.architecture in among or getattr(model, name) == default,
+            f"{name}={getattr(model, name)!r}: means nothing with architecture="
+            f"{model.architecture!r}; leave it at {default!r} or choose 'encoder'",
+        )
+
+
+def check_perceiver(model: "ModelConfig") -> None:
+    within(1, SIZE, num_latents=model.num_latents)
+    perceives = model.architecture == "perceiver"
+    check(
+        perceives or model.num_latents == 256,
+        f"num_latents={model.num_latents}: means nothing with architecture={model.architecture!r}; "
+        "leave it at 256 or choose 'perceiver'",
+    )
+    check(
+        not perceives or model.layer_sharing != "universal",
+        "layer_sharing='universal': adds positions before each layer, and latents have none; "
+        "choose 'all'",
+    )
+
+
+def check_autoencoder(model: "ModelConfig") -> None:
+    within(1, 2**20, num_codes=model.num_codes)
+    within(2, SIZE, code_width=model.code_width)
+    within(0, 1e3, commitment=model.commitment)
+    coded = model.architecture == "autoencoder"
+    for name in ("num_codes", "code_width", "commitment"):
+        default = default_of(model, name)
+        check(
+            coded or getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing with architecture="
+            f"{model.architecture!r}; leave it at {default} or choose 'autoencoder'",
+        )
+    check(
+        not coded or model.stem in ("linear", "convolution"),
+        f"stem={model.stem!r}: architecture='autoencoder' makes the vectors that it reads; choose "
+        "'linear' or 'convolution'",
+    )
+
+
+def check_stem(model: "ModelConfig") -> None:
+    within(1, 10, stem_layers=model.stem_layers)
+    within(1, SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
+    placed = model.grid_positions != "none"
+    check(
+        not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
+        f"grid_positions={model.grid_positions!r}: is for a stem of vectors, with the rows and "
+        "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
+    )
+    for name, stem in STEM_FIELDS.items():
+        default = default_of(model, name)
+        read = name == "grid" and (placed or model.architecture == "prefix_decoder")
+        check(
+            read or model.stem == stem or getattr(model, name) == default,
+            f"{name}={getattr(model, name)!r}: means nothing with stem={model.stem!r}; leave it at "
+            f"{default!r} or choose {stem!r}",
+        )
+    check(
+        len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
+        f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
+    )
+    if model.stem == "embedding":
+        check(
+            model.architecture != "prefix_decoder",
+            "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
+            "or architecture='decoder' and objective.name='prefix_lm'",
+        )
+        return
+    check(
+        model.stem != "series" or model.architecture == "encoder",
+        f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
+    )
+    check(
+        model.architecture != "prefix_decoder"
+        or all(kind == "full" or is_part(kind) for kind in model.decoder_pattern),
+        f"decoder_pattern={model.decoder_pattern}: padding may stand between vectors and text of "
+        "architecture='prefix_decoder', which windows and states do not leave out; choose 'full'",
+    )
+    readers = "encoder", "perceiver", "encoder_decoder", "prefix_decoder", "autoencoder"
+    check(
+        model.architecture in readers,
+        f"stem={model.stem!r}: architecture={model.architecture!r} reads pieces; choose "
+        f"'embedding', or architecture={either(readers)}",
+    )
+    check(
+        model.token_types == 0,
+        f"token_types={model.token_types}: means nothing with stem={model.stem!r}; set it to 0",
+    )
+    check(
+        model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
+        f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
+        "choose 'decoder' or 'none'",
+    )
+    check(
+        model.stem != "conv1d" or not (placed or model.architecture == "prefix_decoder"),
+        f"stem='conv1d': halves a sequence, and grid_positions={model.grid_positions!r} and "
+        "architecture='prefix_decoder' are of patches; choose another stem, or another of those",
+    )
+    if model.stem != "convolution":
+        return
+    check(
+        bool(model.grid),
+        "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
+        "(8, 8)",
+    )
+    check(
+        model.d_model % 2 ** (model.stem_layers - 1) == 0,
+        f"d_model={model.d_model}: stem_layers={model.stem_layers} halve it "
+        f"{model.stem_layers - 1} times; choose a multiple of {2 ** (model.stem_layers - 1)}",
+    )
+
+
+def check_two_stream(model: "ModelConfig") -> None:
+    if model.architecture != "two_stream":
+        return
+    check(
+        (model.positions, model.relative_positions) != ("none", "none"),
+        "positions='none': with relative_positions='none' too, the queries of architecture="
+        "'two_stream' are all alike; choose positions or relative_positions",
+    )
+    check(
+        not model.input_norm,
+        "input_norm=True: the streams of architecture='two_stream' begin without a norm, as "
+        "XLNet's do; set it to False",
+    )
+    # A query that may look nowhere gets the mean of all values: of what it is to predict, too.
+    check(
+        all(kind == "full" or is_part(kind) for kind in model.decoder_pattern),
+        f"decoder_pattern={model.decoder_pattern}: queries of architecture='two_stream' look at "
+        "what stands anywhere, and a window may hold nothing; choose 'full'",
+    )
+
+
+def own_fields(model: "ModelConfig") -> tuple[str, ...] | None:
+    """Return the fields that mean something to a model that has no Transformer's layers."""
+    if model.architecture != "recurrent":
+        return OWN_FIELDS.get(model.architecture)
+    if not model.reads_by_cells:
+        return None
+    normed, headed = (
+        model.recurrence == "rnmt_plus", model.source_attention == "multi_head_additive"
+    )  # fmt: skip
+    return (*RECURRENT, *("norm_epsilon",) * normed, *("num_heads",) * headed)
+
+
+def check_recurrent(model: "ModelConfig") -> None:
+    own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
+    fields, recurrent = own_fields(model), model.architecture == "recurrent"
+    for item in dataclasses.fields(model):
+        name, default, value = item.name, item.default, getattr(model, item.name)
+        known = (recurrent or name not in own) if fields is None else name in fields
+        check(
+            value == default or known,
+            f"{name}={value!r}: means nothing with architecture={model.architecture!r}; leave it "
+            f"at {default!r}",
+        )
+    check(
+        fields is None or model.positions == "none",
+        f"positions={model.positions!r}: architecture={model.architecture!r} has none; set it to "
+        "'none'",
+    )
+    check(
+        model.architecture != "elmo" or {*model.encoder_pattern} <= {*CELLS},
+        f"encoder_pattern={model.encoder_pattern}: layers of architecture='elmo' are "
+        f"{either(CELLS)}",
+    )
+    if not recurrent:
+        return
+    cells = ("lstm",) if model.recurrence == "rnmt_plus" else CELLS
+    check(
+        {*model.decoder_pattern} <= {*cells},
+        f"decoder_pattern={model.decoder_pattern}: layers of architecture='recurrent' with "
+        f"recurrence={model.recurrence!r} are {either(cells)}",
+    )
+    check(
+        model.reads_by_cells or {*model.encoder_pattern}.isdisjoint((*CELLS, *TWO_WAY)),
+        f"encoder_pattern={model.encoder_pattern}: layers of architecture='recurrent' are either "
+        f"{either((*CELLS, *TWO_WAY))}, or the Transformer's; choose these or those",
+    )
+    check(
+        model.source_attention != "multi_head_additive" or model.d_model % model.num_heads == 0,
+        f"d_model={model.d_model} is no multiple of num_heads={model.num_heads}: choose another "
+        "num_heads, or source_attention='additive'",
+    )
+    check(
+        model.reads_by_cells or not model.reverse_source,
+        f"reverse_source=True: layers of {model.encoder_pattern} read a source from both ends; set "
+        "it to False",
+    )
+    feeds = model.recurrence == "luong" and model.source_attention != "none"
+    check(
+        feeds or not model.input_feeding,
+        f"input_feeding=True: recurrence={model.recurrence!r} with source_attention="
+        f"{model.source_attention!r} has its own way; set it to False",
+    )
+    check(
+        model.recurrence not in ("gnmt", "rnmt_plus") or model.source_attention != "none",
+        f"source_attention='none': recurrence={model.recurrence!r} feeds what it looks at to all "
+        "layers; choose another",
+    )

@@ -1,0 +1,195 @@
+"""What is refused of data and tokenizers."""
+
+import re
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import (
+    SIZE,
+    above,
+    check,
+    check_pattern,
+    default_of,
+    either,
+    rate,
+    within,
+)
+from transformer_jax.config.words import VECTOR_FIELDS
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import DataConfig, SourceConfig, TokenizerConfig
+
+
+def check_source(source: "SourceConfig") -> None:
+    """Refuse sizes of vectors that are not read."""
+    within(1, 2**12, patch_size=source.patch_size, num_mels=source.num_mels)
+    within(1000, 10**6, sample_rate=source.sample_rate)
+    within(2, 2**16, n_fft=source.n_fft)
+    within(1, 2**16, hop_length=source.hop_length)
+    for codec, names in VECTOR_FIELDS.items():
+        for name in names:
+            default = default_of(source, name)
+            check(
+                source.codec == codec or getattr(source, name) == default,
+                f"{name}={getattr(source, name)}: means nothing with codec={source.codec!r}; leave "
+                f"it at {default}",
+            )
+
+
+def check_tokenizer(tokenizer: "TokenizerConfig") -> None:
+    """Refuse a vocabulary that cannot be trained."""
+    for symbol in tokenizer.symbols:
+        check(
+            bool(symbol)
+            and not re.search(r"\s|▁", symbol)
+            and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
+            and tokenizer.symbols.count(symbol) == 1,
+            f"symbols={tokenizer.symbols}: {symbol!r} must have no spaces, be no reserved "
+            "piece, and be named once",
+        )
+    for name in ("algorithm", "vocab_size", "byte_fallback", "character_coverage",
+                 "normalization", "max_lines"):  # fmt: skip
+        default = default_of(tokenizer, name)
+        check(
+            tokenizer.model is None or getattr(tokenizer, name) == default,
+            f"{name}={getattr(tokenizer, name)!r}: follows from model={tokenizer.model!r}; leave "
+            f"it at {default!r}",
+        )
+    floor = 4 + 256 + 1 if tokenizer.byte_fallback else 5
+    check(
+        tokenizer.vocab_size >= floor,
+        f"vocab_size={tokenizer.vocab_size}: must be at least {floor}"
+        + (" with byte_fallback" if tokenizer.byte_fallback else ""),
+    )
+    check(
+        0.9 <= tokenizer.character_coverage <= 1.0,
+        f"character_coverage={tokenizer.character_coverage}: must lie between 0.9 and 1",
+    )
+    within(floor, SIZE, vocab_size=tokenizer.vocab_size)
+    within(101, 10**9, max_lines=tokenizer.max_lines)  # at least 101: SentencePiece's own bound
+
+
+def check_data(data: "DataConfig") -> None:
+    """Refuse data that cannot be read or batched."""
+    rate(subword_dropout=data.subword_dropout)
+    within(1, 1000, segmentations=data.segmentations, num_buckets=data.num_buckets)
+    within(1, 2**12, crop_padding=data.crop_padding, cutout_size=data.cutout_size)
+    check(
+        len(data.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in data.image_size),
+        f"image_size={data.image_size}: must be rows and columns, as in (64, 64)",
+    )
+    within(1, 2**12, frequency_mask_size=data.frequency_mask_size)
+    within(1, 2**16, time_mask_size=data.time_mask_size)
+    above(0, 1, time_mask_share=data.time_mask_share)
+    _check_labels(data)
+    for name, word in (
+        ("crop_padding", "crop"), ("cutout_size", "cutout"),
+        ("frequency_mask_size", "frequency_mask"), ("time_mask_size", "time_mask"),
+        ("time_mask_share", "time_mask"),
+    ):  # fmt: skip
+        default = default_of(data, name)
+        check(
+            word in data.augment or getattr(data, name) == default,
+            f"{name}={getattr(data, name)}: means nothing without {word!r} in augment="
+            f"{data.augment}; leave it at {default}",
+        )
+    within(2, SIZE, max_length=data.max_length)
+    within(1, SIZE, max_length_ratio=data.max_length_ratio)
+    within(1, SIZE, rows_divisible_by=data.rows_divisible_by)
+    within(1, 2**28, tokens_per_batch=data.tokens_per_batch)
+    need = data.max_length * data.rows_divisible_by
+    check(
+        data.tokens_per_batch >= need,
+        f"tokens_per_batch={data.tokens_per_batch} is below max_length={data.max_length} x "
+        f"rows_divisible_by={data.rows_divisible_by}: raise it to {need} or lower the others",
+    )
+    check(bool(data.train), "train=(): names no part to train on")
+    within(0.1, 1000, mixing_temperature=data.mixing_temperature)
+    within(1, 2**40, mixing_limit=data.mixing_limit)
+    _check_parts(data)
+    check(
+        len(data.num_examples) == 3 and all(1 <= n <= 10**8 for n in data.num_examples),
+        f"num_examples={data.num_examples}: must be three sizes of at least 1 and at most 10^8",
+    )
+    within(1, 10**18, max_number=data.max_number)
+    within(2, 100, list_depth=data.list_depth, list_arguments=data.list_arguments)
+    check(
+        len(data.example_lengths) == 2
+        and 1 <= data.example_lengths[0] <= data.example_lengths[1] <= 10**6,
+        f"example_lengths={data.example_lengths}: must be the least and the greatest number of "
+        "symbols, from 1 to 10^6",
+    )
+    for name, sources in (
+        ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
+        ("list_arguments", ("listops",)), ("image_size", ("folders",)),
+    ):  # fmt: skip
+        default = default_of(data, name)
+        check(
+            data.source in sources or getattr(data, name) == default,
+            f"{name}={getattr(data, name)}: is for source={either(sources)}, not {data.source!r}; "
+            f"leave it at {default}",
+        )
+    check(
+        data.source != "spelled_numbers" or sum(data.num_examples) <= data.max_number,
+        f"num_examples={data.num_examples}: more than max_number={data.max_number} in all",
+    )
+
+
+def _check_labels(data: "DataConfig") -> None:
+    """Refuse what says otherwise than it must what is said in a file of sound."""
+    for name in ("label_pattern", "label_texts"):
+        default = default_of(data, name)
+        check(
+            data.source == "wavs" or getattr(data, name) == default,
+            f"{name}={getattr(data, name)!r}: is for source='wavs', not {data.source!r}; leave "
+            f"it at {default!r}",
+        )
+    if data.label_pattern:
+        check_pattern("label_pattern", data.label_pattern)
+        check(
+            "label" in re.compile(data.label_pattern).groupindex,
+            f"label_pattern={data.label_pattern!r}: has no group of that name; write "
+            "(?P<label>...) where the label stands",
+        )
+    named = [entry.partition("=")[0] for entry in data.label_texts]
+    for label, entry in zip(named, data.label_texts, strict=True):
+        check(
+            named.count(label) == 1 and entry.partition("=")[2].strip() != "",
+            f"label_texts={entry!r}: must be LABEL=TEXT, once for each label",
+        )
+
+
+def _check_parts(data: "DataConfig") -> None:
+    """Refuse prefixes and weights of other parts, and mixtures of one."""
+    for name, parts in (
+        ("prefixes", (*data.train, *data.validation, *data.test)), ("weights", data.train),
+    ):  # fmt: skip
+        entries = getattr(data, name)
+        named = [entry.partition("=")[0] for entry in entries]
+        for part, entry in zip(named, entries, strict=True):
+            check(
+                part in parts and named.count(part) == 1 and entry.partition("=")[2] != "",
+                f"{name}={entry!r}: must be PART={'TEXT' if name == 'prefixes' else 'NUMBER'}, "
+                f"once for each of the parts {', '.join(dict.fromkeys(parts))}",
+            )
+    weights = data.named("weights")
+    check(
+        not weights or weights.keys() == set(data.train),
+        f"weights={data.weights}: must name each part of train={data.train}",
+    )
+    for part, text in weights.items():
+        check(
+            bool(re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text)) and float(text) > 0,
+            f"weights='{part}={text}': must be PART=NUMBER, with a number above 0",
+        )
+    for name in ("weights", "mixing_temperature", "mixing_limit"):
+        default = default_of(data, name)
+        value = getattr(data, name)
+        check(
+            value == default or len(set(data.train)) == len(data.train) > 1,
+            f"{name}={value!r}: needs several parts, each named once, not train={data.train}",
+        )
+        check(
+            name == "weights" or value == default or not data.weights,
+            f"{name}={value!r}: weights={data.weights} are the shares already; leave it at "
+            f"{default!r}, or set weights to ()",
+        )

@@ -1,0 +1,95 @@
+"""What is refused of a search."""
+
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import SIZE, above, check, default_of, within
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import DecodingConfig
+
+
+def check_decoding(decoding: "DecodingConfig") -> None:
+    """Refuse a search that cannot be, or with fields that mean nothing."""
+    within(1, 1000, beam_size=decoding.beam_size)
+    within(1, 10_000, num_samples=decoding.num_samples)
+    within(1, 2**22, tokens_per_batch=decoding.tokens_per_batch)
+    within(0, 100, max_length_ratio=decoding.max_length_ratio)
+    within(0, 10_000, max_extra_length=decoding.max_extra_length)
+    within(0, 2**32 - 1, seed=decoding.seed)
+    within(0, SIZE, top_k=decoding.top_k)
+    within(0, 1000, no_repeat_ngram=decoding.no_repeat_ngram)
+    within(0, SIZE, shortlist=decoding.shortlist)
+    within(0, 100, alpha=decoding.alpha, coverage_penalty=decoding.coverage_penalty)
+    within(1e-6, 1000, temperature=decoding.temperature)
+    above(0, 1, top_p=decoding.top_p)
+    check(
+        0 <= decoding.min_length_ratio <= decoding.max_length_ratio,
+        f"min_length_ratio={decoding.min_length_ratio}: must lie between 0 and "
+        f"max_length_ratio={decoding.max_length_ratio}",
+    )
+    check(
+        decoding.max_length_ratio > 0 or decoding.max_extra_length > 0,
+        f"max_length_ratio={decoding.max_length_ratio} and "
+        f"max_extra_length={decoding.max_extra_length}: leave no room for an output",
+    )
+    for name in ("no_repeat_ngram", "forbidden", "min_length_ratio", "shortlist"):
+        value = getattr(decoding, name)
+        default = default_of(decoding, name)
+        check(
+            decoding.constraint == "none" or value == default,
+            f"{name}={value!r}: may leave constraint={decoding.constraint!r} nothing to write; "
+            f"leave it at {default!r}, or choose 'none'",
+        )
+    _check_draft(decoding)
+    _check_cache(decoding)
+    decoding.check_fits(1)
+
+
+def _check_cache(decoding: "DecodingConfig") -> None:
+    """Refuse what pages do not hold, and what means nothing without them."""
+    paged, default = decoding.cache == "paged", default_of(decoding, "cache_block")
+    within(1, 4096, cache_block=decoding.cache_block)
+    check(
+        paged or decoding.cache_block == default,
+        f"cache_block={decoding.cache_block}: cache='contiguous' has no blocks; set cache='paged', "
+        f"or leave it at {default}",
+    )
+    check(
+        not paged or decoding.search == "sample" or decoding.beam_size == 1,
+        "cache='paged': a beam exchanges hypotheses at every step, and each would need copies "
+        "of its blocks, where the contiguous cache moves bits; set beam_size=1, or "
+        "search='sample'",
+    )
+    check(
+        not paged or decoding.draft is None,
+        f"cache='paged': a step on pages writes one token, and draft={decoding.draft!r} asks for "
+        "several; leave one of them out",
+    )
+
+
+def _check_draft(decoding: "DecodingConfig") -> None:
+    """Refuse what a draft does not speed up, and what means nothing without one."""
+    default = default_of(decoding, "draft_length")
+    within(1, 64, draft_length=decoding.draft_length)
+    check(
+        decoding.draft is not None or decoding.draft_length == default,
+        f"draft_length={decoding.draft_length}: nothing is proposed without a draft; set draft, or "
+        f"leave it at {default}",
+    )
+    check(
+        decoding.draft is None or decoding.search == "sample" or decoding.beam_size == 1,
+        f"draft={decoding.draft!r}: beam search needs the best continuations of all its hypotheses "
+        "together at every position, and a draft proposes one text; set beam_size=1, or "
+        "search='sample'",
+    )
+    check(
+        decoding.draft is None or decoding.constraint == "none",
+        f"draft={decoding.draft!r}: proposals may break constraint={decoding.constraint!r}; leave "
+        "one of them out",
+    )
+    check(
+        decoding.draft is None or not decoding.shortlist,
+        f"draft={decoding.draft!r}: proposes any piece, and shortlist={decoding.shortlist} judges "
+        "some alone; set one of them to its default",
+    )
+    check(decoding.draft != "", "draft='': names no directory; leave it out, or write None")

@@ -1,0 +1,199 @@
+"""What is refused of sections that do not go together."""
+
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import ELEMENTS, check, either, within
+from transformer_jax.config.refusals.layers import without_scores
+from transformer_jax.config.refusals.texts import check_codecs, check_tasks, check_windows
+from transformer_jax.config.words import ALONE, ARCHITECTURES, ATTENTION, SIZED, average_count
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import Experiment
+
+
+def check_experiment(run: "Experiment") -> None:
+    """Refuse sections that do not go together."""
+    within(0, 2**32 - 1, seed=run.seed)
+    _check_model(run)
+    check_codecs(run)
+    _check_objective(run)
+    if run.objective.windowed:
+        check_windows(run)
+    if run.objective.parts:
+        check_tasks(run)
+    _check_training(run)
+    _check_checkpoints(run)
+
+
+def _check_model(run: "Experiment") -> None:
+    """Refuse a model that does not fit its vocabularies, its texts or what it starts from."""
+    model = run.model
+    rows = max(run.tokenizer.vocab_size, model.max_positions)
+    check(
+        rows * model.d_model <= ELEMENTS,
+        f"model.d_model={model.d_model}: a table of so many columns and tokenizer.vocab_size="
+        f"{run.tokenizer.vocab_size} or model.max_positions={model.max_positions} rows has "
+        f"more than {ELEMENTS} numbers; lower one of them",
+    )
+    check(
+        run.tokenizer.joint
+        or model.tied_embeddings != "all"
+        or "decoder" not in model.stacks
+        or model.architecture == "prefix_decoder",
+        "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
+        "choose 'decoder' or 'none'",
+    )
+    check(
+        model.lora_rank is None or run.init.source is not None,
+        f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
+        "none; set init.source to its work directory",
+    )
+    alone = model.architecture in ("recurrent", "perceiver", "prefix_decoder")
+    check(
+        run.data.batching != "pack" or not alone,
+        f"data.batching='pack': a row of architecture={model.architecture!r} must hold one "
+        "text; choose 'bucket'",
+    )
+    check(
+        model.architecture != "perceiver" or model.positions != "none" or not run.objective.masked,
+        "model.positions='none': queries of pieces are their positions in architecture="
+        "'perceiver', and would be all alike; choose another",
+    )
+    for pattern in (model.encoder_pattern, model.decoder_pattern):
+        check(
+            run.data.batching != "pack" or {*ALONE}.isdisjoint(pattern),
+            f"data.batching='pack': layers of {pattern} count the positions of a row, or "
+            "convolve it: it must hold one text; choose 'bucket'",
+        )
+    longest = ("data.max_length", run.data.max_length)
+    if run.objective.windowed:
+        longest = ("objective.window", run.objective.window)
+    if model.stem == "series":
+        longest = ("the number of patches", model.patches(run.objective.window))
+    check(
+        model.position_limit is None or model.position_limit >= longest[1],
+        f"model.max_positions={model.max_positions} is below {longest[0]}={longest[1]}"
+        ": raise the one or lower the other",
+    )
+
+
+def _check_training(run: "Experiment") -> None:
+    """Refuse settings of the step that contradict each other."""
+    model, data, training = run.model, run.data, run.training
+    check(
+        data.rows_divisible_by % training.accumulation_steps == 0,
+        f"training.accumulation_steps={training.accumulation_steps} does not divide "
+        f"data.rows_divisible_by={data.rows_divisible_by}: choose a divisor",
+    )
+    check(
+        not data.subword_dropout or run.tokenizer.algorithm == "bpe",
+        f"data.subword_dropout={data.subword_dropout}: there are no merges to leave out with "
+        f"tokenizer.algorithm={run.tokenizer.algorithm!r}; choose 'bpe', or set it to 0",
+    )
+    check(
+        training.r_drop is None
+        or max(model.dropout_rate, model.attention_dropout_rate, model.activation_dropout_rate) > 0,
+        f"training.r_drop={training.r_drop}: two passes without dropout are the same; "
+        "raise model.dropout_rate or set it to None",
+    )
+    check(
+        not run.profile.steps or run.profile.steps[0] <= training.steps,
+        f"profile.steps={run.profile.steps}: begin after training.steps={training.steps}",
+    )
+
+
+def _check_checkpoints(run: "Experiment") -> None:
+    """Refuse a choice of checkpoints that could not be made."""
+    save, every = run.checkpoint.every_steps, run.evaluation.every_steps
+    check(
+        every % save == 0,
+        f"evaluation.every_steps={every} is no multiple of checkpoint.every_steps={save}: "
+        "the best checkpoint is chosen when it is saved",
+    )
+    count = average_count(run.evaluation.checkpoint)
+    check(
+        count is None or run.checkpoint.keep_last >= count,
+        f"evaluation.checkpoint={run.evaluation.checkpoint!r} needs "
+        f"checkpoint.keep_last={run.checkpoint.keep_last} to be at least {count}",
+    )
+    check(
+        run.checkpoint.best_by not in ("bleu", "wer") or run.evaluation.bleu_sentences > 0,
+        f"checkpoint.best_by={run.checkpoint.best_by!r} needs evaluation.bleu_sentences="
+        f"{run.evaluation.bleu_sentences} above 0; raise it or choose 'loss'",
+    )
+    check(
+        run.checkpoint.best_by not in {"bleu", "wer"} - {run.measured},
+        f"checkpoint.best_by={run.checkpoint.best_by!r}: with src.codec={run.src.codec!r} "
+        f"and objective.name={run.objective.name!r} validation measures {run.measured!r}; "
+        f"choose that, or 'loss'",
+    )
+    check(
+        run.checkpoint.best_by != "accuracy"
+        or run.objective.kind in ("classify", "classify_pairs", "tag", "answer"),
+        "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
+        f"not {run.objective.name!r}; choose 'loss'",
+    )
+
+
+def _check_objective(run: "Experiment") -> None:
+    """Refuse what does not fit an objective other than translation."""
+    data, objective, codec = run.data, run.objective, run.tgt.codec
+    name = f"objective.name={objective.name!r}"
+    wanted = ARCHITECTURES[objective.kind]
+    check(
+        run.model.architecture in wanted,
+        f"model.architecture={run.model.architecture!r}: {name} is an objective of "
+        f"architecture={either(wanted)}; choose that, or another objective",
+    )
+    check(
+        objective.kind != "prefix_lm" or not without_scores(run.model.decoder_pattern),
+        f"model.decoder_pattern={run.model.decoder_pattern}: {name} has a prefix that sees "
+        f"itself whole, which only {either(ATTENTION)} can; choose these, or another objective",
+    )
+    check(
+        objective.kind in ("translate", "ctc") or objective.labels or run.tokenizer.joint,
+        f"tokenizer.joint=False: {name} has one vocabulary; set it to True",
+    )
+    check(
+        objective.kind not in ("masked_lm_nsp", "answer", "classify_pairs")
+        or run.model.token_types != 1,
+        f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
+    )
+    check(
+        not objective.whole_words or codec in SIZED,
+        f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
+        f"it to False or choose {either(SIZED)}",
+    )
+    check(
+        data.long_sources == "drop" or objective.kind == "translate",
+        f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at 'drop'",
+    )
+    check(
+        not data.prefixes or not objective.one_sided,
+        f"data.prefixes={data.prefixes}: {name} has no source side; set it to ()",
+    )
+    check(
+        not data.subword_dropout or run.tokenizer.model is None,
+        f"data.subword_dropout={data.subword_dropout}: is for a tokenizer that is trained "
+        "here, whose merges are in the order of its pieces; set it to 0",
+    )
+    named = len(objective.symbols) + len(run.tokenizer.symbols)
+    check(
+        not named or not {*SIZED} & {*run.codecs} or run.tokenizer.vocab_size > named + 5,
+        f"tokenizer.vocab_size={run.tokenizer.vocab_size}: {named} of them are named pieces, "
+        f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
+    )
+    check(
+        objective.kind not in ("regress", "answer", "ctc") or run.training.r_drop is None,
+        f"training.r_drop={run.training.r_drop}: is for choices among pieces or classes, of "
+        f"which {name} has none; set it to None",
+    )
+    check(
+        objective.kind != "ctc" or codec != "huggingface",
+        f"tgt.codec={codec!r}: {name} has PAD for a place without a piece, which an imported "
+        "tokenizer may lack; choose another codec",
+    )
+    check(
+        objective.kind != "ctc" or data.batching != "pack",
+        f"data.batching='pack': a row of {name} must hold one line; choose 'bucket'",
+    )

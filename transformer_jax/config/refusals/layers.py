@@ -1,0 +1,75 @@
+"""What is refused of the layers of a model."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import check, default_of, either, is_part
+from transformer_jax.config.words import ATTENTION, FREE, ONE_WAY, TWO_WAY, WHOLE
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import ModelConfig
+
+
+def without_scores(pattern: Iterable[str]) -> list[str]:
+    """Return the layers of ours that are no attention with a softmax over positions."""
+    return [kind for kind in pattern if kind not in ATTENTION and not is_part(kind)]
+
+
+def check_mixers(model: "ModelConfig") -> None:
+    check(
+        "conformer" not in model.encoder_pattern or model.residual == "pre_norm",
+        f"residual={model.residual!r}: parts of 'conformer' in encoder_pattern="
+        f"{model.encoder_pattern} each read a norm; choose 'pre_norm'",
+    )
+    for name, kinds, why in (
+        ("encoder_pattern", ONE_WAY, "goes from the left to the right; an encoder reads all"),
+        ("decoder_pattern", WHOLE, "reads whole texts; a decoder has written no end yet"),
+    ):
+        if name == "decoder_pattern" and model.architecture == "autoencoder":
+            kinds, why = ONE_WAY, "goes from the left to the right; this decoder reads all codes"
+        for kind in getattr(model, name):
+            check(
+                kind not in kinds,
+                f"{name}={getattr(model, name)}: {kind!r} {why}; choose another",
+            )
+    for name in ("encoder_pattern", "decoder_pattern"):
+        pattern = getattr(model, name)
+        others = without_scores(pattern)
+        if not others:
+            continue
+        for option, why in (
+            ("relative_positions", "has no scores of pairs for it to change"),
+            ("attention_dropout_rate", "has no weights to leave out"),
+        ):
+            default = default_of(model, option)
+            check(
+                getattr(model, option) == default,
+                f"{option}={getattr(model, option)!r}: {others[0]!r} in {name}={pattern} {why}; "
+                f"leave it at {default!r}",
+            )
+        check(
+            "lsh" not in others or model.num_kv_heads is None,
+            f"num_kv_heads={model.num_kv_heads}: keys of 'lsh' in {name}={pattern} are its "
+            "queries; leave it at None",
+        )
+        alike = model.kv_heads == model.num_heads and model.key_size == model.value_size
+        check(
+            alike or {*others}.isdisjoint(FREE),
+            f"{name}={pattern}: {either(FREE)} weight each channel of a value by that of its key; "
+            "leave num_kv_heads and v_head_dim at None",
+        )
+        check(
+            model.d_model % 2 == 0 or not {*others} & {*TWO_WAY},
+            f"d_model={model.d_model}: {name}={pattern} has a state of half of that for either "
+            "direction; choose an even d_model",
+        )
+
+
+def check_reversible(model: "ModelConfig") -> None:
+    for name in ("layer_sharing", "layer_drop_rate", "layer_loop", "remat"):
+        default = default_of(model, name)
+        check(
+            model.residual != "reversible" or getattr(model, name) == default,
+            f"{name}={getattr(model, name)!r}: residual='reversible' undoes its layers one by one "
+            f"on the way back; leave it at {default!r}",
+        )

@@ -1,0 +1,242 @@
+"""What is refused of a model: sizes, and words that mean nothing together."""
+
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import (
+    ELEMENTS,
+    SIZE,
+    STEPS,
+    above,
+    check,
+    default_of,
+    either,
+    is_part,
+    rate,
+    within,
+)
+from transformer_jax.config.refusals.architectures import (
+    check_autoencoder,
+    check_encoder,
+    check_perceiver,
+    check_recurrent,
+    check_stem,
+    check_two_stream,
+    own_fields,
+)
+from transformer_jax.config.refusals.layers import check_mixers, check_reversible
+from transformer_jax.config.words import MIXER_FIELDS, RELATIVE, WITHIN
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import ModelConfig
+
+
+def check_model(model: "ModelConfig") -> None:
+    """Refuse a model that cannot be, or with fields that mean nothing."""
+    within(1, SIZE, d_model=model.d_model, d_ff=model.d_ff, num_heads=model.num_heads)
+    within(1, SIZE, head_dim=model.head_dim, v_head_dim=model.v_head_dim)
+    within(1, SIZE, max_positions=model.max_positions)
+    within(1, 1000, num_encoder_layers=model.num_encoder_layers)
+    within(1, 1000, num_decoder_layers=model.num_decoder_layers)
+    within(1, 2**16, feed_forward_chunks=model.feed_forward_chunks)
+    check(
+        model.feed_forward_chunks == 1 or model.activation_dropout_rate == 0,
+        f"feed_forward_chunks={model.feed_forward_chunks}: with activation_dropout_rate="
+        f"{model.activation_dropout_rate} all parts would drop the same; set it to 0",
+    )
+    rate(dropout_rate=model.dropout_rate, attention_dropout_rate=model.attention_dropout_rate)
+    rate(activation_dropout_rate=model.activation_dropout_rate)
+    rate(layer_drop_rate=model.layer_drop_rate)
+    above(0, 1, norm_epsilon=model.norm_epsilon)
+    within(1, SIZE, num_kv_heads=model.num_kv_heads, window=model.window)
+    within(1, SIZE, lora_rank=model.lora_rank)
+    within(0, SIZE, token_types=model.token_types)
+    above(0, 1e6, lora_alpha=model.lora_alpha)
+    above(1, 1e9, rope_theta=model.rope_theta)
+    above(0, 1, rope_fraction=model.rope_fraction)
+    within(1e-3, 1e3, attention_temperature=model.attention_temperature)
+    within(4, 2**16, relative_buckets=model.relative_buckets)
+    within(1, SIZE, relative_max_distance=model.relative_max_distance)
+    within(1, 2**16, relative_clip=model.relative_clip)
+    check(
+        len(set(model.biases)) == len(model.biases),
+        f"biases={model.biases}: names a map twice; name each once",
+    )
+    _check_heads(model)
+    _check_mixer_sizes(model)
+    _check_patterns(model)
+    _check_relative(model)
+    check_two_stream(model)
+    check_recurrent(model)
+    check_reversible(model)
+    check_encoder(model)
+    check_perceiver(model)
+    check_autoencoder(model)
+    check_stem(model)
+    _check_scales(model)
+    _check_lora(model)
+    check(
+        model.head_dim is not None
+        or model.d_model % model.num_heads == 0
+        or own_fields(model) is not None,
+        f"d_model={model.d_model} is no multiple of num_heads={model.num_heads}: "
+        "choose another num_heads or set head_dim",
+    )
+    check(
+        not model.sinusoidal or model.d_model % 2 == 0,
+        f"d_model={model.d_model} is odd, which positions={model.positions!r} cannot be: "
+        "choose an even d_model or positions='learned'",
+    )
+    for name in ("d_ff", "num_heads"):
+        width = model.d_ff if name == "d_ff" else model.num_heads * model.key_size
+        check(
+            model.d_model * width <= ELEMENTS,
+            f"{name}={getattr(model, name)}: a matrix of d_model={model.d_model} x {width} is "
+            f"more than {ELEMENTS} numbers; lower them",
+        )
+    if model.attention == "fused":
+        check(
+            model.attention_dropout_rate == 0,
+            f"attention_dropout_rate={model.attention_dropout_rate}: attention='fused' has no "
+            "dropout on its weights; set it to 0 or choose 'dense'",
+        )
+        check(
+            model.key_size == model.value_size,
+            f"v_head_dim={model.value_size}: attention='fused' needs it equal to "
+            f"head_dim={model.key_size}; make them equal or choose 'dense'",
+        )
+
+
+def _check_heads(model: "ModelConfig") -> None:
+    check(
+        model.num_heads % model.kv_heads == 0,
+        f"num_kv_heads={model.num_kv_heads}: must divide num_heads={model.num_heads}",
+    )
+
+
+def _check_mixer_sizes(model: "ModelConfig") -> None:
+    within(1, 2**16, dilation=model.dilation, num_features=model.num_features)
+    within(1, 2**16, global_tokens=model.global_tokens)
+    within(1, SIZE, position_rank=model.position_rank, block_size=model.block_size)
+    within(1, 2**12, conv_kernel=model.conv_kernel)
+    check(
+        model.conv_kernel % 2 == 1,
+        f"conv_kernel={model.conv_kernel}: reads as many positions on either side; choose an odd "
+        "number",
+    )
+    within(0, 1000, random_blocks=model.random_blocks)
+    within(1, 64, hash_rounds=model.hash_rounds)
+    within(2, 2**16, hash_buckets=model.hash_buckets)
+    check(
+        model.hash_buckets % 2 == 0,
+        f"hash_buckets={model.hash_buckets}: a rotation has two for each of its axes; choose an "
+        "even number",
+    )
+    within(1, STEPS, redraw_every=model.redraw_every)
+    within(0, 2**32 - 1, feature_seed=model.feature_seed)
+
+
+def _check_patterns(model: "ModelConfig") -> None:
+    patterns = model.encoder_pattern + model.decoder_pattern
+    for name in ("encoder_pattern", "decoder_pattern"):
+        layers = getattr(model, f"num_{name.removesuffix('_pattern')}_layers")
+        count = len(getattr(model, name))
+        check(
+            1 <= count <= layers,
+            f"{name}={getattr(model, name)}: must name 1 to {layers} layers, which is how many "
+            "there are",
+        )
+    near = model.architecture == "recurrent" and model.source_attention.startswith("local")
+    needed = near or not {*patterns}.isdisjoint(WITHIN)
+    check(
+        (model.window is None) != needed or any(map(is_part, patterns)),
+        f"window={model.window}: must be set if, and only if, encoder_pattern or decoder_pattern "
+        f"has a layer of {either(WITHIN)}, or source_attention is local",
+    )
+    for option, kinds in MIXER_FIELDS.items():
+        default = default_of(model, option)
+        read = not {*kinds}.isdisjoint(patterns) or any(map(is_part, patterns))
+        check(
+            read or getattr(model, option) == default,
+            f"{option}={getattr(model, option)}: neither encoder_pattern nor decoder_pattern has a "
+            f"layer of {either(kinds)}; leave it at {default}",
+        )
+    check_mixers(model)
+    for missing in {"encoder", "decoder"} - {*model.stacks}:
+        for name in (f"num_{missing}_layers", f"{missing}_pattern"):
+            default = default_of(model, name)
+            check(
+                getattr(model, name) == default,
+                f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
+                f"{missing}; leave it at {default}",
+            )
+
+
+def _check_relative(model: "ModelConfig") -> None:
+    scheme = model.relative_positions
+    for name, schemes in RELATIVE.items():
+        default = default_of(model, name)
+        check(
+            scheme in schemes or is_part(scheme) or getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing with relative_positions={scheme!r}; "
+            f"leave it at {default}",
+        )
+    channels = model.rotated_channels
+    check(
+        scheme not in RELATIVE["rope_theta"] or (channels >= 2 and channels % 2 == 0),
+        f"rope_fraction={model.rope_fraction}: rotates {channels} of {model.key_size} channels "
+        "of a head; must be an even number, at least 2",
+    )
+    check(
+        model.relative_buckets % 2 == 0,
+        f"relative_buckets={model.relative_buckets}: must be even, for two directions",
+    )
+    check(
+        model.relative_max_distance > model.relative_buckets // 2,
+        f"relative_max_distance={model.relative_max_distance}: must be above half of "
+        f"relative_buckets={model.relative_buckets}, which are for one distance each",
+    )
+    check(
+        scheme != "xlnet" or model.d_model % 2 == 0,
+        f"d_model={model.d_model} is odd, which sines and cosines of relative_positions='xlnet' "
+        "cannot be; choose an even d_model",
+    )
+    check(
+        scheme != "shaw_values" or model.attention == "dense",
+        "relative_positions='shaw_values': attention='fused' has no term for values; choose "
+        "'dense', or relative_positions='shaw'",
+    )
+
+
+def _check_scales(model: "ModelConfig") -> None:
+    """Refuse sizes of values, and vectors of each step, that do not go together."""
+    check(
+        not model.logits_scale or model.tied_embeddings != "none",
+        "logits_scale=True: is for a pre-softmax table that is an embedding too, and "
+        "tied_embeddings='none' has none; set it to False or choose 'all' or 'decoder'",
+    )
+    check(
+        not model.logits_scale or model.embedding_norm == "none",
+        f"logits_scale=True: embedding_norm={model.embedding_norm!r} sets the size of logits "
+        "already; set it to False or choose embedding_norm='none'",
+    )
+    check(
+        model.initializer == "xavier" or model.residual != "deep_norm",
+        f"initializer={model.initializer!r}: residual='deep_norm' has initial values of its own, "
+        "which are multiples of Xavier's; choose 'xavier' or another residual",
+    )
+    check(
+        model.layer_sharing != "universal" or model.sinusoidal,
+        f"positions={model.positions!r}: layer_sharing='universal' adds sines and cosines of the "
+        "position and the step before each layer; choose 'sinusoidal' or layer_sharing='all'",
+    )
+
+
+def _check_lora(model: "ModelConfig") -> None:
+    for name in ("lora_alpha", "lora_maps"):
+        default = default_of(model, name)
+        check(
+            model.lora_rank is not None or getattr(model, name) == default,
+            f"{name}={getattr(model, name)}: means nothing without lora_rank; leave it at "
+            f"{default}, or set lora_rank",
+        )
+    check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")

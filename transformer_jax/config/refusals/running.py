@@ -1,0 +1,116 @@
+"""What is refused of how a model is trained, kept and measured."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import (
+    SIZE,
+    STEPS,
+    above,
+    check,
+    check_pattern,
+    default_of,
+    rate,
+    within,
+)
+from transformer_jax.config.words import average_count
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import (
+        CheckpointConfig,
+        EvaluationConfig,
+        InitConfig,
+        MeshConfig,
+        OptimizerConfig,
+        ProfileConfig,
+        TrainingConfig,
+    )
+
+
+def check_optimizer(optimizer: "OptimizerConfig") -> None:
+    """Refuse rates and patterns that cannot be."""
+    rate(momentum=optimizer.momentum, b1=optimizer.b1, b2=optimizer.b2)
+    above(0, 100, update_rms=optimizer.update_rms)
+    above(0, 1, epsilon=optimizer.epsilon)
+    above(0, 100, learning_rate=optimizer.learning_rate)
+    said = f"learning_rate={optimizer.learning_rate}: with schedule={optimizer.schedule!r} it is"
+    if optimizer.schedule == "paper":
+        check(optimizer.learning_rate >= 0.01, f"{said} a factor, about 1; must be at least 0.01")
+    else:
+        check(optimizer.learning_rate < 0.1, f"{said} the peak, about 0.001; must be below 0.1")
+    within(1, STEPS, warmup_steps=optimizer.warmup_steps)
+    above(0, 1, layer_decay=optimizer.layer_decay)
+    for pattern in (*optimizer.frozen, *(name for name, _ in optimizer.factors)):
+        check_pattern("frozen" if pattern in optimizer.frozen else "rate_factors", pattern)
+    # With a rate below 0.1, an update of more than 10 would take away more than all there is.
+    within(0, 10, weight_decay=optimizer.weight_decay)
+    above(0, 10**9, ", or None for no clipping", clip_norm=optimizer.clip_norm)
+
+
+def check_init(init: "InitConfig") -> None:
+    """Refuse fields that mean nothing without a source, and patterns that are none."""
+    for name in ("also", "take", "rename", "tokenizer"):
+        default = default_of(init, name)
+        check(
+            init.source is not None or getattr(init, name) == default,
+            f"{name}={getattr(init, name)}: means nothing without source; leave it at "
+            f"{default}, or name a source",
+        )
+    for pattern in init.take:
+        check_pattern("take", pattern)
+    for entry in init.rename:
+        check(
+            len(entry.split("=")) == 2,
+            f"rename={entry!r}: must be THEIRS=OURS, beginnings of names",
+        )
+
+
+def check_training(training: "TrainingConfig") -> None:
+    """Refuse numbers out of bounds."""
+    within(1, STEPS, steps=training.steps, log_every=training.log_every)
+    within(1, STEPS, max_bad_steps=training.max_bad_steps, early_stopping=training.early_stopping)
+    within(1, SIZE, accumulation_steps=training.accumulation_steps)
+    rate(label_smoothing=training.label_smoothing, ema_decay=training.ema_decay)
+    above(0, 1000, ", or None for a single pass", r_drop=training.r_drop)
+    above(1, 10**6, ", or None for no reports", loss_spike=training.loss_spike)
+    above(0, 10**7, ", or None for no limit", max_minutes=training.max_minutes)
+
+
+def check_checkpoint(checkpoint: "CheckpointConfig") -> None:
+    """Refuse numbers out of bounds."""
+    within(1, STEPS, every_steps=checkpoint.every_steps, keep_last=checkpoint.keep_last)
+
+
+def check_evaluation(evaluation: "EvaluationConfig") -> None:
+    """Refuse metrics and checkpoints that are none."""
+    within(1, STEPS, every_steps=evaluation.every_steps)
+    within(0, 10**9, bleu_sentences=evaluation.bleu_sentences)
+    within(1, SIZE, season=evaluation.season)
+    average_count(evaluation.checkpoint)
+    check(
+        0 < len({*evaluation.metrics}) == len(evaluation.metrics),
+        f"metrics={evaluation.metrics}: must name at least one, and each once",
+    )
+
+
+def check_mesh(mesh: "MeshConfig") -> None:
+    """Refuse sizes that no mesh has."""
+    sizes = dataclasses.asdict(mesh)
+    for name, size in sizes.items():
+        check(
+            size == -1 or 1 <= size <= SIZE,
+            f"{name}={size}: must be at least 1 and at most {SIZE}, or -1",
+        )
+    check(
+        list(sizes.values()).count(-1) <= 1,
+        f"data={mesh.data}, fsdp={mesh.fsdp}, tensor={mesh.tensor}: only one may be -1",
+    )
+
+
+def check_profile(profile: "ProfileConfig") -> None:
+    """Refuse steps that are none."""
+    check(
+        not profile.steps
+        or (len(profile.steps) == 2 and 1 <= profile.steps[0] <= profile.steps[1] <= STEPS),
+        f"steps={profile.steps}: must be the first and the last step to trace, as in 10,15",
+    )

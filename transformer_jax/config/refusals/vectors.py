@@ -1,0 +1,127 @@
+"""What is refused of what is no text."""
+
+from typing import TYPE_CHECKING
+
+from transformer_jax.config.bounds import check, either, is_part
+from transformer_jax.config.words import OF_VECTORS, VECTORS
+
+if TYPE_CHECKING:
+    from transformer_jax.config.manual import Experiment
+
+
+def check_vectors(run: "Experiment") -> None:
+    """Refuse what does not go with a source side of vectors, or with one of text."""
+    codec, model, data = run.src.codec, run.model, run.data
+    forecasts, own = (
+        run.objective.kind == "forecast",
+        OF_VECTORS.get(run.objective.kind),
+    )
+    check(
+        run.tgt.codec not in VECTORS or own is not None,
+        f"tgt.codec={run.tgt.codec!r}: vectors are read, and not written; choose another",
+    )
+    vectors = run.codecs[0] in VECTORS
+    read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
+    stems = ("series",) if forecasts else ("linear", "convolution", "conv1d")
+    check(
+        model.stem in (stems if vectors else ("embedding",)),
+        f"model.stem={model.stem!r}: {read} makes "
+        + (f"vectors; choose {either(stems)}" if vectors else "pieces; choose "
+           "'embedding', or a codec of vectors"),
+    )  # fmt: skip
+    among = VECTORS.get(run.codecs[0], ())
+    others = {name for names in VECTORS.values() for name in names} - {"tfds"}
+    check(
+        data.source in among if vectors else data.source not in others,
+        f"data.source={data.source!r}: {read} reads "
+        + (f"{' or '.join(among)}; choose {either(among)}" if vectors else "text; choose another "
+           f"source, or one of the codecs {either(VECTORS)}"),
+    )  # fmt: skip
+    for word in data.augment:
+        of = "log_mel" if word.endswith("_mask") else "patches"
+        check(
+            run.codecs[0] == of or is_part(word),
+            f"data.augment={data.augment}: {word!r} is for src.codec={of!r}, not "
+            f"{run.codecs[0]!r}; leave it out",
+        )
+    check(
+        forecasts == (run.codecs[0] == "series"),
+        f"{read}: " + ("objective.name='forecast' reads time series; choose tgt.codec='series'"
+        if forecasts else "time series are for objective.name='forecast'; choose that, or "
+        "another codec"),
+    )  # fmt: skip
+    check(
+        own is None or run.codecs[0] == own,
+        f"{read}: objective.name={run.objective.name!r} reads {own}; choose tgt.codec={own!r}",
+    )
+    if forecasts:
+        _check_forecast(run)
+    if run.objective.kind == "reconstruct":
+        _check_reconstruct(run)
+    if not vectors or forecasts:
+        return
+    check(
+        run.objective.kind in ("classify", "regress", "translate", "ctc", "reconstruct"),
+        f"src.codec={codec!r}: objective.name={run.objective.name!r} reads text; choose "
+        "'classify', 'regress', 'translate', 'ctc' or 'reconstruct'",
+    )
+    check(
+        not data.prefixes and data.long_sources == "drop" and not data.subword_dropout,
+        f"data.prefixes={data.prefixes}, data.long_sources={data.long_sources!r}, "
+        f"data.subword_dropout={data.subword_dropout}: are for sources of text; leave them at "
+        "(), 'drop' and 0",
+    )
+    check(
+        model.stem != "convolution" or codec == "patches",
+        f"model.stem='convolution': src.codec={codec!r} makes no patches; choose 'conv1d'",
+    )
+    check(
+        model.stem != "convolution" or run.src.patch_size == 2**model.stem_layers,
+        f"model.stem_layers={model.stem_layers}: make patches of {2**model.stem_layers} pixels "
+        f"smaller, and src.patch_size={run.src.patch_size}; change one of them",
+    )
+    check(
+        model.stem == "linear" or data.batching != "pack",
+        f"data.batching='pack': a row of model.stem={model.stem!r} must hold one source, which "
+        "is convolved; choose 'bucket'",
+    )
+
+
+def _check_forecast(run: "Experiment") -> None:
+    """Refuse windows of a series that are not of whole patches, and rows of several."""
+    model, window = run.model, run.objective.window
+    check(
+        window >= model.patch_length and (window - model.patch_length) % model.patch_stride == 0,
+        f"objective.window={window}: model.patch_length={model.patch_length} and a multiple of "
+        f"model.patch_stride={model.patch_stride} do not make it up, and would leave out rows; "
+        "change one of them",
+    )
+    check(
+        run.data.batching == "bucket",
+        f"data.batching={run.data.batching!r}: a row of objective.name='forecast' is a "
+        "window; choose 'bucket'",
+    )
+    check(
+        run.training.r_drop is None,
+        f"training.r_drop={run.training.r_drop}: is for choices among pieces or classes; set "
+        "it to None",
+    )
+
+
+def _check_reconstruct(run: "Experiment") -> None:
+    """Refuse what does not fit pictures that are read and made again."""
+    check(
+        run.src.codec == "patches",
+        f"src.codec={run.src.codec!r}: what objective.name={run.objective.name!r} makes is "
+        "what it reads; choose 'patches', as for tgt.codec",
+    )
+    check(
+        run.training.r_drop is None,
+        f"training.r_drop={run.training.r_drop}: is for choices among pieces or classes; set "
+        "it to None",
+    )
+    check(
+        run.evaluation.bleu_sentences == 0,
+        f"evaluation.bleu_sentences={run.evaluation.bleu_sentences}: pictures have no BLEU; "
+        "set it to 0, and checkpoint.best_by='loss'",
+    )

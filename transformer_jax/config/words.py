@@ -1,0 +1,182 @@
+"""Which words of the manual belong together: what each is for, and what reads which field."""
+
+from typing import Literal
+
+from transformer_jax.config.bounds import STEPS
+from transformer_jax.errors import UserError
+
+# Fields of which a part of one's own can be the value, too: "path/file.py:Name", see parts.py.
+TAKE_PARTS = (
+    "model.norm", "model.activation", "model.positions", "model.relative_positions",
+    "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
+    "optimizer.schedule", "evaluation.metrics",
+)  # fmt: skip
+# What mixes values along a sequence in a layer.
+MixerKind = Literal[
+    "full", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
+    "random_features", "gated_random_features", "favor",
+    "aft_full", "aft_local", "aft_conv", "aft_simple", "ssru",
+    "elman", "lstm", "gru", "bielman", "bilstm", "bigru", "conformer",
+]  # fmt: skip
+# Those whose weights are a softmax over positions.
+ATTENTION = ("full", "local", "dilated", "longformer", "bigbird", "conformer")
+WITHIN = ("local", "dilated", "longformer", "aft_local", "aft_conv")  # which read `window`
+PLACES = ("aft_full", "aft_local")  # which have a vector for each position
+FREE = (*PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
+TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
+CELLS = ("elman", "lstm", "gru")
+WHOLE = ("longformer", "bigbird", "conformer", *TWO_WAY)  # which need a text that is whole
+ALONE = ("longformer", "bigbird", "lsh", "conformer")  # which need a row for each text
+DRAWN = ("random_features", "gated_random_features", "favor")
+ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
+# Which mixers read each field that is for some of them alone.
+MIXER_FIELDS: dict[str, tuple[str, ...]] = {
+    "dilation": ("dilated",),
+    "global_tokens": ("longformer",),
+    "block_size": ("bigbird", "lsh"),
+    "random_blocks": ("bigbird",),
+    "hash_rounds": ("lsh",),
+    "hash_buckets": ("lsh",),
+    "position_rank": PLACES,
+    "num_features": DRAWN,
+    "redraw_every": ("lsh", *DRAWN),
+    "feature_seed": ("bigbird", "lsh", *DRAWN),
+    "conv_kernel": ("conformer",),
+}
+# Which stems read each field that is for some of them alone.
+STEM_FIELDS = {
+    "stem_layers": "convolution",
+    "grid": "convolution",
+    "patch_length": "series",
+    "patch_stride": "series",
+    "distribution": "series",
+}
+# What recurrent models have of a model: layers, tables, dropout and how it is computed.
+RECURRENT = (
+    "architecture", "d_model", "num_encoder_layers", "num_decoder_layers", "encoder_pattern",
+    "decoder_pattern", "window", "recurrence", "source_attention", "input_feeding",
+    "reverse_source", "dropout_rate", "positions", "tied_embeddings", "embedding_norm",
+    "embedding_scale", "logits_scale", "compute_dtype",
+)  # fmt: skip
+DECOMPOSABLE = (
+    "architecture", "d_model", "d_ff", "dropout_rate", "positions", "embedding_norm",
+    "embedding_scale", "compute_dtype",
+)  # fmt: skip
+# The fields that mean something to architectures that are no Transformers.
+ELMO = (
+    "architecture", "d_model", "num_encoder_layers", "encoder_pattern", "dropout_rate", "pooling",
+    "positions", "tied_embeddings", "embedding_norm", "embedding_scale", "logits_scale",
+    "compute_dtype",
+)  # fmt: skip
+OWN_FIELDS = {
+    "recurrent": RECURRENT, "elmo": ELMO, "decomposable_attention": DECOMPOSABLE
+}  # fmt: skip
+# Which schemes of relative positions read each field that is for some of them alone.
+RELATIVE = {
+    "rope_theta": ("rope", "rope_interleaved"),
+    "rope_fraction": ("rope", "rope_interleaved"),
+    "relative_buckets": ("t5",),
+    "relative_max_distance": ("t5",),
+    "relative_clip": ("shaw", "shaw_values", "toeplitz"),
+    "share_relative_positions": ("t5", "shaw", "shaw_values", "toeplitz", "xlnet"),
+}
+# Which fields each codec of vectors reads.
+VECTOR_FIELDS = {
+    "patches": ("patch_size",),
+    "log_mel": ("sample_rate", "n_fft", "hop_length", "num_mels"),
+}
+# The codecs of what is no text, but vectors, and the sources of it.
+VECTORS = {
+    "patches": ("arrays", "folders", "tfds"), "series": ("series",), "log_mel": ("wavs",),
+}  # fmt: skip
+SOUNDS = ("log_mel",)  # those of sound
+# The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
+SIZED = {
+    "subwords": (
+        "algorithm", "vocab_size", "byte_fallback", "character_coverage", "normalization",
+        "max_lines", "symbols", "model", "unk_surface",
+    ),
+    "wordpiece": ("vocab_size", "max_lines", "symbols", "lowercase"),
+    "words": ("vocab_size", "max_lines", "symbols", "lowercase"),
+}  # fmt: skip
+# The architectures that each objective trains.
+ARCHITECTURES = {
+    "translate": ("encoder_decoder", "recurrent", "prefix_decoder"),
+    "language_model": ("decoder",),
+    "prefix_lm": ("decoder",),
+    "permutation_lm": ("two_stream",),
+    "bidirectional_lm": ("elmo",),
+    "masked_lm": ("encoder", "perceiver"),
+    "span_corruption": ("encoder_decoder",),
+    "denoising": ("encoder_decoder",),
+    "masked_lm_nsp": ("encoder",),
+    "tag": ("encoder", "elmo"),
+    "answer": ("encoder",),
+    "regress": ("encoder", "perceiver", "elmo"),
+    "classify": ("encoder", "perceiver", "elmo"),
+    "classify_pairs": ("encoder", "decomposable_attention"),
+    "forecast": ("encoder",),
+    "ctc": ("encoder",),
+    "reconstruct": ("autoencoder",),
+}
+# The codec of the target side where that is no text, but what is said of one.
+LABELS = {
+    "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
+    "answer": "spans",
+}  # fmt: skip
+# Those that stand in for "classes": what is predicted is one of a fixed list.
+CLASSES = ("moves",)
+NO_TEXT = (*LABELS.values(), *CLASSES)
+# The named pieces that an objective writes into texts; a codec that is trained for it has them.
+SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
+SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
+MASKED = ("masked_lm", "masked_lm_nsp")
+OF_TEXT = (
+    "language_model", "permutation_lm", "bidirectional_lm", *MASKED, "span_corruption",
+    "denoising",
+)  # fmt: skip
+# Those of vectors, and the codec that each reads.
+OF_VECTORS = {"forecast": "series", "reconstruct": "patches"}
+ONE_SIDED = (*OF_TEXT, *OF_VECTORS)
+WINDOWED = (*OF_TEXT, "forecast", *LABELS)
+# The objectives that read a field.
+READ_BY = {
+    "window": WINDOWED,
+    "horizon": ("forecast",),
+    "document": tuple(kind for kind in OF_TEXT if kind != "masked_lm_nsp"),
+    "partial_prediction": ("permutation_lm",),
+    "mask_rate": MASKED,
+    "whole_words": MASKED,
+    "noise_density": ("span_corruption",),
+    "sentinels": ("span_corruption",),
+    "mean_span_length": ("span_corruption", "denoising"),
+    "text_infilling_rate": ("denoising",),
+    "token_masking_rate": ("denoising",),
+    "token_deletion_rate": ("denoising",),
+    "sentence_permutation_rate": ("denoising",),
+    "document_rotation_rate": ("denoising",),
+}
+JOINS = ("masked_lm", "span_corruption", "denoising")
+# What parts of the training text may be for beside an objective: the same model reads and writes.
+BESIDE: dict[str, tuple[str, ...]] = {
+    "translate": ("span_corruption", "denoising"),
+    "prefix_lm": ("language_model",),
+    "span_corruption": ("denoising",),
+    "denoising": ("span_corruption",),
+}
+
+
+def average_count(checkpoint: str) -> int | None:
+    """Read a checkpoint name: N of "average:N", or None for best, last and a step.
+
+    Raises:
+      UserError: if it is none of these.
+    """
+    head, colon, tail = checkpoint.partition(":")
+    number = tail if colon else head
+    short = number.isdecimal() and len(number) <= len(str(STEPS))  # more is no count of steps
+    if head == "average" and colon and short and int(tail) > 0:
+        return int(tail)
+    if checkpoint in ("best", "last") or (short and not colon):
+        return None
+    raise UserError(f"checkpoint={checkpoint!r}: must be best, last, a step, or average:N")
