@@ -27,6 +27,7 @@ from transformer_jax.data import chess_positions, sources
 from transformer_jax.evaluation.metrics import interval
 
 _PLIES = 200
+_BEAM = 20  # moves that a model of squares is asked for
 Player = Callable[[Sequence[chess.Board]], list[chess.Move]]
 
 
@@ -58,16 +59,24 @@ def main() -> None:
 def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[float, int]]:
     """Return of each rate how many positions it holds for, and of how many."""
     found = dict.fromkeys(("legal", "agreement", "greedy capture", "random legal move"), 0.0)
-    for fen, shares in zip(fens, trained.classify(list(fens)), strict=True):
+    for fen, said in zip(fens, likeliest(trained, fens), strict=True):
         board = chess_positions.read(fen)
         values = {move.uci(): x for move, x in chess_positions.move_values(board).items()}
         best = {move for move, value in values.items() if value == max(values.values())}
         takes = greatest(board)
-        found["legal"] += next(iter(shares)) in values
-        found["agreement"] += next(move for move in shares if move in values) in best
+        found["legal"] += said[0] in values
+        found["agreement"] += next((move for move in said if move in values), None) in best
         found["greedy capture"] += len({move.uci() for move in takes} & best) / len(takes)
         found["random legal move"] += len(best) / len(values)
     return {name: (right, len(fens)) for name, right in found.items()}
+
+
+def likeliest(trained: TrainedModel, fens: Sequence[str]) -> list[list[str]]:
+    """Return moves for each position, the likeliest first: all, or those that a beam ends with."""
+    if trained.experiment.objective.kind == "classify":
+        return [list(shares) for shares in trained.classify(list(fens))]
+    found = trained.translate(list(fens), n_best=_BEAM, beam_size=_BEAM)
+    return [[said.text.replace(" ", "") for said in hypotheses] for hypotheses in found]
 
 
 def greatest(board: chess.Board) -> list[chess.Move]:
@@ -80,11 +89,12 @@ def model_player(trained: TrainedModel) -> Player:
     """Return the player of the likeliest legal move."""
 
     def choose(boards: Sequence[chess.Board]) -> list[chess.Move]:
-        said = trained.classify([board.fen(en_passant="fen") for board in boards])
         moves = []
-        for board, shares in zip(boards, said, strict=True):
+        fens = [board.fen(en_passant="fen") for board in boards]
+        for board, said in zip(boards, likeliest(trained, fens), strict=True):
             legal = {move.uci(): move for move in board.legal_moves}
-            moves.append(legal[next(move for move in shares if move in legal)])
+            # Where no legal move is among them, the first by the alphabet.
+            moves.append(legal[next((move for move in said if move in legal), min(legal))])
         return moves
 
     return choose

@@ -142,6 +142,9 @@ def test_what_is_predicted(drawn):
     for position in drawn:
         assert position.label("move") in position.best
         assert position.label("move") == position.label("move")
+        assert position.label("squares").replace(" ", "") == position.label("move")
         assert -10 <= int(position.label("value")) <= 10
-    with pytest.raises(UserError, match=r"target_language='de': .*'move' and 'value'"):
+    promotes = positions.Position("8/P6k/8/8/8/8/8/K7 w - - 0 1", 8, ["a7a8q"])
+    assert promotes.label("squares") == "a7 a8 q"
+    with pytest.raises(UserError, match=r"target_language='de': .*'move', 'squares', 'value'"):
         sources.load(DataConfig(source="chess"), "train")

@@ -410,8 +410,8 @@ class DataConfig:
     # in words, which are made here.
     # Made here as well: "listops", nested lists of digits under operators, and their value (Long
     # Range Arena, arXiv:2011.04006); "copying", random letters on both sides.
-    # "chess": positions of games, and of each a best "move" or the "value", as target_language
-    # says, by the material behind the best reply; in the extra `chess`.
+    # "chess": positions of games, and of each a best "move", e2e4, its "squares", e2 e4, or the
+    # "value", as target_language says, by the material behind the best reply; in the extra `chess`.
     # "arrays": files of NumPy, of pictures for example, with a label for each entry; "folders":
     # files of pictures, in a folder for each label. "series": time series, of comma-separated
     # values: a header, a date in the first column, then numbers. "wavs": files of sound, and what

@@ -34,7 +34,7 @@ _RANDOM = 0.1  # of its moves
 MATE = 100  # pawns; more than all material
 WORTH = (0, 1, 3, 3, 5, 9, 0)  # of python-chess's piece types: none, pawn, knight, ... king
 LIMIT = 10  # pawns: values beyond are one class
-TARGETS = ("move", "value")
+TARGETS = ("move", "squares", "value")
 
 
 class Position(NamedTuple):
@@ -45,24 +45,25 @@ class Position(NamedTuple):
     best: list[str]
 
     def label(self, target: str) -> str:
-        """Return the class that is to be predicted."""
+        """Return what is to be predicted: a class, or the squares of a move as words."""
         if target == "value":
             return str(max(-LIMIT, min(LIMIT, self.value)))
-        return random.Random(self.fen).choice(self.best)
+        move = random.Random(self.fen).choice(self.best)
+        return move if target == "move" else " ".join((move[:2], move[2:4], *move[4:]))
 
 
 def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
-    """Return the positions of a split, and a best move or the value of each; none is in two splits.
+    """Return the positions of a split, none of which is in another, and what is said of each.
 
     Raises:
-      UserError: if the target side is neither, or python-chess is not installed.
+      UserError: if the target side is none of these, or python-chess is not installed.
       DiskError: if the cache cannot be written.
     """
     target = config.target_language
     if target not in TARGETS:
         raise UserError(
             f"config.data.target_language={target!r}: data.source='chess' has "
-            f"{' and '.join(map(repr, TARGETS))}; choose one"
+            f"{', '.join(map(repr, TARGETS))}; choose one"
         )
     sizes, number = config.num_examples, SPLITS.index(split)
     own = positions(sum(sizes))[sum(sizes[:number]) : sum(sizes[: number + 1])]
