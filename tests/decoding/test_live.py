@@ -93,6 +93,17 @@ ASKED = [
 ]
 
 
+@pytest.mark.parametrize(("crowd", "rows"), [(1, 1), (4, 1), (5, 4), (11, 4)])
+def test_a_crowd_goes_through_one_batch(crowd, rows):
+    """The smallest that holds half of it, on two devices; the others stay empty."""
+    stream, short = live("beam"), ALWAYS[0]
+    stream.enter((number, short) for number in range(crowd))
+    used = [batch.shape.rows for batch in stream._batches if (batch.owners >= 0).any()]
+    for number in stream.numbers:
+        stream.release(number)
+    assert used == [rows]
+
+
 def test_each_is_sampled_as_it_asks():
     """Greedy ones and samples of any temperature, side by side, are those of searches apart."""
     some, expected = [], []

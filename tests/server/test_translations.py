@@ -1,6 +1,7 @@
 """What the server translates is what `translate` does, whoever else is there."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import json
@@ -8,9 +9,11 @@ import random
 
 import numpy as np
 import pytest
-from decoding.lines import LINES
-from server.conftest import translator
+from decoding.lines import BEAM, LINES
+from decoding.test_shortlist import lexicon
+from server.conftest import served, service_of, translator
 
+from transformer_jax.api.stored import Companions
 from transformer_jax.decoding.text.score import score_pairs
 
 WORDS = ["a", "dog", "runs", "two", "men", "walk", "the", "man"]
@@ -56,6 +59,19 @@ def test_interleaved_requests_are_answered_as_if_alone(translating):
         for row, theirs in zip(results, wanted, strict=True):
             scores = [t["score"] for t in row], [t.score for t in theirs]
             np.testing.assert_allclose(*scores, rtol=1e-4)
+
+
+def test_with_a_shortlist(one_device, monkeypatch):
+    """The pieces that are likeliest for each source alone, whoever else is there."""
+    monkeypatch.setattr(Companions, "lexicon", lambda *_: lexicon())
+    few = dataclasses.replace(BEAM, shortlist=12)
+    trained = translator()
+    trained.experiment = dataclasses.replace(trained.experiment, decoding=few)
+    wanted = trained.translate(MANY)
+    assert wanted != translator().translate(MANY)
+    with contextlib.contextmanager(served)(service_of(trained)) as client:
+        rows = client.post("/api/translate", json={"texts": MANY[:8]}).json()["results"]
+    assert [row["translations"][0]["text"] for row in rows] == wanted[:8]
 
 
 def test_options(translating):
