@@ -14,14 +14,8 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Side, one_per_row
 from transformer_jax.data.batching import PLANS, BatchSource, fixed_batches
 from transformer_jax.data.codecs.codec import SPECIAL
-from transformer_jax.data.objectives import (
-    OBJECTIVES,
-    LanguageModel,
-    Objective,
-    PermutationLM,
-    PrefixLM,
-    Translate,
-)
+from transformer_jax.data.language_modelling import LanguageModel, PermutationLM
+from transformer_jax.data.objectives import OBJECTIVES, Objective, PrefixLM, Translate
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Frame, TokenStore
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED
@@ -247,13 +241,15 @@ texts = st.lists(st.lists(st.integers(RESERVED, 9), max_size=9), min_size=1, max
 
 
 @settings(deadline=None)
-@given(texts, st.integers(1, 10), st.sampled_from(["line", "file"]))
+@given(texts, st.integers(1, 10), st.sampled_from(["line", "file", "joined"]))
 def test_windows_in_a_row_are_the_text(documents, window, document):
     """Their labels join to it, with EOS where lines end; each begins with what stands before it."""
     config, objective = ObjectiveConfig("language_model", window, document), LanguageModel()
     frame = objective.frame(config)
     whole = [[BOS] * frame.bos + text + [EOS] * frame.eos for text in documents]
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(whole))
+    if document == "joined":
+        whole = [[i for text in whole for i in text]]
     items = objective.items(store, config)
     batch = objective.examples(items, one_per_row(np.arange(len(items))), len(items), 1, window)
     expected = [
@@ -263,7 +259,7 @@ def test_windows_in_a_row_are_the_text(documents, window, document):
     ]
     assert [(side.inputs.tolist(), labels.tolist()) for side, labels, _ in rows(batch)] == expected
     joined = [label for _, labels in expected for label in labels]
-    assert joined == [i for text in whole for i in text if i != BOS]
+    assert joined == [i for text in whole for i in text[1:]]
     assert items.tgt.ids is store.tgt.ids  # no copy
     dropped = len(items) - len(objective.select(items, DATA).pairs)
     assert dropped == (sum(not text for text in documents) if document == "line" else 0)

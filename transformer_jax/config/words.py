@@ -156,7 +156,7 @@ READ_BY = {
     "sentence_permutation_rate": ("denoising",),
     "document_rotation_rate": ("denoising",),
 }
-JOINS = ("masked_lm", "span_corruption", "denoising")
+JOINS = ("language_model", "masked_lm", "span_corruption", "denoising")
 # What parts of the training text may be for beside an objective: the same model reads and writes.
 BESIDE: dict[str, tuple[str, ...]] = {
     "translate": ("span_corruption", "denoising"),

@@ -156,7 +156,7 @@ def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str
     texts = corpus.tgt if objective.kind == "language_model" else ()
     if any(codec.decode(ids) != text for ids, text in zip(codec.encode(texts), texts, strict=True)):
         return {}
-    line_ends = len(texts) if objective.document == "line" else 0
+    line_ends = len(texts) if objective.document != "file" else 0
     counts = {
         "character": sum(map(len, texts)) + line_ends,
         "byte": sum(len(text.encode()) for text in texts) + line_ends,
