@@ -46,6 +46,30 @@ def test_one_product_whoever_has_a_bias(biases):
         np.testing.assert_allclose(found, m.apply({"params": p}, x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("ins", [(9,), (3,), (3, 4)], ids=["high", "wide", "of two axes"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_gradients_are_those_of_the_product(ins, dtype):
+    """Whichever form is quick: kernels higher than wide, wider than high, of several axes."""
+    module = Project(ins, (5,), ("embed",) * len(ins) + ("mlp",), jnp.dtype(dtype))
+    chance = np.random.default_rng(0)
+    x = jnp.asarray(chance.normal(size=(2, 4, *ins)), jnp.float32)
+    kernel = jnp.asarray(chance.normal(size=(*ins, 5)), jnp.float32)
+    away = jnp.asarray(chance.normal(size=(2, 4, 5)), jnp.float32)
+
+    def ours(x, kernel):
+        params = {"kernel": kernel, "bias": jnp.zeros(5)}
+        return (module.apply({"params": params}, x).astype(jnp.float32) * away).sum()
+
+    def plain(x, kernel):
+        return (jnp.tensordot(x, kernel, len(ins)) * away).sum()
+
+    near = {"rtol": 1e-5, "atol": 1e-5} if dtype == jnp.float32 else {"rtol": 0.1, "atol": 0.1}
+    for found, expected in zip(
+        jax.jit(jax.grad(ours, (0, 1)))(x, kernel), jax.grad(plain, (0, 1))(x, kernel), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, **near)
+
+
 def test_parameters_of_another_shape_are_refused():
     """Where they would be broadcast, too."""
     module = Project((8,), (2, 3), ("embed", "heads", "head_dim"), jnp.dtype(jnp.float32))
