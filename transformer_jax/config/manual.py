@@ -571,8 +571,8 @@ class ObjectiveConfig:
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
-    # "joined" (language_model, masked_lm, span_corruption, denoising): all lines behind one another,
-    # EOS between them, and BOS behind that in language_model.
+    # "joined" (language_model, masked_lm, span_corruption, denoising): all lines behind one
+    # another, EOS between them, and BOS behind that in language_model.
     document: Literal["line", "file", "joined"] = "line"
     horizon: int = 96  # forecast: rows that are predicted behind each window
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
