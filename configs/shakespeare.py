@@ -17,7 +17,7 @@ cpu     4 layers, 4 heads, width 128, a context of 64 characters, 2,000 steps of
 baby    6 layers, 6 heads, width 384, a context of 256: the sizes of nanoGPT's "baby GPT", whose
         README reports 1.4697 after 5,000 steps of 64 sequences on a GPU. Hours of a CPU.
 modern  6 layers, 4 heads, width 256, the same context, with rotary positions, normalised queries
-        and keys, GPT-2's initial values and Muon, for two hours of two cores.
+        and keys, GPT-2's initial values and Muon: 1.458 nats after 98 minutes of one core.
 """
 
 from transformer_jax.config import Experiment
