@@ -77,13 +77,13 @@ def test_ctc(shape):
     losses.sum().backward()
     with jax.enable_x64(True):
         head = Head(jnp.zeros((PIECES, 1)), None)  # which is not asked
-        call = lambda x: ctc_sums(x, head, jnp.asarray(labels), jnp.asarray(weight), 0.1, "")  # noqa: E731
+        call = lambda x: ctc_sums(x, head, jnp.asarray(labels), jnp.asarray(weight))  # noqa: E731
         sums, slope = jax.vjp(lambda x: call(x).loss, jnp.asarray(logits))
         assert_close("loss", np.asarray(sums), losses.sum().item())
         (slope,) = slope(jnp.ones_like(sums))
         assert_close("gradient", np.asarray(slope), given.grad.numpy())
         longer = np.repeat(labels[:, :1], places, 1), np.ones((4, places), np.float32)
-        sums = ctc_sums(jnp.asarray(logits), head, *map(jnp.asarray, longer), 0.0, "")
+        sums = ctc_sums(jnp.asarray(logits), head, *map(jnp.asarray, longer))
         assert float(sums.loss) == 0.0
         assert float(sums.weight) == 4 * places
 
@@ -258,7 +258,7 @@ def test_encoders(config, peer):
         def both(params):
             found = mine.outputs(params, jax.tree.map(jnp.asarray, batch), None)["ctc"]
             target = map(jnp.asarray, batch.targets["ctc"])
-            return ctc_sums(found.hidden, found.head, *target, 0.0, "").loss, found.logits()
+            return ctc_sums(found.hidden, found.head, *target).loss, found.logits()
 
         (value, found), gradient = jax.jit(jax.value_and_grad(both, has_aux=True))(
             as_tree(params, "float64")

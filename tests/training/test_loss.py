@@ -61,7 +61,7 @@ def test_sums_are_those_of_optax(smoothing):
 def test_squared_errors():
     """By weight, of the one logit; nothing is right or wrong."""
     values, head = TARGETS.astype(jnp.float32), Head(TABLE[:1], jnp.ones(1))
-    sums = squared_error_sums(X, head, values, 0.5 * WEIGHT, EPSILON, "uniform")
+    sums = squared_error_sums(X, head, values, 0.5 * WEIGHT)
     errors = (np.asarray(X @ TABLE[0]) + 1 - np.asarray(TARGETS)) ** 2 * np.asarray(WEIGHT)
     assert float(sums.loss) == pytest.approx(0.5 * errors.sum(), rel=1e-5)
     assert (float(sums.tokens), float(sums.weight)) == (15, 7.5)

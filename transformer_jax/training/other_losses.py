@@ -1,4 +1,4 @@
-"""What is lost on targets that are no choice among the rows of a head."""
+"""What is lost on targets that are no choice among the rows of a head: no labels to smooth."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,9 @@ def squared_error_sums(
     head: Head,
     targets: Float[Array, "B T"],
     weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
 ) -> Sums:
-    """Return the sums of squared errors of the one logit; there are no probabilities to smooth, and
-    nothing that is right or wrong: `correct` is NaN.
+    """Return the sums of squared errors of the one logit; nothing is right or wrong: `correct` is
+    NaN.
     """
     predicted = head.logits(x)[..., 0]
     return _of_numbers((predicted - targets.astype(predicted.dtype)) ** 2, weight)
@@ -35,9 +32,6 @@ def forecast_sums(
     head: Distribution,
     targets: Float[Array, "B T"],
     weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
 ) -> Sums:
     """Return the sums of what a distribution with these parameters loses on numbers."""
     return _of_numbers(head.loss(x, targets.astype(x.dtype)), weight)
@@ -54,9 +48,6 @@ def reconstruction_sums(
     head: Float[Array, "B S"],
     targets: Float[Array, "B S C"],
     weight: Float[Array, "B S"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
 ) -> Sums:
     """Return the sums of mean squared errors of vectors; the loss has each place's penalty besides,
     which is given for a head.
@@ -70,11 +61,8 @@ def pointer_sums(
     head: Head,
     targets: Int[Array, "B T"],
     weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
 ) -> Sums:
-    """Return the sums of cross-entropy over places of the source, without smoothing."""
+    """Return the sums of cross-entropy over places of the source."""
     return loss_sums(logits, targets, weight, 0.0, "uniform")
 
 
@@ -83,12 +71,9 @@ def ctc_sums(
     head: Head,
     targets: Int[Array, "B T"],
     weight: Float[Array, "B T"],
-    epsilon: float,
-    smoothing: str,
-    r_drop: float = 0.0,
 ) -> Sums:
     """Return the sums of -log p of lines, by all their paths through the places of a row (Graves et
-    al. 2006, equation 5), without smoothing; `correct` is NaN. What no path writes counts 0.
+    al. 2006, equation 5); `correct` is NaN. What no path writes counts 0.
     """
     kept = (weight > 0).astype(logits.dtype)
     none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the places are padding: see the head

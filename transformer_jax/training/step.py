@@ -53,16 +53,17 @@ def target_sums(
     r_drop = 0.0 if keys is None else config.r_drop or 0.0
     if r_drop:
         batch = jax.tree.map(lambda x: jnp.repeat(x, config.passes, axis=0), batch)
+    cross_entropy = functools.partial(
+        fused_loss_sums, epsilon=config.label_smoothing, smoothing=config.smoothing, r_drop=r_drop
+    )
     with active():
         outputs = model.outputs(params, batch, keys)
         return {
-            name: LOSSES.get(name, fused_loss_sums)(
-                outputs[name].hidden, outputs[name].head,
-                jnp.asarray(labels), jnp.asarray(weight),
-                config.label_smoothing, config.smoothing, r_drop,
+            name: LOSSES.get(name, cross_entropy)(
+                outputs[name].hidden, outputs[name].head, jnp.asarray(labels), jnp.asarray(weight)
             )
             for name, (labels, weight) in batch.targets.items()
-        }  # fmt: skip
+        }
 
 
 def make_train_step(
