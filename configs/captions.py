@@ -9,7 +9,8 @@ of configs/multi30k.py's raw text.
 
 full   every parameter is trained.
 lora   low-rank matrices beside every map of every layer, of rank 4 (Hu et al. 2021,
-       arXiv:2106.09685): under 2 % of the parameters. Their learning rate is ten times the other.
+       arXiv:2106.09685), 1.75 % of the parameters, at a higher rate and for twice as many updates:
+       73 % of what the other gains in validation loss (results/).
 """
 
 import runpy
@@ -41,7 +42,8 @@ def get_config(trained: str = "lora"):
     c.checkpoint.every_steps = 200
     c.evaluation.every_steps = 200
     if trained == "lora":
-        c.optimizer.learning_rate = 3e-3
+        c.optimizer.learning_rate = 1e-2
+        c.training.steps = 1600
         c.model.lora_rank = 4
         c.model.lora_maps = ("query", "key", "value", "output", "up", "down")
     return c
