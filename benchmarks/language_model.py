@@ -62,7 +62,7 @@ class Task:
     batches: list[Batch]
 
 
-def shakespeare(directory: str, variant: str, sequences: int, dtype: str) -> Experiment:
+def shakespeare(directory: str, variant: str, sequences: int, dtype: str = "float32") -> Experiment:
     """Return the experiment, with batches of so many windows and without dropout."""
     given = [
         ("data.directory", directory), ("model.dropout_rate", 0.0), ("model.compute_dtype", dtype)
