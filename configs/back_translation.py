@@ -1,6 +1,6 @@
 """Text of the target language alone helps where pairs are few: a fifth of Multi30k's.
 
-    P=data/back_translation M=MULTI30K
+    P=data/back_translation M=MULTI30K; mkdir -p $P
     for x in en de; do head -5800 $M/train.lc.norm.tok.$x > $P/fifth.$x
       for split in val test_2016_flickr; do cp $M/$split.lc.norm.tok.$x $P/$split.$x; done; done
     tail -n +5801 $M/train.lc.norm.tok.de > $P/mono.de

@@ -37,6 +37,9 @@ def get_config(target: str = "move"):
     if target == "squares":
         c.model.num_decoder_layers = 2
         c.model.tied_embeddings = "decoder"
+        c.data.max_length_ratio = 79.0
+        c.decoding.max_length_ratio, c.decoding.max_extra_length = 0.0, 4
+        c.tokenizer.vocab_size = 4 + 64 + 1  # the squares and "q": other promotions are rare
     else:
         c.model.architecture = "encoder"
         c.model.pooling = "mean"

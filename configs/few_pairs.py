@@ -1,6 +1,6 @@
-"""Text of either language alone helps where pairs are few: denoising, then a tenth of Multi30k.
+"""Does text of either language alone help where pairs are few? Denoising, then a tenth of Multi30k.
 
-    P=data/few_pairs M=MULTI30K
+    P=data/few_pairs M=MULTI30K; mkdir -p $P
     for x in en de; do head -2900 $M/train.lc.norm.tok.$x > $P/tenth.$x
       for split in val test_2016_flickr; do cp $M/$split.lc.norm.tok.$x $P/$split.$x; done; done
     (tail -n +2901 $M/train.lc.norm.tok.en; tail -n +2901 $M/train.lc.norm.tok.de

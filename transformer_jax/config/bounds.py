@@ -15,11 +15,13 @@ HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in
 
 
 def check(condition: bool, message: str) -> None:
+    """Raise a UserError with this message unless the condition holds."""
     if not condition:
         raise UserError(message)
 
 
 def within(low: float, high: float, **values: float | None) -> None:
+    """Refuse numbers outside these bounds, by their names; None is no number."""
     for name, value in values.items():
         check(
             value is None or low <= value <= high,
@@ -28,6 +30,7 @@ def within(low: float, high: float, **values: float | None) -> None:
 
 
 def above(low: float, high: float, otherwise: str = "", **values: float | None) -> None:
+    """Refuse numbers that are not above `low` and up to `high`; `otherwise` is another remedy."""
     for name, value in values.items():
         check(
             value is None or low < value <= high,
@@ -36,11 +39,13 @@ def above(low: float, high: float, otherwise: str = "", **values: float | None) 
 
 
 def rate(**values: float | None) -> None:
+    """Refuse shares that are not at least 0 and below 1."""
     for name, value in values.items():
         check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
 
 
 def check_pattern(field: str, pattern: str) -> None:
+    """Refuse what is no regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
@@ -48,10 +53,12 @@ def check_pattern(field: str, pattern: str) -> None:
 
 
 def either(words: Iterable[str]) -> str:
+    """Return words as a message names them, one of which is to be chosen."""
     return " or ".join(map(repr, words))
 
 
 def is_part(value: str) -> bool:
+    """Return whether a value names a part of one's own, "path/file.py:Name"."""
     return ":" in value
 
 

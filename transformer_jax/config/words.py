@@ -138,6 +138,7 @@ OF_TEXT = (
 # Those of vectors, and the codec that each reads.
 OF_VECTORS = {"forecast": "series", "reconstruct": "patches"}
 ONE_SIDED = (*OF_TEXT, *OF_VECTORS)
+NO_CHOICE = ("regress", "answer", "ctc", *OF_VECTORS)  # which predict no piece or class
 WINDOWED = (*OF_TEXT, "forecast", *LABELS)
 # The objectives that read a field.
 READ_BY = {

@@ -111,10 +111,9 @@ def _backward(in_axes: int, operands, gradient):
     outer = x.ndim - in_axes
     out_axes = range(outer, gradient.ndim)
     dx = _dot(gradient, kernel.astype(x.dtype), out_axes, range(in_axes, kernel.ndim))
-    if x.ndim == 2 and x.shape[1] > gradient.shape[1]:
-        # A CPU sums matrices that are higher than wide at half the speed of others.
-        dkernel = _dot(gradient, x, (0,), (0,))
-        dkernel = (jax.lax.optimization_barrier(dkernel) if on_cpu() else dkernel).T
+    if on_cpu() and x.ndim == 2 and x.shape[1] > gradient.shape[1]:
+        # It sums matrices that are higher than wide at half the speed of others.
+        dkernel = jax.lax.optimization_barrier(_dot(gradient, x, (0,), (0,))).T
     else:
         dkernel = _dot(x, gradient, range(outer), range(outer))
     return dx.astype(x.dtype), dkernel.astype(kernel.dtype)

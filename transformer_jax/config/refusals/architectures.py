@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_encoder(model: "ModelConfig") -> None:
+    """Refuse fields of encoders where there is none."""
     for name in ("token_types", "pooling", "pooler"):
         among = ("encoder", "elmo") if name == "pooling" else ("encoder",)
         default = default_of(model, name)
@@ -22,6 +23,7 @@ def check_encoder(model: "ModelConfig") -> None:
 
 
 def check_perceiver(model: "ModelConfig") -> None:
+    """Refuse latents where there are none, and what they do not go with."""
     within(1, SIZE, num_latents=model.num_latents)
     perceives = model.architecture == "perceiver"
     check(
@@ -37,6 +39,7 @@ def check_perceiver(model: "ModelConfig") -> None:
 
 
 def check_autoencoder(model: "ModelConfig") -> None:
+    """Refuse codes where there are none, and stems that make no vectors."""
     within(1, 2**20, num_codes=model.num_codes)
     within(2, SIZE, code_width=model.code_width)
     within(0, 1e3, commitment=model.commitment)
@@ -56,6 +59,7 @@ def check_autoencoder(model: "ModelConfig") -> None:
 
 
 def check_stem(model: "ModelConfig") -> None:
+    """Refuse stems, grids and patches that do not go together."""
     within(1, 10, stem_layers=model.stem_layers)
     within(1, SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
     placed = model.grid_positions != "none"
@@ -128,6 +132,7 @@ def check_stem(model: "ModelConfig") -> None:
 
 
 def check_two_stream(model: "ModelConfig") -> None:
+    """Refuse what XLNet's queries do not go with."""
     if model.architecture != "two_stream":
         return
     check(
@@ -161,6 +166,7 @@ def own_fields(model: "ModelConfig") -> tuple[str, ...] | None:
 
 
 def check_recurrent(model: "ModelConfig") -> None:
+    """Refuse what recurrent models, ELMo and decomposable attention do not have."""
     own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
     fields, recurrent = own_fields(model), model.architecture == "recurrent"
     for item in dataclasses.fields(model):

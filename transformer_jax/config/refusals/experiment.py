@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from transformer_jax.config.bounds import ELEMENTS, check, either, within
 from transformer_jax.config.refusals.layers import without_scores
 from transformer_jax.config.refusals.texts import check_codecs, check_tasks, check_windows
-from transformer_jax.config.words import ALONE, ARCHITECTURES, ATTENTION, SIZED, average_count
+from transformer_jax.config.words import (
+    ALONE,
+    ARCHITECTURES,
+    ATTENTION,
+    NO_CHOICE,
+    SIZED,
+    average_count,
+)
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import Experiment
@@ -184,7 +191,7 @@ def _check_objective(run: "Experiment") -> None:
         f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
     )
     check(
-        objective.kind not in ("regress", "answer", "ctc") or run.training.r_drop is None,
+        objective.kind not in NO_CHOICE or run.training.r_drop is None,
         f"training.r_drop={run.training.r_drop}: is for choices among pieces or classes, of "
         f"which {name} has none; set it to None",
     )

@@ -16,6 +16,7 @@ def without_scores(pattern: Iterable[str]) -> list[str]:
 
 
 def check_mixers(model: "ModelConfig") -> None:
+    """Refuse mixers where they cannot stand, and fields that they do not go with."""
     check(
         "conformer" not in model.encoder_pattern or model.residual == "pre_norm",
         f"residual={model.residual!r}: parts of 'conformer' in encoder_pattern="
@@ -66,6 +67,7 @@ def check_mixers(model: "ModelConfig") -> None:
 
 
 def check_reversible(model: "ModelConfig") -> None:
+    """Refuse what reversible layers cannot undo."""
     for name in ("layer_sharing", "layer_drop_rate", "layer_loop", "remat"):
         default = default_of(model, name)
         check(

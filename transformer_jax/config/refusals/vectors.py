@@ -101,11 +101,6 @@ def _check_forecast(run: "Experiment") -> None:
         f"data.batching={run.data.batching!r}: a row of objective.name='forecast' is a "
         "window; choose 'bucket'",
     )
-    check(
-        run.training.r_drop is None,
-        f"training.r_drop={run.training.r_drop}: is for choices among pieces or classes; set "
-        "it to None",
-    )
 
 
 def _check_reconstruct(run: "Experiment") -> None:
@@ -114,11 +109,6 @@ def _check_reconstruct(run: "Experiment") -> None:
         run.src.codec == "patches",
         f"src.codec={run.src.codec!r}: what objective.name={run.objective.name!r} makes is "
         "what it reads; choose 'patches', as for tgt.codec",
-    )
-    check(
-        run.training.r_drop is None,
-        f"training.r_drop={run.training.r_drop}: is for choices among pieces or classes; set "
-        "it to None",
     )
     check(
         run.evaluation.bleu_sentences == 0,
