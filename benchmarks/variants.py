@@ -10,10 +10,9 @@ directory for each variant and seed, as the sweep makes them (with --config.seed
 which may be named too). What OUTPUT.json has already stays, but for the variants and seeds that are
 in DIR: so a table may grow over days and machines, and a DIR be thrown away. Of each training: the
 validation loss of its last update, which decides; the one that its curve has, by straight lines,
-where the processor time of `--share` of base's updates was spent, by the speeds that
-variant_speed.py measured (without them by the processor seconds of the trainings' own timings);
-BLEU of the validation split by beam search, with sacrebleu's paired tests against the base of the
-same seed.
+where the time of `--share` of base's updates was spent, by the speeds that variant_speed.py
+measured (trainings' own timings tell how busy the machine was, too); BLEU of the validation split
+by beam search, with sacrebleu's paired tests against the base of the same seed.
 """
 
 import argparse
@@ -54,13 +53,6 @@ def at(steps: list[int], losses: list[float], step: float) -> float | None:
     return None
 
 
-def processor_seconds(workdir: WorkDir) -> float:
-    """Return those of an update: the median over the rows of timings.jsonl."""
-    rows = read_rows(workdir.timings)
-    pairs = itertools.pairwise([{"step": 0}, *rows])
-    return statistics.median(b["processor_seconds"] / (b["step"] - a["step"]) for a, b in pairs)
-
-
 def point(workdir: WorkDir, base: WorkDir) -> dict[str, Any]:
     """Return what one training scored, beside the base of the same seed."""
     steps, losses = curve(workdir)
@@ -69,7 +61,6 @@ def point(workdir: WorkDir, base: WorkDir) -> dict[str, Any]:
         "loss": losses[-1],
         "steps": steps,
         "losses": losses,
-        "processor_seconds": processor_seconds(workdir),
         "parameters": runs.facts(runs.read(workdir))["parameters"],
     }
     try:
@@ -115,21 +106,24 @@ def merge(
 
 def at_equal_time(rows: list[dict[str, Any]], share: float) -> None:
     """Add to each point the loss of its curve when base had made `share` of its updates."""
-    base = {one["seed"]: one for one in rows[0]["points"]}
     for row in rows:
+        speed = 1.0 if row["variant"] == BASE else row["train"]
         for one in row["points"]:
-            speed = row["train"]
-            if speed is None and one["seed"] in base and "processor_seconds" in one:
-                speed = base[one["seed"]]["processor_seconds"] / one["processor_seconds"]
             known = speed is not None and "steps" in one
             step = share * one["steps"][-1] * speed if known else None
             one["loss_at_equal_time"] = at(one["steps"], one["losses"], step) if known else None
 
 
 def mean(row: dict[str, Any], key: str) -> float | None:
-    """Return the mean over seeds of what all of them have."""
-    values = [point.get(key) for point in row["points"]]
-    return None if None in values else statistics.fmean(values)
+    """Return the mean over the seeds that have it."""
+    values = [point[key] for point in row["points"] if point.get(key) is not None]
+    return statistics.fmean(values) if values else None
+
+
+def p_values(row: dict[str, Any]) -> str:
+    """Return those of the seeds that have one, in their order."""
+    known = [point["p"] for point in row["points"] if point.get("p") is not None]
+    return "" if row["variant"] == BASE else ", ".join(f"{p:.3f}" for p in known)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -141,7 +135,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         cells: list[tuple[Any, str]] = [
             (row["points"][0].get("parameters"), ",.0f"), (mean(row, "loss"), ".4f"),
             (mean(row, "loss_at_equal_time"), ".4f"), (mean(row, "bleu"), ".2f"),
-            (None if row["variant"] == BASE else row["points"][0].get("p"), ".3f"),
+            (p_values(row), ""),
             (row["train"], ".2f"), (row["decode"], ".2f"), (row["memory_mb"], ".0f"),
         ]  # fmt: skip
         shown = ["" if value is None else format(value, form) for value, form in cells]
@@ -160,7 +154,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     panels = figure.subplots(1, len(columns), sharey=True, sharex=True, squeeze=False)[0]
     for panel, key in zip(panels, columns, strict=True):
         base = mean(rows[0], key)
-        band = [one[key] - base for one in rows[0]["points"]]
+        band = [one[key] - base for one in rows[0]["points"] if one[key] is not None]
         panel.axvspan(min(band), max(band), color=_BAND, zorder=0)
         panel.axvline(0, color="0.4", linewidth=0.8, zorder=1)
         for height, row in enumerate(rows):

@@ -144,7 +144,7 @@ def test_a_curve_is_read_between_its_validations_and_not_beyond():
 
 
 def test_the_table_of_variants(tmp_path):
-    """What is not known is left empty; means are those of all seeds."""
+    """What is not known is left empty; means are those of the seeds that have it."""
     variants = script("variants")
 
     def row(name, **fields):
@@ -154,10 +154,10 @@ def test_the_table_of_variants(tmp_path):
                 "memory_mb": None} | fields  # fmt: skip
 
     rows = [row("base", seeds=[(2.0, {"bleu": 30.0, "p": 1.0}), (2.2, {"bleu": 31.0})]),
-            row("ff-x", seeds=[(1.5, {})], train=0.9)]  # fmt: skip
+            row("ff-x", seeds=[(1.5, {"bleu": 29.0, "p": 0.04})], train=0.9)]  # fmt: skip
     lines = variants.markdown(rows).splitlines()
     assert lines[2] == "| base (2 seeds) | 10 | 2.1000 | 2.2000 | 30.50 |  |  |  |  |"
-    assert lines[3] == "| ff-x | 10 | 1.5000 | 1.6000 |  |  | 0.90 |  |  |"
+    assert lines[3] == "| ff-x | 10 | 1.5000 | 1.6000 | 29.00 | 0.040 | 0.90 |  |  |"
     variants.draw(rows, tmp_path / "table.svg")
     assert "ff-x" in (tmp_path / "table.svg").read_text()
 
@@ -165,9 +165,8 @@ def test_the_table_of_variants(tmp_path):
 def test_the_table_of_variants_grows():
     """New seeds come beside earlier ones, the same seed in its place, and what is missing stays."""
     variants = script("variants")
-    base = {"seed": 0, "loss": 2.0, "steps": [100, 200], "losses": [4.0, 2.0],
-            "processor_seconds": 3.0}  # fmt: skip
-    swiglu = base | {"processor_seconds": 4.0, "loss": 1.8, "losses": [4.0, 1.8]}
+    base = {"seed": 0, "loss": 2.0, "steps": [100, 200], "losses": [4.0, 2.0]}
+    swiglu = base | {"loss": 1.8, "losses": [4.0, 1.8]}
     rows = variants.merge([], {"ff-swiglu": [swiglu], "base": [base]}, {})
     assert [row["variant"] for row in rows] == ["base", "ff-swiglu"]
     again = [{**swiglu, "loss": 1.9}, {**swiglu, "seed": 1}]
@@ -178,9 +177,11 @@ def test_the_table_of_variants_grows():
     assert rows[0]["memory_mb"] == 100
     variants.at_equal_time(rows, 0.9)
     assert rows[0]["points"][0]["loss_at_equal_time"] == pytest.approx(4 - 2 * 0.8)
-    # Three quarters of base's 180 updates; and of seed 1 there is no base.
+    assert rows[1]["points"][0]["loss_at_equal_time"] is None  # its speed is not known
+    rows = variants.merge(rows, {}, {"ff-swiglu": speeds | {"train": 0.75}})
+    variants.at_equal_time(rows, 0.9)
+    # Three quarters of base's 180 updates.
     assert rows[1]["points"][0]["loss_at_equal_time"] == pytest.approx(4 - 2.2 * 0.35)
-    assert rows[1]["points"][1]["loss_at_equal_time"] is None
 
 
 def test_joined_sentences_stay_beside_their_translations():
