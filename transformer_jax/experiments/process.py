@@ -37,10 +37,11 @@ def tune_memory() -> None:
     """Have the C library keep what is freed, in large pages; Linux with glibc only.
 
     On a CPU, XLA asks for its temporary memory anew in every step. If it goes back to the system in
-    between, every page of it costs a fault: a fifth of a small model's step. And if its pages have
-    4 kB each, the processor spends a fifth of the rest on where they are. So the heap grows at once
-    to half of the machine's memory, of which none is used before it is written to, and the system
-    is told that pages of 2 MB will do. The price is that the process stays as large as it ever was.
+    between, every page of it costs a fault: a fifth of a small model's step. And with pages of 4 kB,
+    finding them costs some percent more. So the heap grows at once to half of the machine's memory,
+    none of which is used before it is written to, and the system is asked for pages of 2 MB. The
+    price is that the process stays as large as it ever was. To be called first: what is freed of
+    other memory is not kept.
     """
     with suppress(AttributeError, OSError, TypeError, ValueError):
         library = ctypes.CDLL(None)
