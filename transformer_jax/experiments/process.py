@@ -37,7 +37,7 @@ def tune_memory() -> None:
     """Have the C library keep what is freed, in large pages; Linux with glibc only.
 
     On a CPU, XLA asks for its temporary memory anew in every step. If it goes back to the system in
-    between, every page of it costs a fault: a fifth of a small model's step. And with pages of 4 kB,
+    between, every page of it costs a fault: a fifth of a small model's step. With pages of 4 kB,
     finding them costs some percent more. So the heap grows at once to half of the machine's memory,
     none of which is used before it is written to, and the system is asked for pages of 2 MB. The
     price is that the process stays as large as it ever was. To be called first: what is freed of
