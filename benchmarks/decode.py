@@ -48,7 +48,7 @@ from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.translate import Translator
-from transformer_jax.experiments.process import tune_memory
+from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import abstract_params, build, init_params
 from transformer_jax.models.model import Model
 from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED
@@ -215,7 +215,7 @@ ENGINES: dict[str, Callable[[Task], Engine]] = {
 def engine(name: str, arguments: argparse.Namespace) -> Engine:
     """Return the work of one turn."""
     if name.startswith(OURS):
-        tune_memory()  # as translate does
+        keep_freed_memory()  # as translate does
         jax.config.update("jax_num_cpu_devices", 2)  # a stream of sentences on each core
     return ENGINES[name](make_task(arguments))
 

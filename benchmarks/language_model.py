@@ -42,7 +42,7 @@ from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.objectives import OBJECTIVES
 from transformer_jax.data.token_store import open_store
 from transformer_jax.door import parse
-from transformer_jax.experiments.process import tune_memory
+from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build_for
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
@@ -106,7 +106,7 @@ def schedule(experiment: Experiment) -> Any:
 
 def ours(task: Task) -> Run:
     """Return this program's turn, which returns the loss of its last batch."""
-    tune_memory()  # as train.py does
+    keep_freed_memory()  # as train.py does
     step, state, mesh = begin(task)
 
     def run() -> float:

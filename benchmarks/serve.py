@@ -164,8 +164,8 @@ def offline(arguments: argparse.Namespace, lines: list[str]) -> float:
     code = (
         "import json, sys, time; import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from transformer_jax.api import load\n"
-        "from transformer_jax.experiments.process import tune_memory\n"
-        "tune_memory(); lines = json.load(sys.stdin); model = load(sys.argv[1])\n"
+        "from transformer_jax.experiments.process import keep_freed_memory\n"
+        "keep_freed_memory(); lines = json.load(sys.stdin); model = load(sys.argv[1])\n"
         "def run():\n"
         "    began = time.perf_counter()\n"
         "    if model.experiment.objective.translates: model.translate(lines)\n"

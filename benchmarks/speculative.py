@@ -23,14 +23,14 @@ from turns import Run, Worker, take_turns
 from transformer_jax.api import load
 from transformer_jax.config import DecodingConfig
 from transformer_jax.data.files import read_lines
-from transformer_jax.experiments.process import tune_memory
+from transformer_jax.experiments.process import keep_freed_memory
 
 PLAIN = "greedy"
 
 
 def engine(arguments: argparse.Namespace, draft: str | None, length: int) -> Run:
     """Return the work of one turn: texts, pieces written, and how drafts fared."""
-    tune_memory()  # as translate and generate do
+    keep_freed_memory()  # as translate and generate do
     trained = load(arguments.workdir)
     lines = read_lines(arguments.source)[: arguments.sentences]
     decoding = DecodingConfig(

@@ -44,7 +44,7 @@ from transformer_jax.data.batching import BatchSource, BucketPlan
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.token_store import open_store, select
-from transformer_jax.experiments.process import tune_memory
+from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build_for
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.cost import step_cost
@@ -81,7 +81,7 @@ def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[lis
 
 def ours(config: ModelConfig) -> Engine:
     """Return this program's step."""
-    tune_memory()  # as train.py does
+    keep_freed_memory()  # as train.py does
     experiment = Experiment(model=config)
     model = build_for(experiment, VOCABULARY, VOCABULARY)
     tx = make_optimizer(OptimizerConfig(), make_schedule(OptimizerConfig(), config.d_model, 1000))

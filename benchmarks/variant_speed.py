@@ -37,7 +37,7 @@ from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.stream import Sentence, stream
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.door import parse
-from transformer_jax.experiments.process import tune_memory
+from transformer_jax.experiments.process import keep_freed_memory
 from transformer_jax.models.build import build_for, init_params
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training.optimizer import make_optimizer
@@ -64,7 +64,6 @@ def prepare(experiment: Experiment) -> tuple[int, list[Batch], list[list[int]]]:
 
 def training(experiment: Experiment, pieces: int, batches: list[Batch]) -> Run:
     """Return steps on all batches; the result is the memory of the largest in MB."""
-    tune_memory()  # as train.py does
     model = build_for(experiment, pieces, pieces)
     steps = experiment.training.steps
     rates = make_schedule(experiment.optimizer, experiment.model.d_model, steps)
@@ -108,6 +107,7 @@ WORKS: dict[str, Any] = {"train": training, "decode": decoding}
 
 def work(name: str, experiment: Experiment, pieces: int, material: list[Any]) -> Run:
     """Return the work of one turn."""
+    keep_freed_memory()  # as train.py and translate do
     return WORKS[name](experiment, pieces, material)
 
 

@@ -72,7 +72,8 @@ def point(workdir: WorkDir, base: WorkDir) -> dict[str, Any]:
     if workdir is base:
         systems = systems[:1] * 2
     _, ours = paired_tests(systems, corpus.tgt, ["BLEU"], tests=("ar",))
-    return found | {"bleu": ours.score, "bleu_interval": ours.interval, "p": ours.p_values["ar"]}
+    found |= {"bleu": ours.score, "bleu_interval": ours.interval}
+    return found if workdir is base else found | {"p": ours.p_values["ar"]}
 
 
 def collect(places: list[Path]) -> dict[str, list[dict[str, Any]]]:
@@ -122,8 +123,7 @@ def mean(row: dict[str, Any], key: str) -> float | None:
 
 def p_values(row: dict[str, Any]) -> str:
     """Return those of the seeds that have one, in their order."""
-    known = [point["p"] for point in row["points"] if point.get("p") is not None]
-    return "" if row["variant"] == BASE else ", ".join(f"{p:.3f}" for p in known)
+    return ", ".join(f"{point['p']:.3f}" for point in row["points"] if "p" in point)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:

@@ -1,20 +1,16 @@
 """Memory that a process keeps, and the devices it makes of cores."""
 
-import functools
 import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 PROGRAM = """
-import re
 import resource
-from pathlib import Path
 import numpy as np
-from transformer_jax.experiments.process import tune_memory
+from transformer_jax.experiments.process import keep_freed_memory
 
 def use():
     np.ones(2**23)  # 64 MB, written to and freed
@@ -27,41 +23,21 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 usual = faults()
-tune_memory()
-kept = faults()
-held = np.ones(2**23)
-large = re.search(r"AnonHugePages: *(\\d+) kB", Path("/proc/self/smaps_rollup").read_text())
-print(usual, kept, large[1])
+keep_freed_memory()
+print(usual, faults())
 """
-LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_freed_memory_is_used_again():
     """Without a fault: freed as usual, each of its pages costs one every time."""
-    usual, kept, _ = _measured()
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    usual, kept = map(int, run.stdout.split())
     assert kept < usual / 20
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-@pytest.mark.skipif(
-    not LARGE_PAGES.exists() or "[never]" in LARGE_PAGES.read_text(), reason="the system has none"
-)
-def test_memory_is_of_large_pages():
-    assert _measured()[2] > 50_000  # of 65,536
-
-
-@functools.cache
-def _measured() -> tuple[int, int, int]:
-    """Return faults of memory used anew before and after, and kB of large pages."""
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    usual, kept, large = map(int, run.stdout.split())
-    return usual, kept, large
-
-
 DEVICES = """
-import functools
 import os
 import jax
 from jax.extend.backend import clear_backends

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     from transformer_jax.evaluation import metrics
     from transformer_jax.evaluation.run import check_writable
     from transformer_jax.experiments.process import (
-        tune_memory,
+        keep_freed_memory,
         use_compilation_cache,
         use_every_core,
     )
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     metrics.check(experiment.evaluation)
     use_compilation_cache()
     use_every_core()
-    tune_memory()
+    keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
     trained.experiment = experiment

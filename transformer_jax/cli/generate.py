@@ -46,14 +46,14 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.api import load_ensemble
     from transformer_jax.experiments.process import (
-        tune_memory,
+        keep_freed_memory,
         use_compilation_cache,
         use_every_core,
     )
 
     use_compilation_cache()
     use_every_core()
-    tune_memory()
+    keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
     decoding = experiment.decoding

@@ -35,10 +35,10 @@ def main(argv: Sequence[str]) -> int:
     texts = _texts(arguments, experiment.objective)
 
     from transformer_jax.api import load
-    from transformer_jax.experiments.process import tune_memory, use_compilation_cache
+    from transformer_jax.experiments.process import keep_freed_memory, use_compilation_cache
 
     use_compilation_cache()
-    tune_memory()
+    keep_freed_memory()
     trained = load(arguments.workdir, arguments.checkpoint or experiment.evaluation.checkpoint)
     scores = trained.score(*texts)
     for found in scores:

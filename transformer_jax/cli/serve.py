@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"serve: needs {', '.join(missing)}: pip install 'transformer-jax[serve]'")
 
     from transformer_jax.experiments.process import (
-        tune_memory,
+        keep_freed_memory,
         use_compilation_cache,
         use_every_core,
     )
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     place = _bound(arguments.host, arguments.port)
     use_compilation_cache()
     use_every_core()
-    tune_memory()
+    keep_freed_memory()
     settings = _settings(arguments)
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     load, steps = _loading(arguments.workdir, checkpoint, experiment, overrides, settings)

@@ -28,11 +28,11 @@ def main(argv: Sequence[str]) -> int:
     workdir = WorkDir(arguments.workdir or default_workdir(arguments.config))
 
     # These start jax: after the checks.
-    from transformer_jax.experiments.process import tune_memory
+    from transformer_jax.experiments.process import keep_freed_memory
     from transformer_jax.experiments.train import run_experiment
     from transformer_jax.sharding.processes import joined
 
-    tune_memory()
+    keep_freed_memory()
     with joined(arguments.coordinator, arguments.num_processes, arguments.process_id):
         return int(run_experiment(experiment, workdir))
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     from transformer_jax.api import load_ensemble
     from transformer_jax.cli.lines import read_from
     from transformer_jax.experiments.process import (
-        tune_memory,
+        keep_freed_memory,
         use_compilation_cache,
         use_every_core,
     )
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
             total = source.count()
     use_compilation_cache()
     use_every_core()
-    tune_memory()
+    keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
     translator = trained.translator(experiment.decoding, n_best)

@@ -1,7 +1,6 @@
 """What a program sets for its whole process, before it computes anything."""
 
 import ctypes
-import mmap
 import os
 from contextlib import suppress
 
@@ -11,7 +10,6 @@ from transformer_jax.disk import cache_dir
 
 # By the numbers of malloc.h: one arena for all threads, nothing by mmap, no trimming.
 _MALLOC = {-8: 1, -4: 0, -1: -1}
-_LARGE_PAGE = 1 << 21
 
 
 def use_compilation_cache() -> None:
@@ -33,25 +31,15 @@ def use_every_core() -> None:
         jax.config.update("jax_num_cpu_devices", min(4, cores))
 
 
-def tune_memory() -> None:
-    """Have the C library keep what is freed, in large pages; Linux with glibc only.
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed, for the next step to use; Linux with glibc only.
 
     On a CPU, XLA asks for its temporary memory anew in every step. If it goes back to the system in
-    between, every page of it costs a fault: a fifth of a small model's step. With pages of 4 kB,
-    finding them costs some percent more. So the heap grows at once to half of the machine's memory,
-    none of which is used before it is written to, and the system is asked for pages of 2 MB. The
-    price is that the process stays as large as it ever was. To be called first: what is freed of
-    other memory is not kept.
+    between, every page of it costs a fault: a fifth of a small model's step. The price is that the
+    process stays as large as it ever was. To be called before arrays are made: later it
+    helps less.
     """
-    with suppress(AttributeError, OSError, TypeError, ValueError):
-        library = ctypes.CDLL(None)
+    with suppress(AttributeError, OSError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _MALLOC.items():
-            library.mallopt(parameter, value)
-        library.malloc.restype = ctypes.c_void_p
-        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-        place = library.malloc(ctypes.c_size_t(size))
-        if place is not None:  # some systems lend no more than they have
-            start = -(-place // _LARGE_PAGE) * _LARGE_PAGE
-            length = ctypes.c_size_t(place + size - start)
-            library.madvise(ctypes.c_void_p(start), length, mmap.MADV_HUGEPAGE)
-            library.free(ctypes.c_void_p(place))
+            mallopt(parameter, value)
