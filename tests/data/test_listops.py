@@ -2,12 +2,17 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import DataConfig
 from transformer_jax.data import listops, sources
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
+from transformer_jax.experiments.prepare import prepare
+from transformer_jax.workdir import WorkDir
 
 SHORT = DataConfig(
     source="listops", source_language="text", target_language="value", num_examples=(400, 30, 30),
@@ -102,3 +107,11 @@ def test_copying():
     assert {len(text.split()) for text in corpus.src} == {3, 4, 5, 6, 7, 8, 9}
     assert len(corpus) == 50
     assert other.src[:5] != corpus.src[:5]
+
+
+@pytest.mark.parametrize("variant", ["full", "arena-full"])
+def test_the_experiment_reads_what_is_made(variant, tmp_path):
+    experiment = parse(load_config(f"configs/listops.py:{variant}"))
+    few = replace(experiment.data, num_examples=(300, 20, 20))
+    prepared = prepare(replace(experiment, data=few), WorkDir(tmp_path))
+    assert prepared.lines == 300
