@@ -48,11 +48,10 @@ def go(stream: LiveStream, arriving, leaving=()):
     while queue or waiting or stream.numbers:
         if queue:
             waiting += queue.popleft()
-        entered = stream.enter(waiting) if waiting else []
-        waiting = [item for item in waiting if item[0] not in entered]
-        for number, tokens, scores in stream.turn():
+        for number, tokens, scores in stream.turn(waiting):
             assert number not in found
             found[number] = scored(tokens, scores)
+        waiting = [(n, s) for n, s in waiting if n not in found and n not in stream.numbers]
         for number in steps.popleft() if steps else ():
             stream.release(number)
             assert number not in stream.numbers
@@ -97,7 +96,8 @@ ASKED = [
 def test_a_crowd_goes_through_one_batch(crowd, rows):
     """The smallest that holds half of it, on two devices; the others stay empty."""
     stream, short = live("beam"), ALWAYS[0]
-    stream.enter((number, short) for number in range(crowd))
+    stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
+    assert not list(stream.turn((number, short) for number in range(crowd)))
     used = [batch.shape.rows for batch in stream._batches if (batch.owners >= 0).any()]
     for number in stream.numbers:
         stream.release(number)
@@ -141,11 +141,11 @@ def test_drafts_serve_each_as_it_asks():
 def test_what_is_written_shows_on_the_way():
     """Step by step, each part begins with the one before; a row that is left is free at once."""
     stream = live("asked")
-    stream.enter([(3, ALWAYS[1]._replace(numbers=Numbers()))])
+    waiting, done = [(3, ALWAYS[1]._replace(numbers=Numbers()))], []
     seen = [np.zeros(0, int)]
-    while stream.numbers:
-        stream._steps = dict.fromkeys(stream._steps, 1)
-        done = list(stream.turn())
+    while not done:
+        stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
+        done, waiting = list(stream.turn(waiting)), []
         for number, tokens in stream.written():
             assert number == 3
             seen.append(tokens[0])
@@ -153,11 +153,14 @@ def test_what_is_written_shows_on_the_way():
     for part in seen:
         np.testing.assert_array_equal(done[0][1][0, : len(part)], part)
     few = [(n, ALWAYS[0]) for n in range(stream.capacity + 3)]
-    assert len(stream.enter(few)) <= stream.capacity
+    list(stream.turn(few))
+    assert 0 < len(stream.numbers) <= stream.capacity
     for number in stream.numbers:
         stream.release(number)
     assert not stream.numbers
-    assert stream.enter(few[:1]) == [0]
+    stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
+    assert not list(stream.turn(few[:1]))
+    assert stream.numbers == {0}
     stream.release(0)
 
 

@@ -37,9 +37,8 @@ SOURCES = [(5, place) for place in range(3, 40)]
 @functools.partial(jax.jit, static_argnames=("stepper", "room"))
 def ended(request, search, stepper, room):
     """Return the last state of a search."""
-    return advanced(
-        search, stepper, begin(search, stepper, request, room), jnp.int32(0), jnp.asarray(ENDLESS)
-    )
+    state = begin(search, stepper, request, room)
+    return advanced(search, stepper, state, jnp.int32(0), jnp.asarray(ENDLESS))[0]
 
 
 @pytest.mark.parametrize("name", DRAFTS)
@@ -152,7 +151,7 @@ def searched(models, params, search, request):
     steppers = [model.stepper(mine) for model, mine in zip(models, params, strict=True)]
     stepper = steppers[0] if len(steppers) == 1 else Drafted(*steppers)
     state = begin(search, stepper, request, 12)
-    last = advanced(search, stepper, state, jnp.int32(0), jnp.asarray(ENDLESS))
+    last, _ = advanced(search, stepper, state, jnp.int32(0), jnp.asarray(ENDLESS))
     return last.finished, last.scores, last.drafts
 
 

@@ -25,6 +25,9 @@ _BEHIND = 0.05  # seconds by which each further text of a ticket stands behind t
 _LOW = 10.0  # seconds by which a ticket of low priority does
 
 
+Running = tuple[Ticket, int, LiveStream]  # a text of a ticket, and where it is searched
+
+
 class Worker:
     """The thread and what it works on. `capacity` is how many texts may wait.
 
@@ -35,7 +38,7 @@ class Worker:
         self._capacity, self._seen = capacity, seen
         self._changed = threading.Condition()
         self._waiting: list[tuple[float, int, Ticket, int]] = []  # in order
-        self._running: dict[int, tuple[Ticket, int, LiveStream]] = {}
+        self._running: dict[int, Running] = {}
         self._calls: deque[tuple[Callable[[], Any], Future]] = deque()
         self._numbers = itertools.count()
         self._closed = False
@@ -118,7 +121,6 @@ class Worker:
         try:
             while self._wait():
                 self._call()
-                self._enter()
                 self._turn()
         finally:
             self._end()
@@ -156,43 +158,45 @@ class Worker:
         except Exception as error:
             future.set_exception(error)
 
-    def _enter(self) -> None:
-        """Let those who wait into streams, in order."""
+    def _turn(self) -> None:
+        """Let every stream go on for a moment, and those who wait into it, in order; deliver what
+        is found.
+        """
         with self._changed:
             waiting = list(self._waiting)
-        entered: set[int] = set()
-        for stream, model, kind in _streams(ticket for _, _, ticket, _ in waiting):
-            mine = {n: (ticket, i) for _, n, ticket, i in waiting
-                    if ticket.model is model and ticket.kind == kind}  # fmt: skip
-            numbered = [(n, ticket.sentences[i]) for n, (ticket, i) in mine.items()]
+        begun: set[int] = set()
+        tickets = [ticket for _, _, ticket, _ in waiting]
+        tickets += [ticket for ticket, _, _ in self._running.values()]
+        for stream, model, kind in _streams(tickets):
+            asking = {n: (ticket, i, stream) for _, n, ticket, i in waiting
+                      if ticket.model is model and ticket.kind == kind}  # fmt: skip
+            sentences = [(n, ticket.sentences[i]) for n, (ticket, i, _) in asking.items()]
+            left = asking | {n: entry for n, entry in self._running.items() if entry[2] is stream}
             try:
-                chosen = stream.enter(numbered)
+                for number, tokens, scores in stream.turn(sentences):
+                    self._found(*left.pop(number)[:2], tokens, scores)
+                    self._running.pop(number, None)
+                    begun.add(number)
+                there = stream.numbers
+                self._running |= {n: entry for n, entry in left.items() if n in there}
+                begun |= there
+                self._tell(stream)
             except Exception:
-                self._failed(model, kind, mine)
-                continue
-            self._running |= {n: (*mine[n], stream) for n in chosen}
-            entered |= set(chosen)
-        if entered:
-            with self._changed:
-                self._waiting = [entry for entry in self._waiting if entry[1] not in entered]
+                self._failed(model, kind, left)
+                begun |= left.keys()
+        with self._changed:
+            self._waiting = [entry for entry in self._waiting if entry[1] not in begun]
 
-    def _turn(self) -> None:
-        """Let every stream go on for a moment, and deliver what is found."""
-        for stream, model, kind in _streams(ticket for ticket, _, _ in self._running.values()):
-            mine = {n: (t, i) for n, (t, i, s) in self._running.items() if s is stream}
-            try:
-                for number, tokens, scores in stream.turn():
-                    self._found(number, tokens, scores)
-                if any(ticket.watched for ticket, _ in mine.values()):
-                    for number, tokens in stream.written():
-                        ticket, index = mine[number]
-                        if ticket.watched and index in ticket.left:
-                            ticket.deliver(Written(index, tokens[0].tolist()))
-            except Exception:
-                self._failed(model, kind, mine)
+    def _tell(self, stream: LiveStream) -> None:
+        """Deliver what is written so far, to those who watch."""
+        mine = {n: entry for n, entry in self._running.items() if entry[2] is stream}
+        if any(ticket.watched for ticket, _, _ in mine.values()):
+            for number, tokens in stream.written():
+                ticket, index, _ = mine[number]
+                if ticket.watched and index in ticket.left:
+                    ticket.deliver(Written(index, tokens[0].tolist()))
 
-    def _found(self, number: int, tokens: np.ndarray, scores: np.ndarray) -> None:
-        ticket, index, _ = self._running.pop(number)
+    def _found(self, ticket: Ticket, index: int, tokens: np.ndarray, scores: np.ndarray) -> None:
         now = time.monotonic()
         self._interval = 0.95 * self._interval + 0.05 * min(now - self._last, 1.0)
         self._last = now
@@ -201,12 +205,10 @@ class Worker:
             ticket.left.discard(index)
             ticket.deliver(Found(index, tokens, scores))
 
-    def _failed(self, model: Streams, kind: str, mine: dict[int, tuple[Ticket, int]]) -> None:
+    def _failed(self, model: Streams, kind: str, there: dict[int, Running]) -> None:
         """End the tickets of a stream in which something went wrong, and begin it anew."""
-        stream = model.streams[kind]
-        there = {n: (t, i) for n, (t, i, s) in self._running.items() if s is stream}
-        log.exception("a search failed; %d texts are lost", len(mine | there))
-        for number, (ticket, _) in (mine | there).items():
+        log.exception("a search failed; %d texts are lost", len(there))
+        for number, (ticket, *_) in there.items():
             self._running.pop(number, None)
             if ticket.left:
                 ticket.left.clear()

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from transformer_jax.arrays import Array, Int
 from transformer_jax.decoding.batching.results import Results
 from transformer_jax.decoding.search.state import (
-    ENDLESS,
     Search,
     SearchRequest,
     SearchState,
@@ -23,6 +22,7 @@ class _Flow(NamedTuple):
     """What changes while a queue is drained."""
 
     entered: Int[Array, ""]  # sentences of the queue that are in or were
+    steps: Int[Array, ""]  # that are left
     state: SearchState
     places: Int[Array, "rows"]
     results: Results
@@ -40,41 +40,51 @@ def drain(
     queue: SearchRequest,
     count: Int[Array, "1"],
     wake: Int[Array, "1"],
+    steps: Int[Array, "1"],
+    *,
     share: int,
-) -> tuple[Int[Array, "1"], SearchState, Int[Array, "rows"], Results]:
+) -> tuple[Int[Array, "1"], Int[Array, "1"], SearchState, Int[Array, "rows"], Results]:
     """Let the first `count` sentences of a queue in, a share at a time, as rows become free; search
-    until all are in and at most `wake` are active.
+    until all are in and at most `wake` are active, or for so many steps.
 
     A sentence's place says where its results go: r if it had row r before, rows + i if it is
-    sentence i of the queue; rows whose place is -1 are free. Returns how many came in, the batch,
-    the places of those that are still in it, and the results of the others, [rows + queue].
+    sentence i of the queue; rows whose place is -1 are free. Returns how many came in, the steps
+    that are left, the batch, the places of those that are still in it, and the results of the
+    others, [rows + queue].
     """
     rows, size = len(places), len(queue.limits)
     one = jnp.arange(share, dtype=jnp.int32)
 
-    # Loops inside a loop: a branch would copy the caches.
-    def turn(carry: tuple[Array, _Flow]) -> tuple[Array, _Flow]:
-        flow = carry[1]
-        comes = flow.fits(count[0], share) & (flow.entered + one < count[0])
+    def fits(flow: _Flow) -> Array:
+        return flow.fits(count[0], share)
+
+    def let_in(flow: _Flow) -> _Flow:
+        comes = flow.entered + one < count[0]
         free = jnp.nonzero(flow.places < 0, size=share, fill_value=rows)[0]
         where = jnp.where(comes, free, rows)
         part = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, flow.entered, share), queue)
         state = put_rows(flow.state, begin(search, stepper, part, flow.state.room), where)
         places = flow.places.at[where].set(rows + flow.entered + one, mode="drop")
-        entered = flow.entered + share * comes[0]
-        enough = jnp.where(entered < count[0], rows - share, wake[0])
-        state = run(search, stepper, state, enough, jnp.asarray(ENDLESS))
-        over = state.done & (places >= 0)
-        where = jnp.where(over, places, rows + size)
+        entered = flow.entered + share
+        return flow._replace(entered=entered, state=state, places=places)
+
+    # Loops inside a loop: a branch would copy the caches.
+    def turn(carry: tuple[Array, _Flow]) -> tuple[Array, _Flow]:
+        flow = jax.lax.while_loop(fits, let_in, carry[1])
+        enough = jnp.where(flow.entered < count[0], rows - share, wake[0])
+        state, left = run(search, stepper, flow.state, enough, flow.steps)
+        over = state.done & (flow.places >= 0)
+        where = jnp.where(over, flow.places, rows + size)
         results = put_rows(flow.results, Results.of(state), where)
-        return jnp.asarray(False), _Flow(entered, state, jnp.where(over, -1, places), results)
+        places = jnp.where(over, -1, flow.places)
+        return jnp.asarray(False), _Flow(flow.entered, left, state, places, results)
 
     def goes_on(carry: tuple[Array, _Flow]) -> Array:
         first, flow = carry
-        return first | flow.fits(count[0], share)
+        return first | (fits(flow) & (flow.steps > 0))
 
     empty = Results.of(state).room(rows + size)
-    _, flow = jax.lax.while_loop(
-        goes_on, turn, (jnp.asarray(True), _Flow(jnp.int32(0), state, places, empty))
-    )
-    return jnp.minimum(flow.entered, count[0])[None], flow.state, flow.places, flow.results
+    begun = _Flow(jnp.int32(0), steps[0], state, places, empty)
+    _, flow = jax.lax.while_loop(goes_on, turn, (jnp.asarray(True), begun))
+    entered = jnp.minimum(flow.entered, count[0])
+    return entered[None], flow.steps[None], flow.state, flow.places, flow.results

@@ -12,6 +12,7 @@ from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.drain import drain
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import (
+    ENDLESS,
     Search,
     SearchRequest,
     SearchState,
@@ -26,9 +27,8 @@ from transformer_jax.models.model import Stepper
 class Engine:
     """What is done to a batch, compiled once for each of its shapes and each kind of search.
 
-    run    advance until no more than `wake` sentences of a device are active, or by so many steps
-    drain  let the sentences of a queue in as rows become free, and run
-    enter  let new sentences in
+    run    advance until no more than `wake` sentences of a device are active
+    drain  let the sentences of a queue in as rows become free, and run, for so many steps
     put    let sentences of another batch in
     take   copy sentences out
     empty  make a batch
@@ -50,17 +50,13 @@ class Engine:
 
             return jax.jit(call, **options)
 
-        def go_on(params: Any, search: Search, state: SearchState, wake, steps) -> SearchState:
-            return run(search, make_stepper(params), state, wake, steps)
-
-        def enter(params: Any, search: Search, state: SearchState, request, where):
-            new = begin(search, make_stepper(params), request, state.room)
-            return put_rows(state, new, where)
+        def go_on(params: Any, search: Search, state: SearchState, wake) -> SearchState:
+            return run(search, make_stepper(params), state, wake, jnp.asarray(ENDLESS))[0]
 
         def let_through(
-            params: Any, search: Search, state: SearchState, places, queue, count, wake, share: int
+            params: Any, search: Search, state: SearchState, *queue: Any, share: int
         ) -> tuple:
-            return drain(search, make_stepper(params), state, places, queue, count, wake, share)
+            return drain(search, make_stepper(params), state, *queue, share=share)
 
         def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, state.room)
@@ -77,12 +73,9 @@ class Engine:
             state = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
             return state.replace(done=jnp.ones(rows, bool))
 
-        self.run = on_each_device(go_on, (whole, whole, rows, whole, whole), donate_argnums=2)
-        specs = whole, whole, rows, rows, rows
-        self.enter = on_each_device(enter, specs, donate_argnums=2)
-        self.drain = on_each_device(
-            let_through, (*specs, rows, rows), static_argnames="share", donate_argnums=2
-        )
+        self.run = on_each_device(go_on, (whole, whole, rows, whole), donate_argnums=2)
+        specs = whole, whole, *[rows] * 6
+        self.drain = on_each_device(let_through, specs, static_argnames="share", donate_argnums=2)
         self.put = on_each_device(
             put, (whole, rows, rows, rows), static_argnames="src_length", donate_argnums=1
         )

@@ -8,8 +8,8 @@ batch goes on for a few steps at a time, between which sentences come and go.
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,7 +22,16 @@ from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
 
 _TURN = 0.03  # seconds that a batch goes on at a time: what a newcomer waits for at most
+_FULL = 0.1  # the same of a batch that has not enough rows, where newcomers wait in any case
 _STEPS = 32  # at most, however fast they are
+_SHARES = 8  # of a batch's rows that can come in meanwhile
+
+
+class Queues(NamedTuple):
+    """Who may come into a batch: of each device, numbered sentences, in order."""
+
+    devices: list[list[tuple[int, Sentence]]]
+    full: bool = False  # whether there are too few rows
 
 
 class LiveStream:
@@ -48,14 +57,14 @@ class LiveStream:
                 for tier, beyond in zip(tiers, [*(t[0].rows for t in tiers[1:]), 0], strict=True)
             ]
         self._moving: list[Moving] = [[] for _ in tiers]  # into each of them
-        self._steps = dict.fromkeys(map(id, self._batches), 1)
+        self._each = dict.fromkeys(map(id, self._batches), _TURN)  # seconds a step takes
 
     def compile(self) -> None:
         """Compile all programs, so that no sentence waits for one."""
         with jax.set_mesh(self._mesh):
             for tier, beyond in zip(self._tiers, [*self._tiers[1:], []], strict=True):
                 for rows in tier:
-                    rows.compile(_share(rows), beyond)
+                    rows.compile(_queue(rows), beyond)
 
     @property
     def _batches(self) -> list[Rows]:
@@ -79,47 +88,23 @@ class LiveStream:
         fits = len(sentence.ids) <= shape.src_length and sentence.limit <= shape.room
         return fits and len(sentence.prefix) <= self._form.prefix
 
-    def enter(self, waiting: Iterable[tuple[int, Sentence]]) -> list[int]:
-        """Begin with those of some numbered sentences that there are rows for; say which.
+    def turn(self, waiting: Iterable[tuple[int, Sentence]] = ()) -> Iterator[Found]:
+        """Go on for a moment, and let those of some numbered sentences in that there are rows for;
+        yield what is found. Who came in and is not found yet is among `numbers` afterwards.
 
         Those who come first go first; one that finds no row does not stop others of its kind from
         being passed by shorter or longer ones.
         """
         self._move()
-        leveled = [(self._tier_of(item[1]), *item) for item in waiting]
-        crowd = Counter(level for level, *_ in leveled)
-        chosen = [self._batch_for(level, crowd[level]) for level in range(len(self._tiers))]
-        free = {id(rows): (rows.owners < 0).sum(1) for rows in chosen}
-        parts: dict[int, list[tuple[int, int, Sentence]]] = {id(rows): [] for rows in chosen}
-        entered = []
-        for level, number, sentence in leveled:
-            rows = chosen[level]
-            if not free[id(rows)].any():
-                continue
-            device = int(free[id(rows)].argmax())
-            free[id(rows)][device] -= 1
-            parts[id(rows)].append((device, number, sentence))
-            entered.append(number)
-        with jax.set_mesh(self._mesh):
-            for rows in chosen:
-                self._begin(rows, parts[id(rows)])
-        return entered
-
-    def turn(self) -> Iterator[Found]:
-        """Go on for a moment; yield what is found for sentences that are finished."""
-        self._move()
+        queues = self._queues(waiting)
         with jax.set_mesh(self._mesh):
             for level, tier in enumerate(self._tiers):
                 for rows in tier:
-                    if (rows.owners >= 0).any():
-                        began = time.perf_counter()
-                        steps = self._steps[id(rows)]
-                        rows.run(0, steps)
-                        left = yield from rows.harvest()
-                        each = (time.perf_counter() - began) / steps
-                        self._steps[id(rows)] = int(np.clip(_TURN / max(each, 1e-6), 1, _STEPS))
-                        if left:
-                            self._moving[level + 1] += left
+                    mine = queues.get(id(rows), Queues([]))
+                    if any(mine.devices) or (rows.owners >= 0).any():
+                        paused = yield from self._go_on(rows, mine)
+                        if paused:
+                            self._moving[level + 1] += paused
 
     def written(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield what each sentence has written so far, [W l]."""
@@ -148,16 +133,38 @@ class LiveStream:
         crowd = waiting + sum(int((rows.owners >= 0).sum()) for rows in tier)
         return next((rows for rows in tier if crowd <= 2 * rows.owners.size), tier[-1])
 
-    def _begin(self, rows: Rows, part: Sequence[tuple[int, int, Sentence]]) -> None:
-        """Let sentences, each with its device, into a batch, a share at a time."""
-        devices, share = self._engine.devices, _share(rows)
-        lines = [[item for item in part if item[0] == device] for device in range(devices)]
-        for start in range(0, max(map(len, lines)), share):
-            chosen = [line[start : start + share] for line in lines]
-            places = [d * share + i for d, line in enumerate(chosen) for i in range(len(line))]
-            numbered = [(number, sentence) for line in chosen for _, number, sentence in line]
-            length = rows.shape.src_length
-            rows.enter(*request_of(devices, share, length, self._form, numbered, places))
+    def _queues(self, waiting: Iterable[tuple[int, Sentence]]) -> dict[int, Queues]:
+        """Return who may come into which batch, by its identity."""
+        leveled = [(self._tier_of(item[1]), item) for item in waiting]
+        crowd = Counter(level for level, _ in leveled)
+        # Those on the move come first.
+        chosen = {n: self._batch_for(n, crowd[n]) for n in crowd if not self._moving[n]}
+        queues: dict[int, Queues] = {}
+        for level, item in leveled:
+            if level not in chosen:
+                continue
+            rows = chosen[level]
+            mine = queues.setdefault(id(rows), Queues([[] for _ in rows.owners]))
+            taken = (rows.owners >= 0).sum(1) + np.array([len(queue) for queue in mine.devices])
+            device = int(taken.argmin())
+            if len(mine.devices[device]) < _queue(rows):
+                mine.devices[device].append(item)
+            if taken[device] >= rows.shape.rows:
+                queues[id(rows)] = mine._replace(full=True)
+        return queues
+
+    def _go_on(self, rows: Rows, queues: Queues) -> Generator[Found, None, Moving]:
+        """Let queues flow into a batch for a moment; return who has no room left in it."""
+        size, devices, length = _queue(rows), self._engine.devices, rows.shape.src_length
+        places = [d * size + i for d, queue in enumerate(queues.devices) for i in range(len(queue))]
+        everyone = [item for queue in queues.devices for item in queue]
+        given = request_of(devices, size, length, self._form, everyone, places)
+        wake = np.full(devices, (rows.shape.rows - rows.shape.share) * queues.full)
+        seconds, began = _FULL if queues.full else _TURN, time.perf_counter()
+        steps = int(np.clip(seconds / self._each[id(rows)], 1, _STEPS))
+        drained = yield from rows.drain(*given, wake, steps)
+        self._each[id(rows)] = (time.perf_counter() - began) / max(drained.steps, 1)
+        return drained.paused
 
     def _move(self) -> None:
         """Let those who outgrew their room into the next batch, where there are rows."""
@@ -173,6 +180,6 @@ class LiveStream:
                 moving[:] = staying
 
 
-def _share(rows: Rows) -> int:
-    """Return how many sentences of a device come in at a time: a newcomer alone costs as much."""
-    return max(1, rows.shape.rows // 4)
+def _queue(rows: Rows) -> int:
+    """Return how many sentences of a device can come in within a turn."""
+    return _SHARES * rows.shape.share

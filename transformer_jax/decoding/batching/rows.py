@@ -79,6 +79,14 @@ def request_of(
     return request, owners.reshape(devices, share)
 
 
+class Drained(NamedTuple):
+    """What became of a batch and its queues."""
+
+    paused: Moving  # taken out, for want of room
+    entered: np.ndarray  # how many of each queue came in
+    steps: int
+
+
 class Rows:
     """The rows of a batch of one shape; the next shape has room for `next_rows` sentences.
 
@@ -102,21 +110,22 @@ class Rows:
         self._state = engine.empty(params, search, shape, form)
 
     def drain(
-        self, request: SearchRequest, owners: Owners, wake: np.ndarray
-    ) -> Generator[Found, None, tuple[Moving, np.ndarray]]:
+        self, request: SearchRequest, owners: Owners, wake: np.ndarray, steps: int = int(ENDLESS)
+    ) -> Generator[Found, None, Drained]:
         """Let the sentences of a queue of each device, [devices queue], in as rows become free, and
-        search until `wake` of each are active: yield what is found.
+        search until `wake` of each are active, or for so many steps: yield what is found.
 
-        Returns those that are paused, taken out, and how many of each queue came in.
+        The sentences of a queue are the first of its places.
         """
         places = np.where(self.owners >= 0, np.arange(self.shape.rows), -1).astype(np.int32)
         count = (owners >= 0).sum(1).astype(np.int32)
-        given = places.reshape(-1), request, count, wake.astype(np.int32)
+        most = np.full(len(count), steps, np.int32)
+        given = places.reshape(-1), request, count, wake.astype(np.int32), most
         given = jax.device_put(given, self._engine.sharding)
-        entered, self._state, *found = self._engine.drain(
+        entered, left, self._state, *found = self._engine.drain(
             self._params, self._search, self._state, *given, share=self.shape.share
         )
-        entered, staying, results = jax.device_get((entered, *found))
+        entered, left, staying, results = jax.device_get((entered, left, *found))
         numbers = np.concatenate([self.owners, owners], axis=1)
         staying = staying.reshape(self.owners.shape)
         came = np.arange(owners.shape[1]) < entered[:, None]
@@ -125,18 +134,12 @@ class Rows:
         over[device, staying[device, row]] = False
         self.owners = np.where(staying >= 0, np.take_along_axis(numbers, staying, axis=1), -1)
         yield from self._found(numbers.reshape(-1), over.reshape(-1), results)
-        return self._paused(), entered
+        return Drained(self._paused(), entered, steps - int(left.min()))
 
-    def enter(self, request: SearchRequest, owners: Owners) -> None:
-        """Let new sentences in, who must fit."""
-        given = self._entering(request, owners)
-        self._state = self._engine.enter(self._params, self._search, self._state, *given)
-
-    def run(self, wake: int, steps: int = int(ENDLESS)) -> None:
-        """Search until so few of a device are active, or for so many steps."""
-        self._state = self._engine.run(
-            self._params, self._search, self._state, np.int32(wake), np.int32(steps)
-        )
+    def run(self, wake: int) -> None:
+        """Search until so few of a device are active."""
+        given = self._params, self._search, self._state, np.int32(wake)
+        self._state = self._engine.run(*given)
 
     def release(self, number: int) -> None:
         """Give the row of a sentence to whoever comes next."""
@@ -149,14 +152,14 @@ class Rows:
             where = device * self.shape.rows + row
             yield int(self.owners[device, row]), tokens[where, :, 1 : position[where] + 1]
 
-    def compile(self, share: int, beyond: "Sequence[Rows]") -> None:
-        """Compile all that happens here, for sentences that come in `share` on a device at a time
-        and may go on to other batches.
+    def compile(self, queue: int, beyond: "Sequence[Rows]") -> None:
+        """Compile all that happens here, for queues of so many a device, and for sentences that may
+        go on to other batches.
         """
         devices = self._engine.devices
-        nobody = request_of(devices, share, self.shape.src_length, self.form, [])
-        self.enter(*nobody)
-        self.run(0, 1)
+        nobody = request_of(devices, queue, self.shape.src_length, self.form, [])
+        for _ in self.drain(*nobody, np.zeros(devices)):
+            pass
         where = np.zeros(devices * self._leaving, np.int64)
         for rows in beyond:
             state = self._engine.take(self._state, jax.device_put(where, self._engine.sharding))
@@ -166,9 +169,6 @@ class Rows:
     def _leaving(self) -> int:
         """Sentences of a device that are taken out at a time."""
         return max(1, min(self.shape.share, self._next_rows // 4))
-
-    def _entering(self, request: SearchRequest, owners: Owners) -> tuple:
-        return jax.device_put((request, self._claim(owners)), self._engine.sharding)
 
     def _claim(self, owners: Owners) -> np.ndarray:
         """Give free rows to sentences, and return which: [devices rows] as one axis."""

@@ -104,9 +104,9 @@ def _drain(
             if len(queue) > len(parts[device]) and not moving:
                 wake[device] = rows.shape.rows - rows.shape.share
         request, owners = _request(rows, parts, sentences, size)
-        paused, entered = yield from rows.drain(request, owners, wake)
-        left += paused
-        for queue, count in zip(queues, entered, strict=True):
+        drained = yield from rows.drain(request, owners, wake)
+        left += drained.paused
+        for queue, count in zip(queues, drained.entered, strict=True):
             for _ in range(count):
                 queue.popleft()
 

@@ -138,13 +138,16 @@ def blank(
 def run(
     search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""],
     steps: Int[Array, ""],
-) -> SearchState:  # fmt: skip
-    """Advance until no more than `wake` sentences are active, or by so many steps."""
+) -> tuple[SearchState, Int[Array, ""]]:  # fmt: skip
+    """Advance until no more than `wake` sentences are active, or by so many steps.
+
+    Returns how many steps are left, too.
+    """
     return jax.lax.while_loop(
         lambda carry: (carry[0].active.sum() > wake) & (carry[1] > 0),
         lambda carry: (search.advance(stepper, carry[0]), carry[1] - 1),
         (state, steps),
-    )[0]
+    )
 
 
 def complete(
@@ -155,7 +158,7 @@ def complete(
     Returns the hypotheses, best first, PAD after EOS, and their scores in nats.
     """
     state = begin(search, stepper, request, room)
-    state = run(search, stepper, state, jnp.zeros((), jnp.int32), jnp.asarray(ENDLESS))
+    state, _ = run(search, stepper, state, jnp.zeros((), jnp.int32), jnp.asarray(ENDLESS))
     return state.finished[:, :, 1:], state.scores
 
 

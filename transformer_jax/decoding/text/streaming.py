@@ -179,7 +179,7 @@ def _programs(models: tuple[Model, ...], ensemble: str, draft: Model | None) -> 
         return search.advance(make_stepper(params), state)
 
     def finish(params: Any, search: Search, state: Any) -> Any:
-        return run(search, make_stepper(params), state, jnp.int32(0), jnp.asarray(ENDLESS))
+        return run(search, make_stepper(params), state, jnp.int32(0), jnp.asarray(ENDLESS))[0]
 
     begun = jax.jit(start, static_argnums=3)
     return begun, *(jax.jit(function, donate_argnums=2) for function in (advance, finish))
