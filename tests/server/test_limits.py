@@ -24,13 +24,14 @@ class Paced:
     def __init__(self, rows: int = 1) -> None:
         self.rows, self.open, self.order, self.here = rows, False, [], []
 
-    def enter(self, waiting):
+    @property
+    def numbers(self):
+        return set(self.here)
+
+    def turn(self, waiting=()):
         chosen = [n for n, _ in waiting][: self.rows - len(self.here)]
         self.here += chosen
         self.order += [s.line for n, s in waiting if n in chosen]
-        return chosen
-
-    def turn(self):
         time.sleep(0.001)
         if self.open and self.here:
             yield self.here.pop(0), np.ones((1, 2), int), np.zeros(1)
@@ -119,15 +120,14 @@ def test_who_leaves_frees_the_row(worker):
     until(lambda: worker.running)
     worker.submit(ticket(model, [2], other))
     worker.cancel(leaving)
-    until(lambda: model.streams["k"].order == [0, 2])
-    assert not worker.waiting
+    until(lambda: model.streams["k"].order == [0, 2] and not worker.waiting)
     assert not gone
 
 
 def test_a_failure_ends_its_texts_alone(worker, caplog):
     model, events, others = Model(), [], []
 
-    def fails():
+    def fails(waiting):
         raise ValueError("/secret/path")
         yield
 
@@ -266,8 +266,13 @@ def test_who_leaves_is_not_written_for(writing, monkeypatch):
     service = writing.service
     stream = service.model.streams["single"]
     turn = stream.turn
-    monkeypatch.setattr(stream, "turn", lambda: (time.sleep(0.05), turn())[1])
-    stream._steps = dict.fromkeys(stream._steps, 1)
+
+    def slowly(waiting):
+        time.sleep(0.05)
+        stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
+        return turn(waiting)
+
+    monkeypatch.setattr(stream, "turn", slowly)
     body = {"prompt": "ab", "max_tokens": 10, "n": 4, "sample": True}
     seen = []
     monkeypatch.setattr(service.worker, "_seen", seen.append)
@@ -312,9 +317,9 @@ def test_too_many_and_too_late(writing, monkeypatch):
     turn = stream.turn
     closed = True
 
-    def slowly():
+    def slowly(waiting):
         time.sleep(0.01)
-        return iter(()) if closed else turn()
+        return iter(()) if closed else turn(waiting)
 
     monkeypatch.setattr(stream, "turn", slowly)
     late = {"prompt": "ab", "timeout": 0.1}

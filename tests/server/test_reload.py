@@ -78,10 +78,10 @@ def test_what_began_ends_with_the_model_of_before(client, shelf, monkeypatch):
     service, before = client.service, texts(client)
     stream = service.model.streams["translate"]
     turn = stream.turn
-    monkeypatch.setattr(stream, "turn", lambda: (time.sleep(0.3), turn())[1])
+    monkeypatch.setattr(stream, "turn", lambda waiting: (time.sleep(0.3), turn(waiting))[1])
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         asked = pool.submit(texts, client)
-        while not service.worker.running:
+        while not service.worker.waiting:
             time.sleep(0.001)
         shelf.last = other(0)
         assert client.post("/reload").status_code == 200
@@ -114,10 +114,10 @@ def test_the_end_waits_for_what_began(client):
     service = client.service
     stream = service.model.streams["translate"]
     turn = stream.turn
-    stream.turn = lambda: (time.sleep(0.3), turn())[1]
+    stream.turn = lambda waiting: (time.sleep(0.3), turn(waiting))[1]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         asked = pool.submit(texts, client)
-        while not service.worker.running:
+        while not service.worker.waiting:
             time.sleep(0.001)
         ending = pool.submit(lambda: asyncio.run(service.drain(20)))
         while not service.closing:

@@ -21,9 +21,11 @@ from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
 
-_TURN = 0.03  # seconds that a batch goes on at a time: what a newcomer waits for at most
-_FULL = 0.1  # the same of a batch that has not enough rows, where newcomers wait in any case
-_STEPS = 32  # at most, however fast they are
+# A batch goes on for a turn at a time, which is what a newcomer waits for, and which costs some
+# milliseconds: 0.03 s, up to 0.1 s if these are less than four steps. Where rows are few and
+# newcomers wait in any case, 0.1 s.
+_SHORT, _LONG = 0.03, 0.1
+_STEPS = 4, 32  # at least and at most
 _SHARES = 8  # of a batch's rows that can come in meanwhile
 
 
@@ -57,7 +59,7 @@ class LiveStream:
                 for tier, beyond in zip(tiers, [*(t[0].rows for t in tiers[1:]), 0], strict=True)
             ]
         self._moving: list[Moving] = [[] for _ in tiers]  # into each of them
-        self._each = dict.fromkeys(map(id, self._batches), _TURN)  # seconds a step takes
+        self._each = dict.fromkeys(map(id, self._batches), _SHORT)  # seconds a step takes
 
     def compile(self) -> None:
         """Compile all programs, so that no sentence waits for one."""
@@ -160,8 +162,9 @@ class LiveStream:
         everyone = [item for queue in queues.devices for item in queue]
         given = request_of(devices, size, length, self._form, everyone, places)
         wake = np.full(devices, (rows.shape.rows - rows.shape.share) * queues.full)
-        seconds, began = _FULL if queues.full else _TURN, time.perf_counter()
-        steps = int(np.clip(seconds / self._each[id(rows)], 1, _STEPS))
+        each, (least, most), began = self._each[id(rows)], _STEPS, time.perf_counter()
+        seconds = _LONG if queues.full else np.clip(least * each, _SHORT, _LONG)
+        steps = int(np.clip(seconds / each, 1, most))
         drained = yield from rows.drain(*given, wake, steps)
         self._each[id(rows)] = (time.perf_counter() - began) / max(drained.steps, 1)
         return drained.paused
