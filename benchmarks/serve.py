@@ -7,9 +7,9 @@
 clients, each of which asks again as soon as it is answered; then requests that come by themselves,
 at random times at shares of the best rate, whose latency counts from when they were due. The same
 sentences are translated offline before and after, by two devices as `translate` does; the ratio is
-to the mean of both. Of a language model, prompts are the first words of the lines, texts are
-streamed, and there is the time to the first token. --peers puts CTranslate2 behind a plain
-starlette server. One JSON line for each load; `load_cpu_s` is the processor time that the load
+to the mean of both. Searches stop as `--stop` says: "width" is what CTranslate2 does, which --peers
+puts behind a plain starlette server. Of a language model, prompts are the first words of the lines,
+texts are streamed, and there is the time to the first token. One JSON line for each load; `load_cpu_s` is the processor time that the load
 itself took.
 """
 
@@ -168,12 +168,12 @@ def offline(arguments: argparse.Namespace, lines: list[str]) -> float:
         "keep_freed_memory(); lines = json.load(sys.stdin); model = load(sys.argv[1])\n"
         "def run():\n"
         "    began = time.perf_counter()\n"
-        "    if model.experiment.objective.translates: model.translate(lines)\n"
+        "    if model.experiment.objective.translates: model.translate(lines, stop=sys.argv[2])\n"
         f"    else: model.generate(lines, {TOKENS}, beam_size=1)\n"
         "    return time.perf_counter() - began\n"
         "run(); print(len(lines) / min(run(), run()))"
     )
-    command = [sys.executable, "-c", code, arguments.workdir]
+    command = [sys.executable, "-c", code, arguments.workdir, arguments.stop]
     given = json.dumps(lines)
     return float(subprocess.run(command, input=given, text=True, capture_output=True,
                                 check=True).stdout.split()[-1])  # fmt: skip
@@ -240,6 +240,7 @@ def main() -> None:
     parser.add_argument("--source", type=Path, help="sentences, one a line, instead")
     parser.add_argument("--sentences", type=int, default=400)
     parser.add_argument("--clients", type=int, default=16, help="at most")
+    parser.add_argument("--stop", choices=("width", "optimal"), default="width")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--as-peer", type=int, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -259,6 +260,7 @@ def main() -> None:
         bodies = [{"prompt": p, "max_tokens": TOKENS, "stream": True} for p in lines]
     first = offline(arguments, lines)
     command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
+    command += [f"--config.decoding.stop={arguments.stop}"] * translates
     with server([*command, f"--workdir={arguments.workdir}"], " ready\n") as port:
         rate = (first + offline(arguments, lines)) / 2
         print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
