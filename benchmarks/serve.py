@@ -9,8 +9,8 @@ at random times at shares of the best rate, whose latency counts from when they 
 sentences are translated offline before and after, by two devices as `translate` does; the ratio is
 to the mean of both. Searches stop as `--stop` says: "width" is what CTranslate2 does, which --peers
 puts behind a plain starlette server. Of a language model, prompts are the first words of the lines,
-texts are streamed, and there is the time to the first token. One JSON line for each load; `load_cpu_s` is the processor time that the load
-itself took.
+texts are streamed, and there is the time to the first token. One JSON line for each load;
+`load_cpu_s` is the processor time that the load itself took.
 """
 
 import argparse
