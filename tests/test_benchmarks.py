@@ -11,6 +11,7 @@ import pytest
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import ModelConfig
+from transformer_jax.data.sources import Corpus
 from transformer_jax.door import parse
 from transformer_jax.models.build import build
 from transformer_jax.workdir import WorkDir
@@ -253,3 +254,16 @@ def test_input(monkeypatch, tmp_path):
         assert rows["warm"]["target_tokens_per_s"] > 0
         assert rows["warm"]["kept"] == 300
         assert bench.rows_of(place) == 0  # nothing is half done
+
+
+def test_guesses_of_lists():
+    """Each way says what it may know; the levels are those of the deepest list."""
+    found = script("listops")
+    train = Corpus(["[MAX 1 X", "[MAX 2 3 X", "[MIN 7 8 X", "[SM 3 3 X"], ["3", "3", "7", "6"], "")
+    texts = ["[MAX 1 [MIN 9 8 X 2 X", "[MIN [SM 4 4 X X"]
+    assert [max(found.levels(text.split())) for text in texts] == [2, 2]
+    said = found.guesses(train, texts)
+    assert said == {found.COMMONEST: ["3", "3"], found.FIRST: ["3", "7"], found.DIGITS: ["2", "7"]}
+    row = found.scored(Corpus([*texts, "[MAX 5 X"], ["8", "7", "5"], ""), ["8", "8", "5"])
+    assert row["accuracy"] == 66.67
+    assert [(group["depth"], group["accuracy"]) for group in row["by_depth"]] == [(1, 100), (2, 50)]

@@ -1,0 +1,182 @@
+"""What mixers learn of ListOps: accuracy, by depth too, beside three ways of guessing.
+
+    transformer-jax sweep --config=configs/listops.py --variants=all --workdir=DIR --evaluate=test
+    python benchmarks/listops.py DIR --output=results/listops
+
+and with --config.seed=1 in another DIR, which may be named too. Writes OUTPUT.json, OUTPUT.svg and,
+to standard output, the table in Markdown. What OUTPUT.json has already of other mixers and seeds
+stays. Of each test text, of as many levels as its deepest list, these guess without having learned
+to nest: the commonest class of the training texts; the commonest one behind the first operator;
+and that operator, applied to the digits that stand in its own list, as if there were no other.
+"""
+
+import argparse
+import json
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+from transformer_jax.config import Experiment
+from transformer_jax.data import sources
+from transformer_jax.data.listops import END, OPERATORS
+from transformer_jax.disk import write_text
+from transformer_jax.errors import UserError
+from transformer_jax.plots.picture import save
+from transformer_jax.reports import runs
+from transformer_jax.reports.compare import read_system
+from transformer_jax.workdir import WorkDir, read_rows
+
+CONFIG = Path(__file__).parents[1] / "configs/listops.py"
+COMMONEST, FIRST, DIGITS = "commonest class", "first operator", "first operator, its own digits"
+
+
+def levels(symbols: Sequence[str]) -> list[int]:
+    """Return how many lists each symbol stands in, its own one counted for an operator."""
+    found, depth = [], 0
+    for symbol in symbols:
+        depth += symbol in OPERATORS
+        found.append(depth)
+        depth -= symbol == END
+    return found
+
+
+def guesses(train: sources.Corpus, texts: Sequence[str]) -> dict[str, list[str]]:
+    """Return what each way of guessing says of texts."""
+    behind: dict[str, Counter] = defaultdict(Counter)
+    for text, value in zip(train.src, train.tgt, strict=True):
+        behind[text.split()[0]][value] += 1
+    commonest = Counter(train.tgt).most_common(1)[0][0]
+    found: dict[str, list[str]] = {COMMONEST: [], FIRST: [], DIGITS: []}
+    for text in texts:
+        symbols = text.split()
+        first = behind[symbols[0]].most_common(1)[0][0]
+        own = [int(s) for s, level in zip(symbols, levels(symbols), strict=True)
+               if level == 1 and s.isdigit()]  # fmt: skip
+        found[COMMONEST].append(commonest)
+        found[FIRST].append(first)
+        found[DIGITS].append(str(OPERATORS[symbols[0]](own)) if own else first)
+    return found
+
+
+def by_depth(texts: Sequence[str], right: Sequence[bool]) -> list[dict[str, Any]]:
+    """Return the accuracy, in percent, of the texts of each depth."""
+    groups: dict[int, list[bool]] = defaultdict(list)
+    for text, good in zip(texts, right, strict=True):
+        groups[max(levels(text.split()))].append(good)
+    return [
+        {"depth": depth, "texts": len(group), "accuracy": round(100 * statistics.fmean(group), 2)}
+        for depth, group in sorted(groups.items())
+    ]
+
+
+def scored(corpus: sources.Corpus, said: Sequence[str]) -> dict[str, Any]:
+    """Return the accuracy of what was said of all texts, in percent."""
+    right = [one == other for one, other in zip(said, corpus.tgt, strict=True)]
+    accuracy = round(100 * statistics.fmean(right), 2)
+    return {"accuracy": accuracy, "by_depth": by_depth(corpus.src, right)}
+
+
+def point(workdir: WorkDir, corpus: sources.Corpus) -> dict[str, Any]:
+    """Return what one training scored, and the processor's time that it took."""
+    experiment = workdir.experiment()
+    minutes = sum(row["processor_seconds"] for row in read_rows(workdir.timings)) / 60
+    found = {
+        "seed": experiment.seed,
+        "updates": experiment.training.steps,
+        "parameters": runs.facts(runs.read(workdir))["parameters"],
+        "minutes": round(minutes, 1),
+    }
+    return found | scored(corpus, read_system(workdir, None, "test").hypotheses)
+
+
+def corpora(experiment: Experiment) -> tuple[sources.Corpus, sources.Corpus]:
+    """Return the training and the test texts."""
+    data, objective = experiment.data, experiment.objective
+    return sources.load(data, "train", objective), sources.load(data, "test", objective)
+
+
+def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """Draw accuracy by depth: means over seeds; ways of guessing in grey."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    panel = figure.subplots()
+    trained = 0
+    for name, points in rows.items():
+        depths = [group["depth"] for group in points[0]["by_depth"]]
+        means = [
+            statistics.fmean(one["by_depth"][place]["accuracy"] for one in points)
+            for place in range(len(depths))
+        ]
+        if "seed" in points[0]:
+            line = "o-" if trained < 10 else "o--"  # of the ten colours
+            panel.plot(depths, means, line, markersize=4, color=f"C{trained % 10}", label=name)
+            trained += 1
+        else:
+            panel.plot(depths, means, ":", color="0.6", label=name)
+    panel.set_xlabel("levels of lists")
+    panel.set_ylabel("accuracy, %")
+    panel.set_ylim(0, 100)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    save(figure, path)
+
+
+def markdown(rows: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the table."""
+    depths = [group["depth"] for group in next(iter(rows.values()))[0]["by_depth"]]
+    titles = [
+        "mixer",
+        "parameters",
+        "accuracy",
+        *[f"{depth} levels" for depth in depths],
+        "minutes",
+    ]
+    lines = [" | ".join(titles), "|".join(["---"] + ["---:"] * (len(titles) - 1))]
+    for name, points in rows.items():
+        groups = zip(*(one["by_depth"] for one in points), strict=True)
+        cells = [
+            name, f"{points[0]['parameters']:,}" if "parameters" in points[0] else "",
+            ", ".join(f"{one['accuracy']:.1f}" for one in points),
+            *[f"{statistics.fmean(one['accuracy'] for one in group):.0f}" for group in groups],
+            ", ".join(f"{one['minutes']:.0f}" for one in points if "minutes" in one),
+        ]  # fmt: skip
+        lines.append(" | ".join(cells))
+    return "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def main() -> None:
+    """Write the table, the picture and the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("places", nargs="+", type=Path, metavar="DIR", help="one a seed")
+    parser.add_argument("--output", type=Path, required=True, help="without ending")
+    arguments = parser.parse_args()
+    mixers = run_path(str(CONFIG))["MIXERS"]
+    found = [WorkDir(place / mixer) for place in arguments.places for mixer in mixers]
+    found = [workdir for workdir in found if (workdir.eval / "test.best.jsonl").exists()]
+    if not found:
+        raise UserError(f"{arguments.places[0]}: no mixer has a scored test split there")
+    data = found[0].experiment().data
+    if any(workdir.experiment().data != data for workdir in found):
+        raise UserError(f"{arguments.places[0]}: the mixers were trained on different data")
+    train, test = corpora(found[0].experiment())
+    target = arguments.output.with_suffix(".json")
+    before = json.loads(target.read_text()) if target.exists() else {}
+    rows = {name: [scored(test, said)] for name, said in guesses(train, test.src).items()}
+    for mixer in mixers:
+        new = [point(workdir, test) for workdir in found if workdir.path.name == mixer]
+        by_seed = {one["seed"]: one for one in [*before.get(mixer, []), *new]}
+        if by_seed:
+            rows[mixer] = [by_seed[seed] for seed in sorted(by_seed)]
+    write_text(target, json.dumps(rows, indent=1) + "\n")
+    draw(rows, arguments.output.with_suffix(".svg"))
+    print(markdown(rows), end="")
+
+
+if __name__ == "__main__":
+    main()
