@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.decoding.batching.batch_shapes import BatchShape
 from transformer_jax.decoding.batching.engine import Engine
-from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence, request_of
+from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
 
@@ -157,10 +157,8 @@ class LiveStream:
 
     def _go_on(self, rows: Rows, queues: Queues) -> Generator[Found, None, Moving]:
         """Let queues flow into a batch for a moment; return who has no room left in it."""
-        size, devices, length = _queue(rows), self._engine.devices, rows.shape.src_length
-        places = [d * size + i for d, queue in enumerate(queues.devices) for i in range(len(queue))]
-        everyone = [item for queue in queues.devices for item in queue]
-        given = request_of(devices, size, length, self._form, everyone, places)
+        devices = self._engine.devices
+        given = queues.devices or [[] for _ in rows.owners], _queue(rows)
         wake = np.full(devices, (rows.shape.rows - rows.shape.share) * queues.full)
         each, (least, most), began = self._each[id(rows)], _STEPS, time.perf_counter()
         seconds = _LONG if queues.full else np.clip(least * each, _SHORT, _LONG)

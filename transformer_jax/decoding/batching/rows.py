@@ -51,32 +51,29 @@ class Sentence(NamedTuple):
     shortlist: Any = None  # the pieces that it is written with [K]; None: all
 
 
-def request_of(
-    devices: int, share: int, length: int, form: Form, part: Sequence[tuple[int, Sentence]],
-    places: Sequence[int] | None = None,
-) -> tuple[SearchRequest, Owners]:  # fmt: skip
-    """Return numbered sentences as arrays of a form, in places [devices share], counted along.
+Queue = Sequence[tuple[int, Sentence]]  # numbered sentences, in order
 
-    None are places such that neighbours go to different devices.
-    """
-    size = devices * share
-    request = SearchRequest.empty(size, length, form)
-    owners = np.full(size, -1)
-    if places is None:
-        places = np.arange(size).reshape(devices, share).T.reshape(-1).tolist()
-    for place, (index, sentence) in zip(places, part, strict=False):
-        request.src_ids[place, : len(sentence.ids)] = sentence.ids
-        request.src_lengths[place], request.first[place] = len(sentence.ids), sentence.first
-        request.prefix[place, : len(sentence.prefix)] = sentence.prefix
-        request.limits[place], request.least[place] = sentence.limit, sentence.least
-        request.seeds[place], request.words[place] = sentence.seed, sentence.words
-        owners[place] = index
-        if request.shortlist is not None:
-            request.shortlist[place] = sentence.shortlist
-        if request.asked is not None:
-            for name, value in (sentence.numbers or Numbers())._asdict().items():
-                getattr(request.asked, name)[place] = value
-    return request, owners.reshape(devices, share)
+
+def request_of(
+    queues: Sequence[Queue], size: int, length: int, form: Form
+) -> tuple[SearchRequest, Owners]:
+    """Return queues of numbered sentences, one a device, as arrays of a form, [devices size]."""
+    request = SearchRequest.empty(len(queues) * size, length, form)
+    owners = np.full((len(queues), size), -1)
+    for device, queue in enumerate(queues):
+        for i, (number, sentence) in enumerate(queue):
+            place, owners[device, i] = device * size + i, number
+            request.src_ids[place, : len(sentence.ids)] = sentence.ids
+            request.src_lengths[place], request.first[place] = len(sentence.ids), sentence.first
+            request.prefix[place, : len(sentence.prefix)] = sentence.prefix
+            request.limits[place], request.least[place] = sentence.limit, sentence.least
+            request.seeds[place], request.words[place] = sentence.seed, sentence.words
+            if request.shortlist is not None:
+                request.shortlist[place] = sentence.shortlist
+            if request.asked is not None:
+                for name, value in (sentence.numbers or Numbers())._asdict().items():
+                    getattr(request.asked, name)[place] = value
+    return request, owners
 
 
 class Drained(NamedTuple):
@@ -107,16 +104,16 @@ class Rows:
         self._engine, self._search, self._params, self.shape = engine, search, params, shape
         self._next_rows = next_rows
         self.owners = np.full((engine.devices, shape.rows), -1)
+        self._nobody: tuple[SearchRequest, Owners] | None = None  # queues that are empty
         self._state = engine.empty(params, search, shape, form)
 
     def drain(
-        self, request: SearchRequest, owners: Owners, wake: np.ndarray, steps: int = int(ENDLESS)
+        self, queues: Sequence[Queue], size: int, wake: np.ndarray, steps: int = int(ENDLESS)
     ) -> Generator[Found, None, Drained]:
-        """Let the sentences of a queue of each device, [devices queue], in as rows become free, and
-        search until `wake` of each are active, or for so many steps: yield what is found.
-
-        The sentences of a queue are the first of its places.
+        """Let the sentences of a queue of each device, of at most `size`, in as rows become free,
+        and search until `wake` of each are active, or for so many steps: yield what is found.
         """
+        request, owners = self._queued(queues, size)
         places = np.where(self.owners >= 0, np.arange(self.shape.rows), -1).astype(np.int32)
         count = (owners >= 0).sum(1).astype(np.int32)
         most = np.full(len(count), steps, np.int32)
@@ -135,6 +132,15 @@ class Rows:
         self.owners = np.where(staying >= 0, np.take_along_axis(numbers, staying, axis=1), -1)
         yield from self._found(numbers.reshape(-1), over.reshape(-1), results)
         return Drained(self._paused(), entered, steps - int(left.min()))
+
+    def _queued(self, queues: Sequence[Queue], size: int) -> tuple[SearchRequest, Owners]:
+        """Return queues on their devices; of empty ones, always the same arrays."""
+        if self._nobody is not None and not any(queues) and self._nobody[1].shape[1] == size:
+            return self._nobody
+        request, owners = request_of(queues, size, self.shape.src_length, self.form)
+        found = jax.device_put(request, self._engine.sharding), owners
+        self._nobody = self._nobody if any(queues) else found
+        return found
 
     def run(self, wake: int) -> None:
         """Search until so few of a device are active."""
@@ -157,8 +163,7 @@ class Rows:
         go on to other batches.
         """
         devices = self._engine.devices
-        nobody = request_of(devices, queue, self.shape.src_length, self.form, [])
-        for _ in self.drain(*nobody, np.zeros(devices)):
+        for _ in self.drain([()] * devices, queue, np.zeros(devices)):
             pass
         where = np.zeros(devices * self._leaving, np.int64)
         for rows in beyond:

@@ -20,14 +20,12 @@ from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.batching.rows import (
     Found,
     Moving,
-    Owners,
     Rows,
     Sentence,
-    request_of,
 )
 from transformer_jax.decoding.search.acceptance import Acceptance
 from transformer_jax.decoding.search.request import Form
-from transformer_jax.decoding.search.state import Search, SearchRequest
+from transformer_jax.decoding.search.state import Search
 
 __all__ = ["Sentence", "stream"]
 
@@ -103,18 +101,9 @@ def _drain(
         for device, queue in enumerate(queues):
             if len(queue) > len(parts[device]) and not moving:
                 wake[device] = rows.shape.rows - rows.shape.share
-        request, owners = _request(rows, parts, sentences, size)
-        drained = yield from rows.drain(request, owners, wake)
+        numbered = [[(i, sentences[i]) for i in part] for part in parts]
+        drained = yield from rows.drain(numbered, size, wake)
         left += drained.paused
         for queue, count in zip(queues, drained.entered, strict=True):
             for _ in range(count):
                 queue.popleft()
-
-
-def _request(
-    rows: Rows, parts: Sequence[Sequence[int]], sentences: Sequence[Sentence], size: int
-) -> tuple[SearchRequest, Owners]:
-    """Return the sentences of a part of each device's queue, [devices size]."""
-    places = [d * size + i for d, part in enumerate(parts) for i in range(len(part))]
-    numbered = [(i, sentences[i]) for part in parts for i in part]
-    return request_of(len(parts), size, rows.shape.src_length, rows.form, numbered, places)
