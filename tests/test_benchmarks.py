@@ -267,3 +267,16 @@ def test_guesses_of_lists():
     row = found.scored(Corpus([*texts, "[MAX 5 X"], ["8", "7", "5"], ""), ["8", "8", "5"])
     assert row["accuracy"] == 66.67
     assert [(group["depth"], group["accuracy"]) for group in row["by_depth"]] == [(1, 100), (2, 50)]
+
+
+def test_groups_of_words_hold_every_sentence_once():
+    """Those of one length stay together; the BLEU of a group is that of its sentences."""
+    by_words = script("predecessors").by_words
+    lengths = [3, 3, 3, 3, 4, 5, 5, 9]
+    right = [4, 3, 2, 1, 4, 3, 2, 1, 4, 4]
+    rows = [
+        {"source": "a " * n, "counts": right if n < 9 else [0] * 4 + right[4:]} for n in lengths
+    ]
+    groups = by_words(rows, 4)
+    assert [(g["words"], g["sentences"]) for g in groups] == [(3, 4), (5, 3), (9, 1)]
+    assert [g["bleu"] for g in groups] == [100, 100, 0]
