@@ -278,5 +278,5 @@ def test_groups_of_words_hold_every_sentence_once():
         {"source": "a " * n, "counts": right if n < 9 else [0] * 4 + right[4:]} for n in lengths
     ]
     groups = by_words(rows, 4)
-    assert [(g["words"], g["sentences"]) for g in groups] == [(3, 4), (5, 3), (9, 1)]
-    assert [g["bleu"] for g in groups] == [100, 100, 0]
+    assert [(g["words"], g["sentences"]) for g in groups] == [(3, 4), (4, 1), (5, 2), (9, 1)]
+    assert [g["bleu"] for g in groups] == [100, 100, 100, 0]
