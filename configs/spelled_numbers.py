@@ -24,6 +24,7 @@ def get_config(language: str = "de"):
     c.data.source = "spelled_numbers"
     c.data.source_language = language
     c.data.target_language = "en"
+    c.data.round_numbers = 1 / 8
     c.data.max_length = 80
     c.data.tokens_per_batch = 4096
     c.data.num_buckets = 2

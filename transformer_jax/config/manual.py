@@ -459,6 +459,8 @@ class DataConfig:
     # What is made here: how much for train, validation and test.
     num_examples: tuple[int, ...] = (50_000, 500, 500)
     max_number: int = 1_000_000_000  # spelled_numbers: numbers are below this
+    # spelled_numbers: of so many each digit becomes 0 with probability 1/2, as people like them.
+    round_numbers: float = 0.0
     # listops, copying: a text has at least and at most so many symbols. The defaults of this and of
     # the next two are those of Long Range Arena.
     example_lengths: tuple[int, ...] = (501, 1999)

@@ -7,7 +7,7 @@ segmentation and word order have to be learned. The text comes from the num2word
 from collections.abc import Sequence
 from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,12 +30,21 @@ def load(config: DataConfig, split: str) -> tuple[Sequence[str], Sequence[str]]:
     """
     languages = config.source_language, config.target_language
     part = SPLITS.index(split)
+    drawn = Drawn(config.num_examples, config.max_number, config.round_numbers)
     if config.num_examples[part] > _HELD:
-        src, tgt = (Spelled(config.num_examples, config.max_number, part, x) for x in languages)
+        src, tgt = (Spelled(drawn, part, language) for language in languages)
         return src, tgt
-    numbers = draw(config.num_examples, config.max_number)[part]
+    numbers = draw(*drawn)[part]
     sides = ([_spell(int(n), language) for n in numbers] for language in languages)
     return next(sides), next(sides)
+
+
+class Drawn(NamedTuple):
+    """How numbers are drawn; see `draw`."""
+
+    sizes: tuple[int, ...]
+    below: int
+    round_numbers: float = 0.0
 
 
 class Spelled(Texts):
@@ -43,27 +52,24 @@ class Spelled(Texts):
 
     made = True
 
-    def __init__(self, sizes: tuple[int, ...], below: int, split: int, language: str) -> None:
+    def __init__(self, drawn: Drawn, split: int, language: str) -> None:
         _spell(0, language)  # a mistake is found now
-        self._drawn, self._language, self._range = (
-            (sizes, below, split),
-            language,
-            range(sizes[split]),
-        )
+        self._drawn, self._split, self._language = drawn, split, language
+        self._range = range(drawn.sizes[split])
 
     @property
     def origin(self) -> str:
         """See Texts."""
-        ours = self._drawn, self._range, self._language, _SEED, version("num2words")
-        return f"spelled_numbers {ours}"
+        sizes, below, rounded = self._drawn
+        ours = (sizes, below, self._split), self._range, self._language, _SEED, version("num2words")
+        return f"spelled_numbers {ours}" + (f" {rounded}" if rounded else "")
 
     def __len__(self) -> int:
         return len(self._range)
 
     @cached_property
     def _numbers(self) -> np.ndarray:
-        sizes, below, split = self._drawn
-        return draw(sizes, below)[split][self._range.start : self._range.stop]
+        return draw(*self._drawn)[self._split][self._range.start : self._range.stop]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_numbers": self._numbers}  # so that others need not draw
@@ -74,19 +80,20 @@ class Spelled(Texts):
 
     def part(self, start: int, stop: int) -> "Spelled":
         """See Texts."""
-        found = Spelled(*self._drawn, self._language)
+        found = Spelled(self._drawn, self._split, self._language)
         found._range = self._range[start:stop]
         return found
 
 
 @cache
-def draw(sizes: tuple[int, ...], below: int) -> list[np.ndarray]:
+def draw(sizes: tuple[int, ...], below: int, round_numbers: float = 0.0) -> list[np.ndarray]:
     """Cut one seeded permutation of numbers below a bound into parts of the given sizes.
 
     Nine tenths of a range have as many digits as its end, so magnitudes are drawn first: as many
-    numbers from each number of digits as there are, evenly. There are only a hundred numbers of
-    one or two digits, which all others are made of and everybody tries first: of a large range
-    they are all in the first part, the training split, and fill a twentieth of it by repetition.
+    numbers from each number of digits as there are, evenly. Of a share, `round_numbers`, each digit
+    becomes 0 with probability 1/2. There are only a hundred numbers of one or two digits, which all
+    others are made of and everybody tries first: of a large range they are all in the first part,
+    the training split, and fill a twentieth of it by repetition.
     """
     generator = np.random.default_rng(_SEED)
     digits = len(str(below - 1))
@@ -94,6 +101,11 @@ def draw(sizes: tuple[int, ...], below: int) -> list[np.ndarray]:
     while len(found) < sum(sizes):
         size = generator.integers(1, digits + 1, sum(sizes))
         values = generator.integers(10 ** (size - 1) * (size > 1), np.minimum(10**size, below))
+        if round_numbers:
+            chosen = generator.random(len(values)) < round_numbers
+            for place in 10 ** np.arange(digits):
+                gone = chosen & (generator.random(len(values)) < 0.5)
+                values -= values // place % 10 * place * gone
         new, first = np.unique(values, return_index=True)
         other = ~np.isin(new, known, assume_unique=True)
         found = np.concatenate([found, values[np.sort(first[other])]])

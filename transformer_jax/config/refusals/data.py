@@ -111,6 +111,7 @@ def check_data(data: "DataConfig") -> None:
         f"num_examples={data.num_examples}: must be three sizes of at least 1 and at most 10^8",
     )
     within(1, 10**18, max_number=data.max_number)
+    rate(round_numbers=data.round_numbers)
     within(2, 100, list_depth=data.list_depth, list_arguments=data.list_arguments)
     check(
         len(data.example_lengths) == 2
@@ -121,6 +122,7 @@ def check_data(data: "DataConfig") -> None:
     for name, sources in (
         ("example_lengths", ("listops", "copying")), ("list_depth", ("listops",)),
         ("list_arguments", ("listops",)), ("image_size", ("folders",)),
+        ("round_numbers", ("spelled_numbers",)),
     ):  # fmt: skip
         default = default_of(data, name)
         check(
