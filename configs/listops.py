@@ -11,7 +11,8 @@ there, and whoever has learned something is above all of them: the commonest cla
 class for the first operator 28 %, that with the digits of its own list 38 %. "arena" in a variant's
 name, as in `:arena-full`, has the lengths and sizes of the Arena itself.
 
-4 layers, d_model 128, 4 heads, a mean over positions; 6,000 updates of 4,096 positions by Adam.
+4 layers, d_model 128, 4 heads, a mean over positions; 4,000 updates of 4,096 positions by Muon, by
+which full attention was at 38 % of validation after 3,000, and by Adam at 35 % after 4,000.
 """
 
 from transformer_jax.config import Experiment
@@ -71,13 +72,15 @@ def get_config(mixer: str = "full"):
     c.data.tokens_per_batch = 32 * 2048 if arena else 4096
     c.data.num_buckets = 4
 
+    c.optimizer.algorithm = "muon"
+    c.optimizer.update_rms = 0.4
     c.optimizer.schedule = "linear"
-    c.optimizer.learning_rate = 1e-3
+    c.optimizer.learning_rate = 2e-3
     c.optimizer.warmup_steps = 500
     c.optimizer.weight_decay = 0.1
     c.optimizer.clip_norm = 1.0
     c.training.label_smoothing = 0.0
-    c.training.steps = 5000 if arena else 6000
+    c.training.steps = 5000 if arena else 4000
     c.checkpoint.every_steps = 500
     c.checkpoint.best_by = "accuracy"
     c.checkpoint.keep_last = 1
