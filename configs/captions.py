@@ -43,7 +43,8 @@ def get_config(trained: str = "lora"):
     c.evaluation.every_steps = 200
     if trained == "lora":
         c.optimizer.learning_rate = 1e-2
-        c.training.steps = 1600
-        c.model.lora_rank = 4
-        c.model.lora_maps = ("query", "key", "value", "output", "up", "down")
+        c.training.steps = 3000
+        c.model.dropout_rate = 0.0
+        c.model.lora_rank = 3
+        c.model.lora_maps = ("query", "key", "value", "output", "up", "down", "embedding")
     return c

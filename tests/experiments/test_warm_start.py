@@ -117,23 +117,25 @@ def test_frozen_parameters_stay_bit_for_bit(home, decoder):
 
 
 def test_an_adaptation_moves_its_own_matrices_alone(home, decoder):
-    """All that is adapted stays; what comes out is an ordinary model with the sum as its kernel."""
-    maps = ("query", "value", "up")
+    """All that is adapted stays; what comes out is an ordinary model with the sums as its own."""
+    maps = ("query", "value", "up", "embedding")
     lora = of(decoder, model={"lora_rank": 2, "lora_maps": maps})
     workdir = finished(WorkDir(home / "lora"), lora)
     before, trained = flat(load(decoder.path, "last").params), load(workdir.path, "last")
     after = flat(trained.params)
     assert after.keys() == before.keys()
     moved = {name for name in before if not np.array_equal(before[name], after[name])}
-    assert moved == {n for n in before if n.endswith(tuple(f"{m}/kernel" for m in maps))}
+    ends = [*(f"{name}/kernel" for name in maps), "embedding/table"]
+    assert moved == {name for name in before if name.endswith(tuple(ends))}
     assert trained.model.config == DECODER.model
     assert trained.score("eins").total < 0
     assert "trained" in workdir.log.read_text()
 
 
 def test_an_adaptation_begins_as_the_model_it_adapts_and_adds_a_product():
-    """In float64 by hand: W + alpha / rank A B, for maps to heads and back."""
-    config = dataclasses.replace(MODEL, lora_rank=3, lora_alpha=6.0, lora_maps=("query", "output"))
+    """In float64 by hand: W + alpha / rank A B, for maps to heads and back, and pieces."""
+    maps = ("query", "output", "embedding")
+    config = dataclasses.replace(MODEL, lora_rank=3, lora_alpha=6.0, lora_maps=maps)
     model, plain = build(config, VOCAB, VOCAB), build(MODEL, VOCAB, VOCAB)
 
     def added(key):  # and no more, or all of the model's initial values were compiled
@@ -154,10 +156,9 @@ def test_an_adaptation_begins_as_the_model_it_adapts_and_adds_a_product():
     for name in [name for name in given if name.endswith("lora_a")]:
         stem, a, b = name.removesuffix("lora_a"), given.pop(name), None
         b = given.pop(f"{stem}lora_b")
-        product = (a.reshape(-1, 3).astype(float) @ b.reshape(3, -1)).reshape(
-            given[f"{stem}kernel"].shape
-        )
-        given[f"{stem}kernel"] = (given[f"{stem}kernel"] + 2 * product).astype(np.float32)
+        name = stem + ("table" if stem.endswith("embedding/") else "kernel")
+        product = (a.reshape(-1, 3).astype(float) @ b.reshape(3, -1)).reshape(given[name].shape)
+        given[name] = (given[name] + 2 * product).astype(np.float32)
 
     ours = model.outputs(params, jax.tree.map(jax.numpy.asarray, batch), None)["tokens"]
     theirs = plain.outputs(

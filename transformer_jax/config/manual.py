@@ -267,11 +267,11 @@ class ModelConfig:
     compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products; params: float32
     # Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685): maps of these names, in every layer,
     # become W + lora_alpha / lora_rank x A B, and A and B alone are trained. None: none. lora_maps
-    # are those names.
+    # are those names; "embedding": the tables of pieces, and so the last map where it shares one.
     lora_rank: int | None = None  # columns of A
     lora_alpha: float = 8.0
     lora_maps: tuple[
-        Literal["query", "key", "value", "output", "gate", "up", "down"], ...
+        Literal["query", "key", "value", "output", "gate", "up", "down", "embedding"], ...
     ] = ("query", "value")  # fmt: skip
     # Speed and memory alone; parameters, checkpoints and results are the same.
     layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: compiles one layer, runs slower

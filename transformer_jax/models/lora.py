@@ -21,7 +21,8 @@ A, B = "lora_a", "lora_b"  # beside the kernel that they adapt
 class Lora:
     """A Model that is another one with W + alpha / rank x A B in place of some kernels W.
 
-    A [in..., rank] begins uniform within 1 / sqrt(in) of 0, B [rank, out...] at 0: so a model
+    Kernels, and tables of embeddings, whose rows are of pieces. A [in..., rank] begins uniform
+    within 1 / sqrt(in) of 0, B [rank, out...] at 0: so a model
     begins as the one that is adapted. Everybody else sees the sums, which cost next to nothing
     beside a batch: x W + x A B is x (W + A B).
     """
@@ -63,7 +64,8 @@ def merged(params: Any, config: ModelConfig) -> Any:
     assert config.lora_rank is not None
     change = jnp.tensordot(params[A], params[B], 1) * (config.lora_alpha / config.lora_rank)
     rest = {name: part for name, part in params.items() if name not in (A, B)}
-    return rest | {"kernel": params["kernel"] + change}
+    matrix = "kernel" if "kernel" in rest else "table"
+    return rest | {matrix: rest[matrix] + change}
 
 
 def without(config: ModelConfig) -> ModelConfig:
@@ -74,21 +76,23 @@ def without(config: ModelConfig) -> ModelConfig:
 
 
 def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
-    """Return boxed parameters with A and B beside the kernels of `config.lora_maps`."""
+    """Return boxed parameters with A and B beside the matrices of `config.lora_maps`."""
     found = {}
     for number, (name, part) in enumerate(sorted(params.items())):
         here = jax.random.fold_in(key, number)
-        if isinstance(part, dict) and name in config.lora_maps:
-            part = part | _beside(part["kernel"], config.lora_rank, here)
+        map_name = name.removeprefix("src_").removeprefix("tgt_")  # of two embeddings
+        matrix = "table" if map_name == "embedding" else "kernel"
+        if isinstance(part, dict) and map_name in config.lora_maps and matrix in part:
+            part = part | _beside(part[matrix], config.lora_rank, here)
         elif isinstance(part, dict):
             part = _adapted(part, config, here)
         found[name] = part
     return found
 
 
-def _beside(kernel: Any, rank: int | None, key: Array) -> dict[str, Any]:
+def _beside(matrix: Any, rank: int | None, key: Array) -> dict[str, Any]:
     """Return A and B; a map's input or its output is the residual stream, axis "embed"."""
-    shape, names = kernel.value.shape, kernel.names
+    shape, names = matrix.value.shape, matrix.names
     ins = 1 if names[0] == "embed" else len(shape) - 1
     bound = math.prod(shape[:ins]) ** -0.5
 
