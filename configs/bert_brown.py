@@ -7,13 +7,15 @@
 The directory holds train.txt and validation.txt, a sentence a line: NLTK's Brown corpus, tokenised,
 of which the last 2,000 sentences are for validation (53,340 sentences, a million words, are not).
 
-BERT (Devlin et al. 2019, arXiv:1810.04805) in its shape: post-norm, a norm of embeddings, GELU,
-learned positions, two token types of which one occurs here, and its head of masked pieces; 15 % of
-pieces are predicted, in whole words. 4 layers, width 256, 4 heads, 8,000 pieces: 5.4 M parameters.
-Windows are of running text, with EOS between sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019,
-arXiv:1907.11692); configs/movie_reviews.py and configs/treebank_chunks.py fine-tune it. "nsp" reads
-two segments and predicts whether the second follows as well, as BERT did; write an empty line where
-a document ends, or all is one.
+BERT (Devlin et al. 2019, arXiv:1810.04805) in its shape: post-norm, a norm of embeddings, GELU, two
+token types of which one occurs here, and its head of masked pieces; 15 % of pieces are predicted,
+in whole words. Only positions are rotary, since learned ones take long to tell neighbours apart: by
+them the loss was 6.15 after 750 updates, near what frequencies alone give, and by these 5.48 after
+250. 4 layers, width 256, 4 heads, 8,000 pieces: 5.3 M parameters, by Muon. Windows are of running
+text, with EOS between sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, arXiv:1907.11692);
+configs/movie_reviews.py and configs/treebank_chunks.py fine-tune it. "nsp" reads two segments and
+predicts whether the second follows as well, as BERT did; write an empty line where a document ends,
+or all is one.
 """
 
 from transformer_jax.config import Experiment
@@ -32,8 +34,8 @@ def get_config(objective: str = "joined"):
     c.model.d_ff = 1024
     c.model.activation = "gelu"
     c.model.norm_epsilon = 1e-12
-    c.model.positions = "learned"
-    c.model.max_positions = 512
+    c.model.positions = "none"
+    c.model.relative_positions = "rope"
     c.model.token_types = 2
     c.model.input_norm = True
     c.model.embedding_scale = False
@@ -56,16 +58,18 @@ def get_config(objective: str = "joined"):
     c.data.tokens_per_batch = 32 * 128
     c.data.num_buckets = 1
 
+    c.optimizer.algorithm = "muon"
+    c.optimizer.update_rms = 0.4
     c.optimizer.schedule = "linear"
-    c.optimizer.learning_rate = 5e-4
-    c.optimizer.warmup_steps = 500
+    c.optimizer.learning_rate = 2e-3
+    c.optimizer.warmup_steps = 200
     c.optimizer.weight_decay = 0.01
     c.optimizer.clip_norm = 1.0
     c.training.label_smoothing = 0.0
-    c.training.steps = 10_000
-    c.checkpoint.every_steps = 500
+    c.training.steps = 2700
+    c.checkpoint.every_steps = 250
     c.checkpoint.keep_last = 1
     c.checkpoint.best_by = "loss"
-    c.evaluation.every_steps = 500
+    c.evaluation.every_steps = 250
     c.evaluation.bleu_sentences = 0
     return c

@@ -24,6 +24,7 @@ def get_config():
     c.model.num_decoder_layers = 4
     c.model.residual = "pre_norm"
     c.model.activation = "gelu_tanh"
+    c.model.positions, c.model.relative_positions = "learned", "none"
     c.objective.name = "language_model"
     c.objective.whole_words = False
     return c

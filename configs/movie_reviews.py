@@ -9,13 +9,15 @@ about 760 words a line, and its class, pos or neg (polarity v2.0, Pang and Lee 2
 https://www.cs.cornell.edu/people/pabo/movie-review-data/).
 
 tuned    begins as runs/bert_brown (`--config.init.source`), with its tokenizer; the pooler and the
-         map to classes are new. Positions beyond those of the windows there are new to it as well.
+         map to classes are new. Distances beyond those of the windows there are new to it as well.
 scratch  the same model and tokenizer settings, with nothing to begin from.
 Of each review the first 512 pieces are read.
 """
 
 import runpy
 from pathlib import Path
+
+from transformer_jax.config import Experiment
 
 
 def get_config(start: str = "tuned"):
@@ -39,6 +41,8 @@ def get_config(start: str = "tuned"):
     c.data.max_length = 512
     c.data.tokens_per_batch = 16 * 512
 
+    c.optimizer.algorithm = "adam"
+    c.optimizer.update_rms = Experiment().optimizer.update_rms  # of Muon alone
     c.optimizer.learning_rate = 2e-4
     c.optimizer.warmup_steps = 50
     c.training.steps = 500

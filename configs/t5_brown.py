@@ -19,7 +19,7 @@ def get_config():
     """Return the experiment."""
     c = runpy.run_path(str(Path(__file__).with_name("bert_brown.py")))["get_config"]()
     usual = Experiment().model
-    for name in ("token_types", "input_norm", "max_positions", "activation"):
+    for name in ("token_types", "input_norm", "activation"):
         c.model[name] = getattr(usual, name)
     c.model.architecture = "encoder_decoder"
     c.model.num_decoder_layers = 4

@@ -20,6 +20,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from transformer_jax.config import Experiment
+
 
 def get_config(start: str = "tuned"):
     """Return the experiment for "tuned" or "scratch"."""
@@ -43,6 +45,8 @@ def get_config(start: str = "tuned"):
     c.data.tokens_per_batch = 16 * 128
     c.data.num_buckets = 4
 
+    c.optimizer.algorithm = "adam"
+    c.optimizer.update_rms = Experiment().optimizer.update_rms  # of Muon alone
     c.optimizer.learning_rate = 2e-4
     c.optimizer.warmup_steps = 100
     c.training.steps = 1500
