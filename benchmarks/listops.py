@@ -5,9 +5,10 @@
 
 and with --config.seed=1 in another DIR, which may be named too. Writes OUTPUT.json, OUTPUT.svg and,
 to standard output, the table in Markdown. What OUTPUT.json has already of other mixers and seeds
-stays. Of each test text, of as many levels as its deepest list, these guess without having learned
-to nest: the commonest class of the training texts; the commonest one behind the first operator;
-and that operator, applied to the digits that stand in its own list, as if there were no other.
+stays. The depth of a text is that of the deepest list on whose value its own depends: a 9 behind
+MAX makes all lists beside it idle. These guess without having learned to nest: the commonest class
+of the training texts; the commonest one behind the first operator; and that operator, applied to
+the digits that stand in its own list, as if there were no other.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from runpy import run_path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
@@ -33,14 +34,54 @@ CONFIG = Path(__file__).parents[1] / "configs/listops.py"
 COMMONEST, FIRST, DIGITS = "commonest class", "first operator", "first operator, its own digits"
 
 
-def levels(symbols: Sequence[str]) -> list[int]:
-    """Return how many lists each symbol stands in, its own one counted for an operator."""
-    found, depth = [], 0
-    for symbol in symbols:
-        depth += symbol in OPERATORS
-        found.append(depth)
-        depth -= symbol == END
-    return found
+class Nested(NamedTuple):
+    """A list: its operator, and digits and lists."""
+
+    operator: str
+    arguments: "list[int | Nested]"
+
+    @classmethod
+    def of(cls, text: str) -> "Nested":
+        """Return the list that a text is."""
+        root = cls("", [])
+        inside = [root]
+        for symbol in text.split():
+            if symbol == END:
+                inside.pop()
+                continue
+            argument = cls(symbol, []) if symbol in OPERATORS else int(symbol)
+            inside[-1].arguments.append(argument)
+            if isinstance(argument, Nested):
+                inside.append(argument)
+        (found,) = root.arguments
+        assert isinstance(found, Nested)
+        return found
+
+    @property
+    def values(self) -> list[int]:
+        """The values of the arguments."""
+        return [x.value if isinstance(x, Nested) else x for x in self.arguments]
+
+    @property
+    def value(self) -> int:
+        """The value."""
+        return OPERATORS[self.operator](self.values)
+
+    def levels(self, whole: Sequence[int] = range(10)) -> int:
+        """Return the levels that matter: the deepest list, among this one and those in it, such
+        that another value of it would make another one of the whole.
+
+        `whole` is the value of the whole for each value that this list could have.
+        """
+        if len(set(whole)) == 1:
+            return 0
+        values, deepest = self.values, 0
+        for place, argument in enumerate(self.arguments):
+            if isinstance(argument, Nested):
+                others = (values[:place], values[place + 1 :])
+                ours = (OPERATORS[self.operator]([*others[0], x, *others[1]]) for x in range(10))
+                deepest = max(deepest, argument.levels([whole[value] for value in ours]))
+        return 1 + deepest
 
 
 def guesses(train: sources.Corpus, texts: Sequence[str]) -> dict[str, list[str]]:
@@ -51,13 +92,12 @@ def guesses(train: sources.Corpus, texts: Sequence[str]) -> dict[str, list[str]]
     commonest = Counter(train.tgt).most_common(1)[0][0]
     found: dict[str, list[str]] = {COMMONEST: [], FIRST: [], DIGITS: []}
     for text in texts:
-        symbols = text.split()
-        first = behind[symbols[0]].most_common(1)[0][0]
-        own = [int(s) for s, level in zip(symbols, levels(symbols), strict=True)
-               if level == 1 and s.isdigit()]  # fmt: skip
+        root = Nested.of(text)
+        first = behind[root.operator].most_common(1)[0][0]
+        own = [x for x in root.arguments if isinstance(x, int)]
         found[COMMONEST].append(commonest)
         found[FIRST].append(first)
-        found[DIGITS].append(str(OPERATORS[symbols[0]](own)) if own else first)
+        found[DIGITS].append(str(OPERATORS[root.operator](own)) if own else first)
     return found
 
 
@@ -65,7 +105,7 @@ def by_depth(texts: Sequence[str], right: Sequence[bool]) -> list[dict[str, Any]
     """Return the accuracy, in percent, of the texts of each depth."""
     groups: dict[int, list[bool]] = defaultdict(list)
     for text, good in zip(texts, right, strict=True):
-        groups[max(levels(text.split()))].append(good)
+        groups[Nested.of(text).levels()].append(good)
     return [
         {"depth": depth, "texts": len(group), "accuracy": round(100 * statistics.fmean(group), 2)}
         for depth, group in sorted(groups.items())
@@ -117,7 +157,7 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
             trained += 1
         else:
             panel.plot(depths, means, ":", color="0.6", label=name)
-    panel.set_xlabel("levels of lists")
+    panel.set_xlabel("depth of the deepest list that matters")
     panel.set_ylabel("accuracy, %")
     panel.set_ylim(0, 100)
     panel.spines[["top", "right"]].set_visible(False)
@@ -132,7 +172,7 @@ def markdown(rows: dict[str, list[dict[str, Any]]]) -> str:
         "mixer",
         "parameters",
         "accuracy",
-        *[f"{depth} levels" for depth in depths],
+        *[f"depth {depth}" for depth in depths],
         "minutes",
     ]
     lines = [" | ".join(titles), "|".join(["---"] + ["---:"] * (len(titles) - 1))]

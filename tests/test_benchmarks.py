@@ -257,11 +257,14 @@ def test_input(monkeypatch, tmp_path):
 
 
 def test_guesses_of_lists():
-    """Each way says what it may know; the levels are those of the deepest list."""
+    """Each way says what it may know; levels are those that matter."""
     found = script("listops")
     train = Corpus(["[MAX 1 X", "[MAX 2 3 X", "[MIN 7 8 X", "[SM 3 3 X"], ["3", "3", "7", "6"], "")
     texts = ["[MAX 1 [MIN 9 8 X 2 X", "[MIN [SM 4 4 X X"]
-    assert [max(found.levels(text.split())) for text in texts] == [2, 2]
+    assert [found.Nested.of(text).levels() for text in texts] == [2, 2]
+    # A 9 hides what stands beside it, a 0 the same behind MIN; a sum hides nothing.
+    hidden = ["[MAX 9 [SM 1 [SM 2 3 X X X", "[SM 9 [MIN 0 [SM 2 3 X X X", "[MED 1 1 1 [SM 4 X X"]
+    assert [found.Nested.of(text).levels() for text in hidden] == [1, 2, 1]
     said = found.guesses(train, texts)
     assert said == {found.COMMONEST: ["3", "3"], found.FIRST: ["3", "7"], found.DIGITS: ["2", "7"]}
     row = found.scored(Corpus([*texts, "[MAX 5 X"], ["8", "7", "5"], ""), ["8", "8", "5"])
