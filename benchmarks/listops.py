@@ -32,6 +32,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/listops.py"
 COMMONEST, FIRST, DIGITS = "commonest class", "first operator", "first operator, its own digits"
+GUESSES = {COMMONEST: ":", FIRST: "-.", DIGITS: "--"}  # and how they are drawn
 
 
 class Nested(NamedTuple):
@@ -156,7 +157,8 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
             panel.plot(depths, means, line, markersize=4, color=f"C{trained % 10}", label=name)
             trained += 1
         else:
-            panel.plot(depths, means, ":", color="0.6", label=name)
+            panel.plot(depths, means, GUESSES[name], color="0.6", label=name)
+        panel.set_xticks(depths)
     panel.set_xlabel("depth of the deepest list that matters")
     panel.set_ylabel("accuracy, %")
     panel.set_ylim(0, 100)
