@@ -20,6 +20,8 @@ from pathlib import Path
 from runpy import run_path
 from typing import Any, NamedTuple
 
+import tables
+
 from transformer_jax.config import Experiment
 from transformer_jax.data import sources
 from transformer_jax.data.listops import END, OPERATORS
@@ -170,24 +172,17 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
 def markdown(rows: dict[str, list[dict[str, Any]]]) -> str:
     """Return the table."""
     depths = [group["depth"] for group in next(iter(rows.values()))[0]["by_depth"]]
-    titles = [
-        "mixer",
-        "parameters",
-        "accuracy",
-        *[f"depth {depth}" for depth in depths],
-        "minutes",
-    ]
-    lines = [" | ".join(titles), "|".join(["---"] + ["---:"] * (len(titles) - 1))]
+    by_depth = [f"depth {depth}" for depth in depths]
+    lines = []
     for name, points in rows.items():
         groups = zip(*(one["by_depth"] for one in points), strict=True)
-        cells = [
+        lines.append([
             name, f"{points[0]['parameters']:,}" if "parameters" in points[0] else "",
             ", ".join(f"{one['accuracy']:.1f}" for one in points),
             *[f"{statistics.fmean(one['accuracy'] for one in group):.0f}" for group in groups],
             ", ".join(f"{one['minutes']:.0f}" for one in points if "minutes" in one),
-        ]  # fmt: skip
-        lines.append(" | ".join(cells))
-    return "\n".join(f"| {line} |" for line in lines) + "\n"
+        ])  # fmt: skip
+    return tables.markdown(["mixer", "parameters", "accuracy", *by_depth, "minutes"], lines)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from runpy import run_path
 from typing import Any
 
 import numpy as np
+import tables
 
 from transformer_jax.api import load
 from transformer_jax.data import sources
@@ -94,14 +95,14 @@ def markdown(rows: dict[str, dict[str, Any]]) -> str:
     """Return the table."""
     titles = ("model", "parameters", "minutes of one core", "updates", "loss", "BLEU", "p",
               "sentences/s")  # fmt: skip
-    lines = [" | ".join(titles), "|".join(["---"] + ["---:"] * (len(titles) - 1))]
+    lines = []
     for name, row in rows.items():
         cells = [(row["parameters"], ",.0f"), (row["minutes"], ".0f"), (row["updates"], ",.0f"),
                  (row["loss"], ".3f"), (row["bleu"], ".2f"), (row.get("p"), ".4f"),
                  (row.get("sentences_per_s"), ".0f")]  # fmt: skip
         shown = ["" if value is None else format(value, form) for value, form in cells]
-        lines.append(" | ".join([name, *shown]))
-    return "\n".join(f"| {line} |" for line in lines) + "\n"
+        lines.append([name, *shown])
+    return tables.markdown(titles, lines)
 
 
 def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:

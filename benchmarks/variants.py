@@ -23,6 +23,8 @@ from pathlib import Path
 from runpy import run_path
 from typing import Any
 
+import tables
+
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.data import files, sources
 from transformer_jax.disk import write_text
@@ -130,7 +132,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the table."""
     titles = ("variant", "parameters", "loss", "loss, equal time", "BLEU", "p", "training",
               "decoding", "memory")  # fmt: skip
-    lines = [" | ".join(titles), "|".join(["---"] + ["---:"] * (len(titles) - 1))]
+    lines = []
     for row in rows:
         cells: list[tuple[Any, str]] = [
             (row["points"][0].get("parameters"), ",.0f"), (mean(row, "loss"), ".4f"),
@@ -140,8 +142,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         ]  # fmt: skip
         shown = ["" if value is None else format(value, form) for value, form in cells]
         name = row["variant"] + (f" ({n} seeds)" if (n := len(row["points"])) > 1 else "")
-        lines.append(" | ".join([name, *shown]))
-    return "\n".join(f"| {line} |" for line in lines) + "\n"
+        lines.append([name, *shown])
+    return tables.markdown(titles, lines)
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

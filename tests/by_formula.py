@@ -44,6 +44,11 @@ def parameters(
     feed_forward = inward * (d + bias) * c.d_ff + (c.d_ff + bias) * d
     rank = c.lora_rank or 0  # of two matrices beside each map that is adapted
     ends = {name: d + size for name, size in sizes.items()} | {"output": values + d}
+    # Beside the table of what is read and that of what is written, which may be one.
+    apart = c.architecture == "encoder_decoder" and c.tied_embeddings != "all"
+    pieces = [src_vocab_size] * (apart or c.architecture == "encoder")
+    pieces += [tgt_vocab_size] * (c.architecture != "encoder")
+    adapted_tables = rank * sum(size + d for size in pieces) * ("embedding" in c.lora_maps)
     attention += rank * sum(ends[name] for name in c.lora_maps if name in ends)
     adapted = [name for name in c.lora_maps if name in ("up", "gate")[:inward] or name == "down"]
     feed_forward += rank * len(adapted) * (d + c.d_ff)
@@ -80,7 +85,7 @@ def parameters(
 
     if c.architecture == "encoder":
         layers = encoders * (feed_forward + 2 * part) + pre * norm
-        layers += mixers(c.encoder_pattern, encoders)
+        layers += mixers(c.encoder_pattern, encoders) + adapted_tables
         rows = src_vocab_size + (c.max_positions if c.positions == "learned" else 0) + c.token_types
         body = rows * d + layers + distances * (1 if shares else encoders) + c.input_norm * norm
         if objective == "classify":  # the pooler, and classes
@@ -97,13 +102,13 @@ def parameters(
         return body + (d + 1) * d + norm + src_vocab_size + own
     if c.architecture != "encoder_decoder":
         layers = decoders * (feed_forward + 2 * part) + pre * norm
-        layers += mixers(c.decoder_pattern, decoders)
+        layers += mixers(c.decoder_pattern, decoders) + adapted_tables
         layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
         layers += one + c.input_norm * norm
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = encoders * (feed_forward + 2 * part) + pre * norm
-    encoder += mixers(c.encoder_pattern, encoders)
+    encoder += mixers(c.encoder_pattern, encoders) + adapted_tables
     decoder = decoders * (attention + feed_forward + 3 * part) + pre * norm
     decoder += mixers(c.decoder_pattern, decoders)
     tables = {

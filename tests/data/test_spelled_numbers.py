@@ -33,7 +33,9 @@ def test_the_corpus_is_the_same_every_time():
 
 
 def test_round_numbers_are_drawn_more_often():
-    """Of numbers of nine digits, a hundredth of a percent ends with four zeros; rounded, 1/16."""
+    """Of numbers of nine digits a hundredth of a percent ends with four zeros; of those that are
+    rounded, here a half, some (1/2 + 1/20)^4.
+    """
     size = (20_000, 10, 10)
     shares = [
         (draw[draw > 10**8] % 10_000 == 0).mean()

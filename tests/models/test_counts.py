@@ -58,7 +58,8 @@ ENCODERS = {
     ),
     "encoder": ModelConfig(
         d_model=20, num_heads=4, architecture="encoder", residual="pre_norm", norm="rms_norm",
-        tied_embeddings="none", relative_positions="t5", activation="swiglu",
+        tied_embeddings="none", relative_positions="t5", activation="swiglu", lora_rank=2,
+        lora_maps=("gate", "embedding"),
     ),
 }  # fmt: skip
 GRID = {
@@ -69,6 +70,17 @@ GRID = {
     ),
     "heads": ModelConfig(d_model=20, num_heads=3, head_dim=7, v_head_dim=5, d_ff=11),
     "two_stream": ModelConfig(d_model=20, num_heads=4, architecture="two_stream"),
+    **{
+        f"lora_{tied}": ModelConfig(
+            d_model=20, num_heads=4, lora_rank=3, lora_maps=("query", "embedding"),
+            tied_embeddings=tied,
+        )
+        for tied in ("all", "decoder", "none")
+    },
+    "lora_llama": ModelConfig(
+        d_model=20, num_heads=4, architecture="decoder", lora_rank=3, tied_embeddings="none",
+        lora_maps=("output", "embedding"),
+    ),
     **ENCODERS,
 }  # fmt: skip
 

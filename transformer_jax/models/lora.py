@@ -15,16 +15,16 @@ from transformer_jax.models.core import Core
 from transformer_jax.models.model import Keys, Output, Stepper
 from transformer_jax.nn.initializers import named
 
-A, B = "lora_a", "lora_b"  # beside the kernel that they adapt
+A, B = "lora_a", "lora_b"  # beside the matrix that they adapt
 
 
 class Lora:
-    """A Model that is another one with W + alpha / rank x A B in place of some kernels W.
+    """A Model that is another one with W + alpha / rank x A B in place of some matrices W: kernels
+    of maps, and tables of embeddings.
 
-    Kernels, and tables of embeddings, whose rows are of pieces. A [in..., rank] begins uniform
-    within 1 / sqrt(in) of 0, B [rank, out...] at 0: so a model
+    A [in..., rank] begins uniform within 1 / sqrt(in) of 0, B [rank, out...] at 0: so a model
     begins as the one that is adapted. Everybody else sees the sums, which cost next to nothing
-    beside a batch: x W + x A B is x (W + A B).
+    beside a batch: x W + x A B is x (W + A B). The inputs of a table are pieces.
     """
 
     def __init__(self, model: Core) -> None:

@@ -27,10 +27,6 @@ class _Flow(NamedTuple):
     places: Int[Array, "rows"]
     results: Results
 
-    def fits(self, count: Int[Array, ""], share: int) -> Array:
-        """Say whether sentences wait and there are rows for a share of them."""
-        return (self.entered < count) & ((self.places < 0).sum() >= share)
-
 
 def drain(
     search: Search,
@@ -56,7 +52,7 @@ def drain(
     one = jnp.arange(share, dtype=jnp.int32)
 
     def fits(flow: _Flow) -> Array:
-        return flow.fits(count[0], share)
+        return (flow.entered < count[0]) & ((flow.places < 0).sum() >= share)
 
     def let_in(flow: _Flow) -> _Flow:
         comes = flow.entered + one < count[0]

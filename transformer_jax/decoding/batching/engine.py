@@ -54,9 +54,9 @@ class Engine:
             return run(search, make_stepper(params), state, wake, jnp.asarray(ENDLESS))[0]
 
         def let_through(
-            params: Any, search: Search, state: SearchState, *queue: Any, share: int
+            params: Any, search: Search, state: SearchState, *given: Any, share: int
         ) -> tuple:
-            return drain(search, make_stepper(params), state, *queue, share=share)
+            return drain(search, make_stepper(params), state, *given, share=share)
 
         def put(params: Any, state: SearchState, new: SearchState, where, src_length: int):
             new = grow(make_stepper(params), new, src_length, state.room)

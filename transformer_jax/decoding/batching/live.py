@@ -7,7 +7,7 @@ batch goes on for a few steps at a time, between which sentences come and go.
 
 import itertools
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -137,22 +137,14 @@ class LiveStream:
 
     def _queues(self, waiting: Iterable[tuple[int, Sentence]]) -> dict[int, Queues]:
         """Return who may come into which batch, by its identity."""
-        leveled = [(self._tier_of(item[1]), item) for item in waiting]
-        crowd = Counter(level for level, _ in leveled)
-        # Those on the move come first.
-        chosen = {n: self._batch_for(n, crowd[n]) for n in crowd if not self._moving[n]}
-        queues: dict[int, Queues] = {}
-        for level, item in leveled:
-            if level not in chosen:
-                continue
-            rows = chosen[level]
-            mine = queues.setdefault(id(rows), Queues([[] for _ in rows.owners]))
-            taken = (rows.owners >= 0).sum(1) + np.array([len(queue) for queue in mine.devices])
-            device = int(taken.argmin())
-            if len(mine.devices[device]) < _queue(rows):
-                mine.devices[device].append(item)
-            if taken[device] >= rows.shape.rows:
-                queues[id(rows)] = mine._replace(full=True)
+        leveled: dict[int, list[tuple[int, Sentence]]] = defaultdict(list)
+        for item in waiting:
+            leveled[self._tier_of(item[1])].append(item)
+        queues = {}
+        for level, items in leveled.items():
+            if not self._moving[level]:  # they come first
+                rows = self._batch_for(level, len(items))
+                queues[id(rows)] = _dealt(rows, items)
         return queues
 
     def _go_on(self, rows: Rows, queues: Queues) -> Generator[Found, None, Moving]:
@@ -179,6 +171,19 @@ class LiveStream:
                     elif (owners >= 0).any():
                         staying.append((state, owners))
                 moving[:] = staying
+
+
+def _dealt(rows: Rows, items: Sequence[tuple[int, Sentence]]) -> Queues:
+    """Return who may come in, each where the fewest are, as many as come in within a turn."""
+    taken = (rows.owners >= 0).sum(1)
+    devices: list[list[tuple[int, Sentence]]] = [[] for _ in taken]
+    for item in items[: len(devices) * _queue(rows)]:
+        device = int(taken.argmin())
+        if len(devices[device]) == _queue(rows):
+            break
+        devices[device].append(item)
+        taken[device] += 1
+    return Queues(devices, len(items) > (rows.owners < 0).sum())
 
 
 def _queue(rows: Rows) -> int:

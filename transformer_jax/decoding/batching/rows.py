@@ -100,7 +100,7 @@ class Rows:
         form: Form,
         acceptance: Acceptance | None = None,
     ) -> None:
-        self.form, self._acceptance = form, acceptance
+        self._form, self._acceptance = form, acceptance
         self._engine, self._search, self._params, self.shape = engine, search, params, shape
         self._next_rows = next_rows
         self.owners = np.full((engine.devices, shape.rows), -1)
@@ -137,7 +137,7 @@ class Rows:
         """Return queues on their devices; of empty ones, always the same arrays."""
         if self._nobody is not None and not any(queues) and self._nobody[1].shape[1] == size:
             return self._nobody
-        request, owners = request_of(queues, size, self.shape.src_length, self.form)
+        request, owners = request_of(queues, size, self.shape.src_length, self._form)
         found = jax.device_put(request, self._engine.sharding), owners
         self._nobody = self._nobody if any(queues) else found
         return found
