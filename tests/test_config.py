@@ -209,6 +209,7 @@ NEEDS = {
     "model.lora_rank": {"init.source": "runs/other"},
     "model.lora_alpha": {"model.lora_rank": 4, "init.source": "runs/other"},
     "model.lora_maps": {"model.lora_rank": 4, "init.source": "runs/other"},
+    "optimizer.unfrozen": {"model.lora_rank": 4, "init.source": "runs/other"},
     "init.also": {"init.source": "runs/other"},
     "init.take": {"init.source": "runs/other"},
     "init.rename": {"init.source": "runs/other"},

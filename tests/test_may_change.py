@@ -74,7 +74,7 @@ MUST_STAY = (
     "optimizer.algorithm", "optimizer.momentum", "optimizer.update_rms", "optimizer.b1",
     "optimizer.b2", "optimizer.epsilon", "optimizer.schedule", "optimizer.learning_rate",
     "optimizer.warmup_steps", "optimizer.clip_norm", "optimizer.weight_decay",
-    "optimizer.frozen", "optimizer.rate_factors", "optimizer.layer_decay",
+    "optimizer.frozen", "optimizer.unfrozen", "optimizer.rate_factors", "optimizer.layer_decay",
     "training.label_smoothing", "training.smoothing", "training.r_drop", "training.ema_decay",
     "training.accumulation_steps",
     "checkpoint.best_by",

@@ -116,17 +116,19 @@ def test_frozen_parameters_stay_bit_for_bit(home, decoder):
     assert "taken: decoder/layer_0" in log
 
 
-def test_an_adaptation_moves_its_own_matrices_alone(home, decoder):
-    """All that is adapted stays; what comes out is an ordinary model with the sums as its own."""
+def test_an_adaptation_moves_its_own_matrices_and_what_is_unfrozen(home, decoder):
+    """All else stays; what comes out is an ordinary model with the sums as its own."""
     maps = ("query", "value", "up", "embedding")
-    lora = of(decoder, model={"lora_rank": 2, "lora_maps": maps})
+    lora = of(
+        decoder, model={"lora_rank": 2, "lora_maps": maps}, optimizer={"unfrozen": (".*norm/.*",)}
+    )
     workdir = finished(WorkDir(home / "lora"), lora)
     before, trained = flat(load(decoder.path, "last").params), load(workdir.path, "last")
     after = flat(trained.params)
     assert after.keys() == before.keys()
     moved = {name for name in before if not np.array_equal(before[name], after[name])}
     ends = [*(f"{name}/kernel" for name in maps), "embedding/table"]
-    assert moved == {name for name in before if name.endswith(tuple(ends))}
+    assert moved == {name for name in before if name.endswith(tuple(ends)) or "norm/" in name}
     assert trained.model.config == DECODER.model
     assert trained.score("eins").total < 0
     assert "trained" in workdir.log.read_text()
@@ -239,11 +241,14 @@ def test_sizes_and_names_that_do_not_fit_are_refused(source):
     [
         ({"frozen": ("encoder",)}, r"config.optimizer.frozen: 'encoder' matches no parameter"),
         ({"rate_factors": ("x=2",)}, r"config.optimizer.rate_factors: 'x' matches no parameter"),
+        ({"unfrozen": ("bias",)}, r"config.optimizer.unfrozen: 'bias' matches no parameter"),
         ({"frozen": (".*",)}, "leaves nothing to train"),
     ],
 )
 def test_patterns_are_held_against_the_parameters(fields, message):
-    experiment = dataclasses.replace(SMALL, optimizer=OptimizerConfig(**fields))
+    lora, init = dataclasses.replace(SMALL.model, lora_rank=2), InitConfig(source="runs/other")
+    optimizer = OptimizerConfig(**fields)
+    experiment = dataclasses.replace(SMALL, model=lora, init=init, optimizer=optimizer)
     with pytest.raises(UserError, match=message):
         selected.check(experiment, nn.unbox(init_shapes()))
 

@@ -63,7 +63,9 @@ def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
     checkpoints.close()
     if isinstance(model, Lora):
         params = lora.merged(params, experiment.model)
-        experiment = dataclasses.replace(experiment, model=lora.without(experiment.model))
+        optimizer = dataclasses.replace(experiment.optimizer, unfrozen=())
+        plain = lora.without(experiment.model)
+        experiment = dataclasses.replace(experiment, model=plain, optimizer=optimizer)
         model = build_for(experiment, tokenizers.src.size, tokenizers.tgt.size)
     return Stored(experiment, model, params, tokenizers, steps, place.path)
 

@@ -705,6 +705,9 @@ class OptimizerConfig:
     # Patterns (regular expressions for whole names, "encoder/.*") of parameters that stay as they
     # begin; the log of a start lists all names.
     frozen: tuple[str, ...] = ()
+    # With model.lora_rank, of parameters that are trained beside A and B: ".*/bias" (BitFit: Ben
+    # Zaken et al. 2021, arXiv:2106.10199), ".*norm/.*", or a head that is new.
+    unfrozen: tuple[str, ...] = ()
     # "PATTERN=FACTOR", of the learning rate of parameters: ".*embedding/table=0.1". Factors of
     # several patterns multiply.
     rate_factors: tuple[str, ...] = ()

@@ -38,15 +38,16 @@ def matches(patterns: Sequence[str], name: str) -> bool:
 def frozen_of(optimizer: OptimizerConfig, model: ModelConfig) -> Frozen | None:
     """Return which parameters stay as they begin; None: all are trained.
 
-    With low-rank adaptation all that is adapted stays.
+    With low-rank adaptation all stays but A, B and what is unfrozen.
     """
-    patterns, adapts = optimizer.frozen, model.lora_rank is not None
-    if not patterns and not adapts:
+    adapts = model.lora_rank is not None
+    if not optimizer.frozen and not adapts:
         return None
+    added = rf".*/({lora.A}|{lora.B})"
 
     def stays(name: str) -> bool:
-        adapted = adapts and name.rpartition("/")[2] not in (lora.A, lora.B)
-        return adapted or matches(patterns, name)
+        trained = not adapts or matches((added, *optimizer.unfrozen), name)
+        return not trained or matches(optimizer.frozen, name)
 
     return lambda params: jax.tree.map(stays, names(params))
 
@@ -86,6 +87,7 @@ def check(experiment: Experiment, params: Any) -> None:
     """
     every, optimizer = jax.tree.leaves(names(params)), experiment.optimizer
     named = [("frozen", pattern) for pattern in optimizer.frozen]
+    named += [("unfrozen", pattern) for pattern in optimizer.unfrozen]
     named += [("rate_factors", pattern) for pattern, _ in optimizer.factors]
     for field, pattern in named:
         if not any(matches((pattern,), name) for name in every):

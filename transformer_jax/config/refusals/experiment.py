@@ -55,6 +55,11 @@ def _check_model(run: "Experiment") -> None:
         f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
         "none; set init.source to its work directory",
     )
+    check(
+        model.lora_rank is not None or not run.optimizer.unfrozen,
+        f"optimizer.unfrozen={run.optimizer.unfrozen}: means nothing without model.lora_rank, "
+        "beside which all else is frozen; leave it at (), or set the rank",
+    )
     alone = model.architecture in ("recurrent", "perceiver", "prefix_decoder")
     check(
         run.data.batching != "pack" or not alone,

@@ -40,8 +40,11 @@ def check_optimizer(optimizer: "OptimizerConfig") -> None:
         check(optimizer.learning_rate < 0.1, f"{said} the peak, about 0.001; must be below 0.1")
     within(1, STEPS, warmup_steps=optimizer.warmup_steps)
     above(0, 1, layer_decay=optimizer.layer_decay)
-    for pattern in (*optimizer.frozen, *(name for name, _ in optimizer.factors)):
-        check_pattern("frozen" if pattern in optimizer.frozen else "rate_factors", pattern)
+    for name in ("frozen", "unfrozen"):
+        for pattern in getattr(optimizer, name):
+            check_pattern(name, pattern)
+    for pattern, _ in optimizer.factors:
+        check_pattern("rate_factors", pattern)
     # With a rate below 0.1, an update of more than 10 would take away more than all there is.
     within(0, 10, weight_decay=optimizer.weight_decay)
     above(0, 10**9, ", or None for no clipping", clip_norm=optimizer.clip_norm)
