@@ -92,16 +92,35 @@ ASKED = [
 ]
 
 
+def step(stream: LiveStream, numbers):
+    """Go on by a single step, in which nothing is found, with short sentences of these numbers."""
+    stream._each = dict.fromkeys(stream._each, 1.0)
+    assert not list(stream.turn((number, ALWAYS[0]) for number in numbers))
+
+
 @pytest.mark.parametrize(("crowd", "rows"), [(1, 1), (4, 1), (5, 4), (11, 4)])
 def test_a_crowd_goes_through_one_batch(crowd, rows):
     """The smallest that holds half of it, on two devices; the others stay empty."""
-    stream, short = live("beam"), ALWAYS[0]
-    stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
-    assert not list(stream.turn((number, short) for number in range(crowd)))
+    stream = live("beam")
+    step(stream, range(crowd))
     used = [batch.shape.rows for batch in stream._batches if (batch.owners >= 0).any()]
     for number in stream.numbers:
         stream.release(number)
     assert used == [rows]
+
+
+@pytest.mark.parametrize(("crowd", "stay", "joined"), [(5, 2, 4), (5, 1, 1)])
+def test_a_newcomer_joins_the_batch_that_runs(crowd, stay, joined):
+    """Though what is left of it would fit into a smaller one, unless that is a quarter of it."""
+    stream = live("beam")
+    step(stream, range(crowd))
+    for number in range(stay, crowd):
+        stream.release(number)
+    step(stream, [crowd])
+    (there,) = [batch.shape.rows for batch in stream._batches if crowd in batch.owners]
+    for number in stream.numbers:
+        stream.release(number)
+    assert there == joined
 
 
 def test_each_is_sampled_as_it_asks():

@@ -40,9 +40,10 @@ class LiveStream:
     """Sentences in turn, in batches of these shapes, by length and then by rows.
 
     A sentence starts in a batch of the shortest fitting shape: the smallest that could hold half of
-    all that are there and wait. So few sentences go through a small batch, whose steps are short,
-    and many through a large one alone, since batches take turns. Those that outgrow their room move
-    on. `form` is that of all requests. Not for several threads at a time.
+    all that are there and wait, or a larger one that runs and is not far too large. So few
+    sentences go through a small batch, whose steps are short, and many through a large one alone,
+    since batches take turns. Those that outgrow their room move on. `form` is that of all requests.
+    Not for several threads at a time.
     """
 
     def __init__(
@@ -129,11 +130,18 @@ class LiveStream:
 
     def _batch_for(self, level: int, waiting: int) -> Rows:
         """Return the smallest batch that could hold half of a tier, or the largest: waiting for a
-        row costs as long as steps that are twice as short save.
+        row costs as long as steps that are twice as short save. A larger one that has begun and has
+        a free row, unless the tier would fill a quarter of it at most: else both take turns.
         """
-        tier = self._tiers[level]
-        crowd = waiting + sum(int((rows.owners >= 0).sum()) for rows in tier)
-        return next((rows for rows in tier if crowd <= 2 * rows.owners.size), tier[-1])
+        taken = [int((rows.owners >= 0).sum()) for rows in self._tiers[level]]
+        crowd, chosen = waiting + sum(taken), None
+        for rows, busy in zip(self._tiers[level], taken, strict=True):
+            size = rows.owners.size
+            if crowd <= 2 * size:
+                chosen = chosen or rows
+                if 0 < busy < size < 4 * crowd:
+                    return rows
+        return chosen or self._tiers[level][-1]
 
     def _queues(self, waiting: Iterable[tuple[int, Sentence]]) -> dict[int, Queues]:
         """Return who may come into which batch, by its identity."""
