@@ -86,6 +86,12 @@ def test_every_experiment_opens_with_its_command(path):
         assert config.partition(":")[0] == f"configs/{path.name}"
 
 
+def test_the_readme_lists_every_experiment():
+    rows = re.findall(r"^\| (`configs/.*?) \|", DOCS[0].read_text(encoding="utf-8"), re.M)
+    named = re.findall(r"`configs/(\w+\.py)`", "".join(rows))
+    assert sorted(named) == [path.name for path in EXPERIMENTS]
+
+
 @pytest.mark.parametrize("command", [c for path in FILES for c in commands(path)])
 def test_every_command_in_a_docstring_parses(command, at_root):
     parse(load_config(*read(*shlex.split(command)[2:])))
