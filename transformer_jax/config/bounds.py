@@ -20,6 +20,18 @@ def check(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
+def default_unless(
+    holds: bool, config: Any, *names: str, because: str, otherwise: str = ""
+) -> None:
+    """Refuse all but the defaults of these fields of one of the manual's sections, unless the
+    condition holds; `otherwise` is another remedy.
+    """
+    for name in names:
+        value, default = getattr(config, name), type(config).__dataclass_fields__[name].default
+        remedy = f"leave it at {default!r}" + (f", or {otherwise}" if otherwise else "")
+        check(holds or value == default, f"{name}={value!r}: {because}; {remedy}")
+
+
 def within(low: float, high: float, **values: float | None) -> None:
     """Refuse numbers outside these bounds, by their names; None is no number."""
     for name, value in values.items():
@@ -60,8 +72,3 @@ def either(words: Iterable[str]) -> str:
 def is_part(value: str) -> bool:
     """Return whether a value names a part of one's own, "path/file.py:Name"."""
     return ":" in value
-
-
-def default_of(config: Any, name: str) -> Any:
-    """Return the default of a field of one of the manual's sections."""
-    return type(config).__dataclass_fields__[name].default

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from transformer_jax.config.bounds import SIZE, check, default_of, either, is_part, within
+from transformer_jax.config.bounds import SIZE, check, default_unless, either, is_part, within
 from transformer_jax.config.words import CELLS, OWN_FIELDS, RECURRENT, STEM_FIELDS, TWO_WAY
 
 if TYPE_CHECKING:
@@ -14,23 +14,22 @@ def check_encoder(model: "ModelConfig") -> None:
     """Refuse fields of encoders where there is none."""
     for name in ("token_types", "pooling", "pooler"):
         among = ("encoder", "elmo") if name == "pooling" else ("encoder",)
-        default = default_of(model, name)
-        check(
-            model.architecture in among or getattr(model, name) == default,
-            f"{name}={getattr(model, name)!r}: means nothing with architecture="
-            f"{model.architecture!r}; leave it at {default!r} or choose 'encoder'",
-        )
+        default_unless(
+            model.architecture in among, model, name,
+            because=f"means nothing with architecture={model.architecture!r}",
+            otherwise="choose 'encoder'",
+        )  # fmt: skip
 
 
 def check_perceiver(model: "ModelConfig") -> None:
     """Refuse latents where there are none, and what they do not go with."""
     within(1, SIZE, num_latents=model.num_latents)
     perceives = model.architecture == "perceiver"
-    check(
-        perceives or model.num_latents == 256,
-        f"num_latents={model.num_latents}: means nothing with architecture={model.architecture!r}; "
-        "leave it at 256 or choose 'perceiver'",
-    )
+    default_unless(
+        perceives, model, "num_latents",
+        because=f"means nothing with architecture={model.architecture!r}",
+        otherwise="choose 'perceiver'",
+    )  # fmt: skip
     check(
         not perceives or model.layer_sharing != "universal",
         "layer_sharing='universal': adds positions before each layer, and latents have none; "
@@ -44,13 +43,11 @@ def check_autoencoder(model: "ModelConfig") -> None:
     within(2, SIZE, code_width=model.code_width)
     within(0, 1e3, commitment=model.commitment)
     coded = model.architecture == "autoencoder"
-    for name in ("num_codes", "code_width", "commitment"):
-        default = default_of(model, name)
-        check(
-            coded or getattr(model, name) == default,
-            f"{name}={getattr(model, name)}: means nothing with architecture="
-            f"{model.architecture!r}; leave it at {default} or choose 'autoencoder'",
-        )
+    default_unless(
+        coded, model, "num_codes", "code_width", "commitment",
+        because=f"means nothing with architecture={model.architecture!r}",
+        otherwise="choose 'autoencoder'",
+    )  # fmt: skip
     check(
         not coded or model.stem in ("linear", "convolution"),
         f"stem={model.stem!r}: architecture='autoencoder' makes the vectors that it reads; choose "
@@ -69,24 +66,28 @@ def check_stem(model: "ModelConfig") -> None:
         "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
     )
     for name, stem in STEM_FIELDS.items():
-        default = default_of(model, name)
         read = name == "grid" and (placed or model.architecture == "prefix_decoder")
-        check(
-            read or model.stem == stem or getattr(model, name) == default,
-            f"{name}={getattr(model, name)!r}: means nothing with stem={model.stem!r}; leave it at "
-            f"{default!r} or choose {stem!r}",
-        )
+        default_unless(
+            read or model.stem == stem, model, name,
+            because=f"means nothing with stem={model.stem!r}", otherwise=f"choose {stem!r}",
+        )  # fmt: skip
     check(
         len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
         f"grid={model.grid}: must be the rows and columns of patches in a picture, as in (8, 8)",
     )
-    if model.stem == "embedding":
-        check(
-            model.architecture != "prefix_decoder",
-            "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
-            "or architecture='decoder' and objective.name='prefix_lm'",
-        )
-        return
+    check(
+        model.stem != "embedding" or model.architecture != "prefix_decoder",
+        "stem='embedding': architecture='prefix_decoder' reads vectors; choose another stem, "
+        "or architecture='decoder' and objective.name='prefix_lm'",
+    )
+    if model.stem != "embedding":
+        _check_reader(model)
+    if model.stem == "convolution":
+        _check_convolution(model)
+
+
+def _check_reader(model: "ModelConfig") -> None:
+    """Refuse models that do not read vectors, or not those of their stem."""
     check(
         model.stem != "series" or model.architecture == "encoder",
         f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
@@ -112,13 +113,16 @@ def check_stem(model: "ModelConfig") -> None:
         f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
         "choose 'decoder' or 'none'",
     )
+    placed = model.grid_positions != "none" or model.architecture == "prefix_decoder"
     check(
-        model.stem != "conv1d" or not (placed or model.architecture == "prefix_decoder"),
+        model.stem != "conv1d" or not placed,
         f"stem='conv1d': halves a sequence, and grid_positions={model.grid_positions!r} and "
         "architecture='prefix_decoder' are of patches; choose another stem, or another of those",
     )
-    if model.stem != "convolution":
-        return
+
+
+def _check_convolution(model: "ModelConfig") -> None:
+    """Refuse pictures of unknown size, and channels that cannot be halved."""
     check(
         bool(model.grid),
         "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
@@ -169,14 +173,10 @@ def check_recurrent(model: "ModelConfig") -> None:
     """Refuse what recurrent models, ELMo and decomposable attention do not have."""
     own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
     fields, recurrent = own_fields(model), model.architecture == "recurrent"
-    for item in dataclasses.fields(model):
-        name, default, value = item.name, item.default, getattr(model, item.name)
+    for name in (item.name for item in dataclasses.fields(model)):
         known = (recurrent or name not in own) if fields is None else name in fields
-        check(
-            value == default or known,
-            f"{name}={value!r}: means nothing with architecture={model.architecture!r}; leave it "
-            f"at {default!r}",
-        )
+        means = f"means nothing with architecture={model.architecture!r}"
+        default_unless(known, model, name, because=means)
     check(
         fields is None or model.positions == "none",
         f"positions={model.positions!r}: architecture={model.architecture!r} has none; set it to "
@@ -187,8 +187,12 @@ def check_recurrent(model: "ModelConfig") -> None:
         f"encoder_pattern={model.encoder_pattern}: layers of architecture='elmo' are "
         f"{either(CELLS)}",
     )
-    if not recurrent:
-        return
+    if recurrent:
+        _check_translator(model)
+
+
+def _check_translator(model: "ModelConfig") -> None:
+    """Refuse what recurrent translation models cannot be put together of."""
     cells = ("lstm",) if model.recurrence == "rnmt_plus" else CELLS
     check(
         {*model.decoder_pattern} <= {*cells},

@@ -8,7 +8,7 @@ from transformer_jax.config.bounds import (
     above,
     check,
     check_pattern,
-    default_of,
+    default_unless,
     either,
     rate,
     within,
@@ -26,13 +26,8 @@ def check_source(source: "SourceConfig") -> None:
     within(2, 2**16, n_fft=source.n_fft)
     within(1, 2**16, hop_length=source.hop_length)
     for codec, names in VECTOR_FIELDS.items():
-        for name in names:
-            default = default_of(source, name)
-            check(
-                source.codec == codec or getattr(source, name) == default,
-                f"{name}={getattr(source, name)}: means nothing with codec={source.codec!r}; leave "
-                f"it at {default}",
-            )
+        means = f"means nothing with codec={source.codec!r}"
+        default_unless(source.codec == codec, source, *names, because=means)
 
 
 def check_tokenizer(tokenizer: "TokenizerConfig") -> None:
@@ -46,14 +41,11 @@ def check_tokenizer(tokenizer: "TokenizerConfig") -> None:
             f"symbols={tokenizer.symbols}: {symbol!r} must have no spaces, be no reserved "
             "piece, and be named once",
         )
-    for name in ("algorithm", "vocab_size", "byte_fallback", "character_coverage",
-                 "normalization", "max_lines"):  # fmt: skip
-        default = default_of(tokenizer, name)
-        check(
-            tokenizer.model is None or getattr(tokenizer, name) == default,
-            f"{name}={getattr(tokenizer, name)!r}: follows from model={tokenizer.model!r}; leave "
-            f"it at {default!r}",
-        )
+    default_unless(
+        tokenizer.model is None, tokenizer, "algorithm", "vocab_size", "byte_fallback",
+        "character_coverage", "normalization", "max_lines",
+        because=f"follows from model={tokenizer.model!r}",
+    )  # fmt: skip
     floor = 4 + 256 + 1 if tokenizer.byte_fallback else 5
     check(
         tokenizer.vocab_size >= floor,
@@ -72,6 +64,18 @@ def check_data(data: "DataConfig") -> None:
     """Refuse data that cannot be read or batched."""
     rate(subword_dropout=data.subword_dropout)
     within(1, 1000, segmentations=data.segmentations, num_buckets=data.num_buckets)
+    check(bool(data.train), "train=(): names no part to train on")
+    within(0.1, 1000, mixing_temperature=data.mixing_temperature)
+    within(1, 2**40, mixing_limit=data.mixing_limit)
+    _check_augmentation(data)
+    _check_labels(data)
+    _check_batches(data)
+    _check_parts(data)
+    _check_made(data)
+
+
+def _check_augmentation(data: "DataConfig") -> None:
+    """Refuse sizes of pictures and of what is left out of them, or of sounds."""
     within(1, 2**12, crop_padding=data.crop_padding, cutout_size=data.cutout_size)
     check(
         len(data.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in data.image_size),
@@ -80,18 +84,17 @@ def check_data(data: "DataConfig") -> None:
     within(1, 2**12, frequency_mask_size=data.frequency_mask_size)
     within(1, 2**16, time_mask_size=data.time_mask_size)
     above(0, 1, time_mask_share=data.time_mask_share)
-    _check_labels(data)
     for name, word in (
         ("crop_padding", "crop"), ("cutout_size", "cutout"),
         ("frequency_mask_size", "frequency_mask"), ("time_mask_size", "time_mask"),
         ("time_mask_share", "time_mask"),
     ):  # fmt: skip
-        default = default_of(data, name)
-        check(
-            word in data.augment or getattr(data, name) == default,
-            f"{name}={getattr(data, name)}: means nothing without {word!r} in augment="
-            f"{data.augment}; leave it at {default}",
-        )
+        means = f"means nothing without {word!r} in augment={data.augment}"
+        default_unless(word in data.augment, data, name, because=means)
+
+
+def _check_batches(data: "DataConfig") -> None:
+    """Refuse batches that hold no row of full length."""
     within(2, SIZE, max_length=data.max_length)
     within(1, SIZE, max_length_ratio=data.max_length_ratio)
     within(1, SIZE, rows_divisible_by=data.rows_divisible_by)
@@ -102,10 +105,10 @@ def check_data(data: "DataConfig") -> None:
         f"tokens_per_batch={data.tokens_per_batch} is below max_length={data.max_length} x "
         f"rows_divisible_by={data.rows_divisible_by}: raise it to {need} or lower the others",
     )
-    check(bool(data.train), "train=(): names no part to train on")
-    within(0.1, 1000, mixing_temperature=data.mixing_temperature)
-    within(1, 2**40, mixing_limit=data.mixing_limit)
-    _check_parts(data)
+
+
+def _check_made(data: "DataConfig") -> None:
+    """Refuse sizes of what is made here, not read, and of other sources."""
     check(
         len(data.num_examples) == 3 and all(1 <= n <= 10**8 for n in data.num_examples),
         f"num_examples={data.num_examples}: must be three sizes of at least 1 and at most 10^8",
@@ -124,12 +127,8 @@ def check_data(data: "DataConfig") -> None:
         ("list_arguments", ("listops",)), ("image_size", ("folders",)),
         ("round_numbers", ("spelled_numbers",)),
     ):  # fmt: skip
-        default = default_of(data, name)
-        check(
-            data.source in sources or getattr(data, name) == default,
-            f"{name}={getattr(data, name)}: is for source={either(sources)}, not {data.source!r}; "
-            f"leave it at {default}",
-        )
+        means = f"is for source={either(sources)}, not {data.source!r}"
+        default_unless(data.source in sources, data, name, because=means)
     check(
         data.source != "spelled_numbers" or sum(data.num_examples) <= data.max_number,
         f"num_examples={data.num_examples}: more than max_number={data.max_number} in all",
@@ -138,13 +137,10 @@ def check_data(data: "DataConfig") -> None:
 
 def _check_labels(data: "DataConfig") -> None:
     """Refuse what says otherwise than it must what is said in a file of sound."""
-    for name in ("label_pattern", "label_texts"):
-        default = default_of(data, name)
-        check(
-            data.source == "wavs" or getattr(data, name) == default,
-            f"{name}={getattr(data, name)!r}: is for source='wavs', not {data.source!r}; leave "
-            f"it at {default!r}",
-        )
+    default_unless(
+        data.source == "wavs", data, "label_pattern", "label_texts",
+        because=f"is for source='wavs', not {data.source!r}",
+    )  # fmt: skip
     if data.label_pattern:
         check_pattern("label_pattern", data.label_pattern)
         check(
@@ -184,14 +180,11 @@ def _check_parts(data: "DataConfig") -> None:
             f"weights='{part}={text}': must be PART=NUMBER, with a number above 0",
         )
     for name in ("weights", "mixing_temperature", "mixing_limit"):
-        default = default_of(data, name)
-        value = getattr(data, name)
-        check(
-            value == default or len(set(data.train)) == len(data.train) > 1,
-            f"{name}={value!r}: needs several parts, each named once, not train={data.train}",
-        )
-        check(
-            name == "weights" or value == default or not data.weights,
-            f"{name}={value!r}: weights={data.weights} are the shares already; leave it at "
-            f"{default!r}, or set weights to ()",
-        )
+        default_unless(
+            len(set(data.train)) == len(data.train) > 1, data, name,
+            because=f"needs several parts, each named once, not train={data.train}",
+        )  # fmt: skip
+    default_unless(
+        not data.weights, data, "mixing_temperature", "mixing_limit",
+        because=f"weights={data.weights} are the shares already", otherwise="set weights to ()",
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from transformer_jax.config.bounds import SIZE, above, check, default_of, within
+from transformer_jax.config.bounds import SIZE, above, check, default_unless, within
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import DecodingConfig
@@ -32,14 +32,12 @@ def check_decoding(decoding: "DecodingConfig") -> None:
         f"max_length_ratio={decoding.max_length_ratio} and "
         f"max_extra_length={decoding.max_extra_length}: leave no room for an output",
     )
-    for name in ("no_repeat_ngram", "forbidden", "min_length_ratio", "shortlist"):
-        value = getattr(decoding, name)
-        default = default_of(decoding, name)
-        check(
-            decoding.constraint == "none" or value == default,
-            f"{name}={value!r}: may leave constraint={decoding.constraint!r} nothing to write; "
-            f"leave it at {default!r}, or choose 'none'",
-        )
+    default_unless(
+        decoding.constraint == "none", decoding,
+        "no_repeat_ngram", "forbidden", "min_length_ratio", "shortlist",
+        because=f"may leave constraint={decoding.constraint!r} nothing to write",
+        otherwise="choose 'none'",
+    )  # fmt: skip
     _check_draft(decoding)
     _check_cache(decoding)
     decoding.check_fits(1)
@@ -47,13 +45,12 @@ def check_decoding(decoding: "DecodingConfig") -> None:
 
 def _check_cache(decoding: "DecodingConfig") -> None:
     """Refuse what pages do not hold, and what means nothing without them."""
-    paged, default = decoding.cache == "paged", default_of(decoding, "cache_block")
+    paged = decoding.cache == "paged"
     within(1, 4096, cache_block=decoding.cache_block)
-    check(
-        paged or decoding.cache_block == default,
-        f"cache_block={decoding.cache_block}: cache='contiguous' has no blocks; set cache='paged', "
-        f"or leave it at {default}",
-    )
+    default_unless(
+        paged, decoding, "cache_block",
+        because="cache='contiguous' has no blocks", otherwise="set cache='paged'",
+    )  # fmt: skip
     check(
         not paged or decoding.search == "sample" or decoding.beam_size == 1,
         "cache='paged': a beam exchanges hypotheses at every step, and each would need copies "
@@ -69,13 +66,11 @@ def _check_cache(decoding: "DecodingConfig") -> None:
 
 def _check_draft(decoding: "DecodingConfig") -> None:
     """Refuse what a draft does not speed up, and what means nothing without one."""
-    default = default_of(decoding, "draft_length")
     within(1, 64, draft_length=decoding.draft_length)
-    check(
-        decoding.draft is not None or decoding.draft_length == default,
-        f"draft_length={decoding.draft_length}: nothing is proposed without a draft; set draft, or "
-        f"leave it at {default}",
-    )
+    default_unless(
+        decoding.draft is not None, decoding, "draft_length",
+        because="nothing is proposed without a draft", otherwise="set draft",
+    )  # fmt: skip
     check(
         decoding.draft is None or decoding.search == "sample" or decoding.beam_size == 1,
         f"draft={decoding.draft!r}: beam search needs the best continuations of all its hypotheses "

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from transformer_jax.config.bounds import check, default_of, either, is_part
+from transformer_jax.config.bounds import check, default_unless, either, is_part
 from transformer_jax.config.words import ATTENTION, FREE, ONE_WAY, TWO_WAY, WHOLE
 
 if TYPE_CHECKING:
@@ -42,12 +42,8 @@ def check_mixers(model: "ModelConfig") -> None:
             ("relative_positions", "has no scores of pairs for it to change"),
             ("attention_dropout_rate", "has no weights to leave out"),
         ):
-            default = default_of(model, option)
-            check(
-                getattr(model, option) == default,
-                f"{option}={getattr(model, option)!r}: {others[0]!r} in {name}={pattern} {why}; "
-                f"leave it at {default!r}",
-            )
+            has = f"{others[0]!r} in {name}={pattern} {why}"
+            default_unless(False, model, option, because=has)
         check(
             "lsh" not in others or model.num_kv_heads is None,
             f"num_kv_heads={model.num_kv_heads}: keys of 'lsh' in {name}={pattern} are its "
@@ -68,10 +64,8 @@ def check_mixers(model: "ModelConfig") -> None:
 
 def check_reversible(model: "ModelConfig") -> None:
     """Refuse what reversible layers cannot undo."""
-    for name in ("layer_sharing", "layer_drop_rate", "layer_loop", "remat"):
-        default = default_of(model, name)
-        check(
-            model.residual != "reversible" or getattr(model, name) == default,
-            f"{name}={getattr(model, name)!r}: residual='reversible' undoes its layers one by one "
-            f"on the way back; leave it at {default!r}",
-        )
+    default_unless(
+        model.residual != "reversible", model,
+        "layer_sharing", "layer_drop_rate", "layer_loop", "remat",
+        because="residual='reversible' undoes its layers one by one on the way back",
+    )  # fmt: skip

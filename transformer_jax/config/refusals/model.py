@@ -8,7 +8,7 @@ from transformer_jax.config.bounds import (
     STEPS,
     above,
     check,
-    default_of,
+    default_unless,
     either,
     is_part,
     rate,
@@ -32,17 +32,33 @@ if TYPE_CHECKING:
 
 def check_model(model: "ModelConfig") -> None:
     """Refuse a model that cannot be, or with fields that mean nothing."""
+    _check_bounds(model)
+    _check_heads(model)
+    _check_mixer_sizes(model)
+    _check_patterns(model)
+    _check_relative(model)
+    check_two_stream(model)
+    check_recurrent(model)
+    check_reversible(model)
+    check_encoder(model)
+    check_perceiver(model)
+    check_autoencoder(model)
+    check_stem(model)
+    _check_scales(model)
+    _check_lora(model)
+    _check_sizes(model)
+    if model.attention == "fused":
+        _check_fused(model)
+
+
+def _check_bounds(model: "ModelConfig") -> None:
+    """Refuse numbers out of bounds, whatever stands beside them."""
     within(1, SIZE, d_model=model.d_model, d_ff=model.d_ff, num_heads=model.num_heads)
     within(1, SIZE, head_dim=model.head_dim, v_head_dim=model.v_head_dim)
     within(1, SIZE, max_positions=model.max_positions)
     within(1, 1000, num_encoder_layers=model.num_encoder_layers)
     within(1, 1000, num_decoder_layers=model.num_decoder_layers)
     within(1, 2**16, feed_forward_chunks=model.feed_forward_chunks)
-    check(
-        model.feed_forward_chunks == 1 or model.activation_dropout_rate == 0,
-        f"feed_forward_chunks={model.feed_forward_chunks}: with activation_dropout_rate="
-        f"{model.activation_dropout_rate} all parts would drop the same; set it to 0",
-    )
     rate(dropout_rate=model.dropout_rate, attention_dropout_rate=model.attention_dropout_rate)
     rate(activation_dropout_rate=model.activation_dropout_rate)
     rate(layer_drop_rate=model.layer_drop_rate)
@@ -61,19 +77,15 @@ def check_model(model: "ModelConfig") -> None:
         len(set(model.biases)) == len(model.biases),
         f"biases={model.biases}: names a map twice; name each once",
     )
-    _check_heads(model)
-    _check_mixer_sizes(model)
-    _check_patterns(model)
-    _check_relative(model)
-    check_two_stream(model)
-    check_recurrent(model)
-    check_reversible(model)
-    check_encoder(model)
-    check_perceiver(model)
-    check_autoencoder(model)
-    check_stem(model)
-    _check_scales(model)
-    _check_lora(model)
+
+
+def _check_sizes(model: "ModelConfig") -> None:
+    """Refuse widths that do not divide, and matrices that are too large."""
+    check(
+        model.feed_forward_chunks == 1 or model.activation_dropout_rate == 0,
+        f"feed_forward_chunks={model.feed_forward_chunks}: with activation_dropout_rate="
+        f"{model.activation_dropout_rate} all parts would drop the same; set it to 0",
+    )
     check(
         model.head_dim is not None
         or model.d_model % model.num_heads == 0
@@ -93,17 +105,20 @@ def check_model(model: "ModelConfig") -> None:
             f"{name}={getattr(model, name)}: a matrix of d_model={model.d_model} x {width} is "
             f"more than {ELEMENTS} numbers; lower them",
         )
-    if model.attention == "fused":
-        check(
-            model.attention_dropout_rate == 0,
-            f"attention_dropout_rate={model.attention_dropout_rate}: attention='fused' has no "
-            "dropout on its weights; set it to 0 or choose 'dense'",
-        )
-        check(
-            model.key_size == model.value_size,
-            f"v_head_dim={model.value_size}: attention='fused' needs it equal to "
-            f"head_dim={model.key_size}; make them equal or choose 'dense'",
-        )
+
+
+def _check_fused(model: "ModelConfig") -> None:
+    """Refuse what fused attention lacks."""
+    check(
+        model.attention_dropout_rate == 0,
+        f"attention_dropout_rate={model.attention_dropout_rate}: attention='fused' has no "
+        "dropout on its weights; set it to 0 or choose 'dense'",
+    )
+    check(
+        model.key_size == model.value_size,
+        f"v_head_dim={model.value_size}: attention='fused' needs it equal to "
+        f"head_dim={model.key_size}; make them equal or choose 'dense'",
+    )
 
 
 def _check_heads(model: "ModelConfig") -> None:
@@ -153,33 +168,22 @@ def _check_patterns(model: "ModelConfig") -> None:
         f"has a layer of {either(WITHIN)}, or source_attention is local",
     )
     for option, kinds in MIXER_FIELDS.items():
-        default = default_of(model, option)
         read = not {*kinds}.isdisjoint(patterns) or any(map(is_part, patterns))
-        check(
-            read or getattr(model, option) == default,
-            f"{option}={getattr(model, option)}: neither encoder_pattern nor decoder_pattern has a "
-            f"layer of {either(kinds)}; leave it at {default}",
-        )
+        lacks = f"neither encoder_pattern nor decoder_pattern has a layer of {either(kinds)}"
+        default_unless(read, model, option, because=lacks)
     check_mixers(model)
     for missing in {"encoder", "decoder"} - {*model.stacks}:
-        for name in (f"num_{missing}_layers", f"{missing}_pattern"):
-            default = default_of(model, name)
-            check(
-                getattr(model, name) == default,
-                f"{name}={getattr(model, name)}: architecture={model.architecture!r} has no "
-                f"{missing}; leave it at {default}",
-            )
+        default_unless(
+            False, model, f"num_{missing}_layers", f"{missing}_pattern",
+            because=f"architecture={model.architecture!r} has no {missing}",
+        )  # fmt: skip
 
 
 def _check_relative(model: "ModelConfig") -> None:
     scheme = model.relative_positions
     for name, schemes in RELATIVE.items():
-        default = default_of(model, name)
-        check(
-            scheme in schemes or is_part(scheme) or getattr(model, name) == default,
-            f"{name}={getattr(model, name)}: means nothing with relative_positions={scheme!r}; "
-            f"leave it at {default}",
-        )
+        means = f"means nothing with relative_positions={scheme!r}"
+        default_unless(scheme in schemes or is_part(scheme), model, name, because=means)
     channels = model.rotated_channels
     check(
         scheme not in RELATIVE["rope_theta"] or (channels >= 2 and channels % 2 == 0),
@@ -232,11 +236,8 @@ def _check_scales(model: "ModelConfig") -> None:
 
 
 def _check_lora(model: "ModelConfig") -> None:
-    for name in ("lora_alpha", "lora_maps"):
-        default = default_of(model, name)
-        check(
-            model.lora_rank is not None or getattr(model, name) == default,
-            f"{name}={getattr(model, name)}: means nothing without lora_rank; leave it at "
-            f"{default}, or set lora_rank",
-        )
+    default_unless(
+        model.lora_rank is not None, model, "lora_alpha", "lora_maps",
+        because="means nothing without lora_rank", otherwise="set that",
+    )  # fmt: skip
     check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")

@@ -6,7 +6,7 @@ from transformer_jax.config.bounds import (
     SIZE,
     above,
     check,
-    default_of,
+    default_unless,
     either,
     is_part,
     rate,
@@ -42,14 +42,12 @@ def check_objective(objective: "ObjectiveConfig") -> None:
     within(0, 1, sentence_permutation_rate=objective.sentence_permutation_rate)
     within(0, 1, document_rotation_rate=objective.document_rotation_rate)
     for name, readers in READ_BY.items():
-        usual = default_of(objective, name)
-        value = getattr(objective, name)
         others = ("language_model",) if name in ("window", "document") else readers
-        check(
-            not objective.kinds.isdisjoint(readers) or value == usual,
-            f"{name}={value!r}: means nothing with name={objective.name!r}; leave it at {usual!r} "
-            f"or choose {' or '.join(f'name={other!r}' for other in others)}",
-        )
+        default_unless(
+            not objective.kinds.isdisjoint(readers), objective, name,
+            because=f"means nothing with name={objective.name!r}",
+            otherwise=f"choose {' or '.join(f'name={other!r}' for other in others)}",
+        )  # fmt: skip
     check(
         objective.kinds & {*ONE_SIDED} <= {*JOINS} or objective.document != "joined",
         f"document='joined': name={objective.name!r} reads documents apart; choose 'line', or "

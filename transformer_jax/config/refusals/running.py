@@ -9,7 +9,7 @@ from transformer_jax.config.bounds import (
     above,
     check,
     check_pattern,
-    default_of,
+    default_unless,
     rate,
     within,
 )
@@ -52,13 +52,10 @@ def check_optimizer(optimizer: "OptimizerConfig") -> None:
 
 def check_init(init: "InitConfig") -> None:
     """Refuse fields that mean nothing without a source, and patterns that are none."""
-    for name in ("also", "take", "rename", "tokenizer"):
-        default = default_of(init, name)
-        check(
-            init.source is not None or getattr(init, name) == default,
-            f"{name}={getattr(init, name)}: means nothing without source; leave it at "
-            f"{default}, or name a source",
-        )
+    default_unless(
+        init.source is not None, init, "also", "take", "rename", "tokenizer",
+        because="means nothing without source", otherwise="name a source",
+    )  # fmt: skip
     for pattern in init.take:
         check_pattern("take", pattern)
     for entry in init.rename:

@@ -11,16 +11,24 @@ if TYPE_CHECKING:
 
 def check_vectors(run: "Experiment") -> None:
     """Refuse what does not go with a source side of vectors, or with one of text."""
-    codec, model, data = run.src.codec, run.model, run.data
-    forecasts, own = (
-        run.objective.kind == "forecast",
-        OF_VECTORS.get(run.objective.kind),
-    )
+    kind, codec = run.objective.kind, run.codecs[0]
     check(
-        run.tgt.codec not in VECTORS or own is not None,
+        run.tgt.codec not in VECTORS or kind in OF_VECTORS,
         f"tgt.codec={run.tgt.codec!r}: vectors are read, and not written; choose another",
     )
-    vectors = run.codecs[0] in VECTORS
+    _check_reading(run, codec in VECTORS)
+    if kind == "forecast":
+        _check_forecast(run)
+    elif kind == "reconstruct":
+        _check_reconstruct(run)
+    if codec in VECTORS and kind != "forecast":
+        _check_source(run)
+
+
+def _check_reading(run: "Experiment", vectors: bool) -> None:
+    """Refuse stems, sources and codecs that are not for one another."""
+    model, data, forecasts = run.model, run.data, run.objective.kind == "forecast"
+    own = OF_VECTORS.get(run.objective.kind)
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
     stems = ("series",) if forecasts else ("linear", "convolution", "conv1d")
     check(
@@ -54,12 +62,11 @@ def check_vectors(run: "Experiment") -> None:
         own is None or run.codecs[0] == own,
         f"{read}: objective.name={run.objective.name!r} reads {own}; choose tgt.codec={own!r}",
     )
-    if forecasts:
-        _check_forecast(run)
-    if run.objective.kind == "reconstruct":
-        _check_reconstruct(run)
-    if not vectors or forecasts:
-        return
+
+
+def _check_source(run: "Experiment") -> None:
+    """Refuse what does not go with pictures or sounds that are read."""
+    codec, model, data = run.src.codec, run.model, run.data
     check(
         run.objective.kind in ("classify", "regress", "translate", "ctc", "reconstruct"),
         f"src.codec={codec!r}: objective.name={run.objective.name!r} reads text; choose "
