@@ -44,6 +44,10 @@ PROGRAMS = {
 RANKED = [f"{name} by ranks" for name in ("decoder", "llama", "t5")]
 # With caches of another kind: of what one side reads, of some heads, of a window.
 OF_ANOTHER_KIND = [BASE, "llama", "pattern"]
+# Where every layer keeps a state, there is nothing by which to count positions.
+WITHOUT_SLOTS = {
+    "universal without slots": replace(VARIANTS["universal"], decoder_pattern=("linear",))
+}
 # What is computed again on the way back changes nothing on the way forward.
 LIKE_BASE = [n for n, c in VARIANTS.items() if replace(c, remat="none") == VARIANTS[BASE]]
 
@@ -144,7 +148,7 @@ def _by_sixes(model, params, batch: Batch) -> np.ndarray:
         for name in [*VARIANTS, *RANKED]
         if name not in (*OF_ANOTHER_KIND, *LIKE_BASE)
     ]
-    + [("lsh", "in brief")]
+    + [("lsh", "in brief"), ("universal without slots", "in brief")]
     + [pytest.param("windows", "everything", marks=pytest.mark.e2e)]
     + [(name, "everything") for name in OF_ANOTHER_KIND]
     + [
@@ -158,7 +162,8 @@ def test_cached_is_full(name, program):
     """Whatever is fed, exchanged and taken back, the logits are those of the text that is left."""
     config, by_ranks, _ = name.partition(" by ranks")
     model, params = make(
-        (VARIANTS | MORE_VARIANTS | UNPACKED)[config], "ranked" if by_ranks else "causal"
+        (VARIANTS | MORE_VARIANTS | UNPACKED | WITHOUT_SLOTS)[config],
+        "ranked" if by_ranks else "causal",
     )
     decoding = Decoding(model, params)
     decoding.follow(PROGRAMS[program])

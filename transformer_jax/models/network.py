@@ -13,7 +13,7 @@ from transformer_jax.data.batch import Batch, Side
 from transformer_jax.models.core import Core
 from transformer_jax.models.model import Output
 from transformer_jax.models.stack import Stack
-from transformer_jax.nn.cache import KeysValues, Lanes
+from transformer_jax.nn.cache import KeysValues, Lanes, Slots
 from transformer_jax.nn.embedding import Shortlist
 from transformer_jax.nn.norm import make_norm
 from transformer_jax.nn.positions import positions_of
@@ -67,7 +67,7 @@ class Network(Core):
         else:
             prompt = batch.tgt
             lanes, slots = lanes.prompt(prompt.seg, self.order, prompt.rank)
-            x = self._embed_new(prompt.inputs, slots.view.q_pos, prompt.seg.shape[1])
+            x = self._embed_new(prompt.inputs, slots)
             across = _across(slots.view, src_seg)
             everyone = jnp.ones(prompt.seg.shape[0], bool)
             caches = self.decoder.empty(lanes)
@@ -90,8 +90,7 @@ class Network(Core):
         """Extend every hypothesis by T tokens; see `Stepper.step`."""
         batch, width, new = ids.shape
         lanes, slots = state.lanes.fill(pos, active, self.order)
-        limit = lanes.shared + lanes.length
-        x = self._embed_new(ids.reshape(batch, width * new), slots.view.q_pos, limit)
+        x = self._embed_new(ids.reshape(batch, width * new), slots)
         across = _across(slots.view, state.src_seg)
         x, caches, weights = self.decoder.extend(
             x, state.caches, slots, active, state.memories, across
@@ -107,12 +106,10 @@ class Network(Core):
         given = self.tgt_embedding, self.tgt_positions, self.tgt_input_norm
         return self.embedded(*given, ids, pos, limit, train)
 
-    def _embed_new(
-        self, ids: Int[Array, "B T"], pos: Int[Array, "B T"], limit: Size
-    ) -> Float[Array, "B T D"]:
+    def _embed_new(self, ids: Int[Array, "B T"], slots: Slots) -> Float[Array, "B T D"]:
         """Return the input of a search; what is beyond the limit is lost, but has an embedding."""
-        limit = min(limit, self.config.position_limit or limit)
-        return self.embed_target(ids, jnp.minimum(pos, limit - 1), limit, False)
+        limit = min(slots.limit, self.config.position_limit or slots.limit)
+        return self.embed_target(ids, jnp.minimum(slots.view.q_pos, limit - 1), limit, False)
 
     def entered(self, side: Side) -> Entered:
         """Return the vectors of a source side: of pieces, or of what else it has."""

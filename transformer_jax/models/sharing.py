@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from transformer_jax.arrays import Array, Float
+from transformer_jax.arrays import Array, Float, Int, Size
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.positions import POSITIONS
-from transformer_jax.nn.view import View
 
 Enter = Callable[[Array, int | Array], Array]  # (x, number of the layer, from 0) -> what it reads
 
@@ -18,7 +17,8 @@ class Sharing(NamedTuple):
     """How many layers are kept of a stack, and what changes x before each that is applied."""
 
     shared: bool
-    enter: Callable[[ModelConfig, View, int], Enter]  # by a view on x itself, and the stack's depth
+    # By the positions of x, a number that they lie below, and the stack's depth.
+    enter: Callable[[ModelConfig, Int[Array, "B T"], Size, int], Enter]
     numbered: bool = False  # whether `enter` differs from layer to layer
 
     def kept(self, pattern: Sequence[str], num_layers: int) -> int:
@@ -26,19 +26,19 @@ class Sharing(NamedTuple):
         return len(pattern) if self.shared else num_layers
 
 
-def nothing(config: ModelConfig, view: View, depth: int) -> Enter:
+def nothing(config: ModelConfig, pos: Int[Array, "B T"], limit: Size, depth: int) -> Enter:
     """Add nothing."""
     return lambda x, number: x
 
 
-def steps(config: ModelConfig, view: View, depth: int) -> Enter:
+def steps(config: ModelConfig, pos: Int[Array, "B T"], limit: Size, depth: int) -> Enter:
     """Add the vectors of the position and of the step t = 1, 2, ... before each layer.
 
     Both are of the scheme `config.positions` (Dehghani et al. 2018, arXiv:1807.03819, section 2.1).
     """
     scheme = pick(POSITIONS, config.positions, "config.model.positions")(config, parent=None)
-    table = jnp.asarray(scheme.table(max(view.k_pos.shape[1], depth + 1)))
-    places = table[view.q_pos]
+    table = jnp.asarray(scheme.table(max(limit, depth + 1)))
+    places = table[pos]
 
     def enter(x: Float[Array, "B T D"], number: int | Array) -> Float[Array, "B T D"]:
         return x + (places + table[number + 1].reshape(1, 1, -1)).astype(x.dtype)

@@ -164,8 +164,8 @@ class Stack(nn.Module):
     ) -> Float[Array, "B T D"]:
         """Return what becomes of whole sequences: encoding, or teacher forcing."""
         view = self.relative_positions.look(view)
-
-        enter = self.sharing.enter(self.config, view, self.num_layers)
+        places = view.q_pos, view.k_pos.shape[1]
+        enter = self.sharing.enter(self.config, *places, self.num_layers)
 
         def call(layer: Layer, x: Array, number: Any) -> Array:
             return layer(enter(x, number), view, train, memory, cross_view)
@@ -204,7 +204,7 @@ class Stack(nn.Module):
     ) -> tuple[Float[Array, "B Q D"], list[Any], list[Float[Array, "B N Q S"] | None]]:
         """Return what becomes of new tokens, the new caches and cross-attention, by layer."""
         slots = slots._replace(view=self.relative_positions.look(slots.view))
-        enter = self.sharing.enter(self.config, slots.view, self.num_layers)
+        enter = self.sharing.enter(self.config, slots.view.q_pos, slots.limit, self.num_layers)
         layers = zip(self._applied(), caches, itertools.cycle(memories), strict=False)
         x = self.residual.begin(x)
         new, weights = [], []

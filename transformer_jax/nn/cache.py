@@ -98,6 +98,7 @@ class Slots(NamedTuple):
 
     number: Int[Array, "B Q"]  # beyond the last slot: nowhere
     view: View
+    limit: Size  # positions lie below
 
 
 @struct.dataclass
@@ -136,7 +137,7 @@ class Lanes:
         q_rank, k_rank = (None, None) if rank is None else (rank, on_slots(rank))
         rows = pos, on_slots(pos), seg, on_slots(seg), q_rank, k_rank
         view = View(*rows, order=order, bidirectional=order != "causal")
-        return lanes, Slots(pos, view)
+        return lanes, Slots(pos, view, shared)
 
     def fill(
         self, positions: Int[Array, "B T"], active: Bool[Array, "B"], order: Order
@@ -158,7 +159,8 @@ class Lanes:
         q_pos = (self.start[:, None] + positions)[:, None, :]
         q_pos = jnp.broadcast_to(q_pos, (batch, width, new)).reshape(queries)
         view = slot_view(visible, q_pos, self._positions(), order)
-        return replace(self, seen=seen), Slots(slots.reshape(queries), view)
+        limit = self.shared + self.length
+        return replace(self, seen=seen), Slots(slots.reshape(queries), view, limit)
 
     def _positions(self) -> Int[Array, "B C"]:
         """Return the position in the sentence that each slot holds."""
