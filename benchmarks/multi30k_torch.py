@@ -33,8 +33,8 @@ from transformer_jax.data import sources
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.codecs.pair import train_pair
 from transformer_jax.data.token_store import open_store, select
+from transformer_jax.disk import cache_dir
 from transformer_jax.vocabulary import BOS, EOS, PAD
-from transformer_jax.workdir import cache_dir
 
 EPOCHS = 4  # between validations
 

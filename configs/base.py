@@ -1,4 +1,4 @@
-"""Every field there is, with the paper's base model as the default: see transformer_jax/config.py.
+"""Every field there is, with the paper's base model as the default: see config/manual.py.
 
 An experiment file starts from here and writes only what differs.
 """

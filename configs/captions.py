@@ -1,11 +1,11 @@
 """A translation model of everyday sentences learns captions: as a whole, or by LoRA.
 
     transformer-jax sweep --config=configs/captions.py --variants=all --workdir=runs/captions \
-      --evaluate=validation --config.init.source=runs/tatoeba@best --config.data.directory=MULTI30K
+      --evaluate=validation --config.data.directory=MULTI30K
     python train.py --config=configs/captions.py:lora --config.data.directory=MULTI30K
 
-runs/tatoeba is a run of configs/tatoeba.py:en-de, whose tokenizer stays, and MULTI30K the directory
-of configs/multi30k.py's raw text.
+It begins as runs/tatoeba-en-de, a run of configs/tatoeba.py:en-de, whose tokenizer stays; MULTI30K
+is the directory of configs/multi30k.py's raw text.
 
 full   every parameter is trained.
 lora   low-rank matrices beside every map of every layer and the table of pieces, of rank 3 (Hu et
@@ -26,7 +26,7 @@ def get_config(trained: str = "lora"):
     if trained not in VARIANTS:
         raise ValueError(f"no variant {trained!r}; there are {', '.join(VARIANTS)}")
     c = runpy.run_path(str(Path(__file__).with_name("tatoeba.py")))["get_config"]("en-de")
-    c.init.source = "runs/tatoeba@best"
+    c.init.source = "runs/tatoeba-en-de@best"
     c.data.directory = "data/multi30k"
     c.data.how_to_get = "git clone https://github.com/multi30k/dataset; its data/task1/raw has it"
     c.data.validation = ("val",)

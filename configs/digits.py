@@ -45,8 +45,6 @@ def get_config(variant: str = "dalle"):
     c.model.initializer = "gpt2"
     if variant == "parti":
         c.model.num_encoder_layers = 2
-        c.model.tied_embeddings = "decoder"
-        c.tokenizer.joint = False
     else:
         c.model.architecture = "decoder"
         c.model.num_encoder_layers = 6
@@ -55,7 +53,7 @@ def get_config(variant: str = "dalle"):
     c.src.codec = c.tgt.codec = "words"
     if variant == "gpt":
         c.src.codec = "subwords"
-    c.tokenizer.vocab_size = 4 + 256 + (11 if variant == "dalle" else 0)
+    c.tokenizer.vocab_size = 4 + 256 + (0 if variant == "gpt" else 11)
     c.data.source_language, c.data.target_language = "text", "codes"
     c.data.directory = "data/mnist"
     c.data.how_to_get = "python configs/digits.py DIR"

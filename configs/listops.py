@@ -1,7 +1,7 @@
 """ListOps: the value of nested lists, by encoders that differ in how they mix a sequence.
 
     python train.py --config=configs/listops.py:bigbird
-    python eval.py --workdir=runs/listops
+    python eval.py --workdir=runs/listops-bigbird
     transformer-jax sweep --config=configs/listops.py --variants=all --workdir=runs/listops_all \
       --evaluate=test
 

@@ -1,7 +1,7 @@
 """The translation models before the Transformer, and it, on Multi30k: equal budgets, one recipe.
 
     python train.py --config=configs/predecessors.py:rnnsearch --config.data.directory=DIR
-    python eval.py --workdir=runs/predecessors
+    python eval.py --workdir=runs/predecessors-rnnsearch
     transformer-jax sweep --config=configs/predecessors.py --variants=all \
       --workdir=runs/predecessors_all --evaluate=test --config.data.directory=DIR
 

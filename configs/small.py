@@ -3,7 +3,7 @@
     python train.py --config=configs/small.py --config.data.directory=DIR
 
 The directory holds train.en, train.de, validation.en, validation.de, test.en and test.de;
-README.md, "Your own corpus", has the overrides for other languages and names. The settings follow
+docs/data.md has the overrides for other languages and names. The settings follow
 configs/multi30k.py (29,000 pairs) and configs/tatoeba.py (165,000 pairs, larger sizes), for fewer
 updates; raise training.steps for more text. No published score. Only tried for 600 updates, on
 10,000 pairs of Tatoeba German to English: 15.7 BLEU of greedy search on 500 validation sentences,

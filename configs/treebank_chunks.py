@@ -12,7 +12,7 @@ validation.chunk: what holds words alone is a base phrase, B-NP I-NP and so on, 
 (Ramshaw and Marcus 1995, arXiv:cmp-lg/9505040, whose base noun phrases are most of these).
 
 tuned    begins as runs/bert_brown (`--config.init.source`), with its tokenizer; labels are new.
-scratch  the same model and tokenizer settings, with nothing to begin from.
+scratch  the same model with nothing to begin from, and 4,000 pieces of the training text.
 """
 
 import re

@@ -1,7 +1,9 @@
 """benchmarks/ on tiny models, where there is no GPU: their stages run, and their sums are right."""
 
 import argparse
+import ast
 import dataclasses
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -34,6 +36,17 @@ def script(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("path", sorted(PLACE.glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_benchmark_takes_from_us_is_there(path):
+    """Also where it cannot be run for want of a peer."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformer_jax"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    importlib.import_module(f"{node.module}.{name.name}")
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,9 @@ def test_a_file_of_pictures(config):
     np.savez(f"{config.directory}/other.npz", images=PICTURES[::-1], labels=LABELS)
     other = dataclasses.replace(config, train=("other",))
     assert sources.load(other, "train").tgt == [str(label) for label in LABELS]
+    np.savez(f"{config.directory}/bytes.npz", images=PICTURES, labels=NAMES[LABELS].astype("S"))
+    other = dataclasses.replace(config, train=("bytes",))
+    assert sources.load(other, "train").tgt == corpus.tgt
     both = sources.load(dataclasses.replace(config, train=("train", "other")), "train")
     assert len(both) == 14
     assert both.sizes == (7, 7)
@@ -249,3 +252,6 @@ def test_folders_that_are_refused(tmp_path):
         broken.write_bytes(content)
         with pytest.raises(UserError, match=r"dog/1\.png: is no picture that can be read"):
             sources.load(config, "train")
+    Image.fromarray(PICTURES[1, :, :, 0].astype(np.uint16) << 8).save(broken)
+    with pytest.raises(UserError, match=r"dog/1\.png: .*more than 8 bits, mode I;16"):
+        sources.load(config, "train")

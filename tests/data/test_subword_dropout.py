@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.config import DataConfig, TokenizerConfig
 from transformer_jax.data.batch import Ragged
-from transformer_jax.data.batching import BucketPlan, lines_of
+from transformer_jax.data.batching import BucketPlan, items_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.codecs.subwords import Subwords, train
 from transformer_jax.data.subword_dropout import Sampling, SubwordDropout
@@ -121,5 +121,5 @@ def test_lines_are_those_of_the_text(make_store):
     store = TokenStore(side, side)
     config = DataConfig(tokens_per_batch=512, max_length=64)
     plan = BucketPlan(store, select(store, config).pairs, config, seed=0)
-    named = Counter(line for i in range(len(plan)) for line in lines_of(plan, 40, i))
+    named = Counter(line for i in range(len(plan)) for line in items_of(plan, 40, i))
     assert named == dict.fromkeys(range(1, 41), 3)

@@ -142,6 +142,10 @@ def test_every_piece_of_a_text_is_scored_once():
         assert scored.perplexity == pytest.approx(2 ** (bits / len(scored.ids)))
     (unknown,) = score_texts(*made(LINES), CODEC, LINES, ["a b"])
     assert unknown.bits_per_character is None
+    # Where training joins texts, each is scored by itself all the same.
+    joined = dataclasses.replace(LINES, document="joined")
+    assert score_texts(*made(LINES), CODEC, joined, texts) == found
+    assert score_texts(*made(LINES), CODEC, LINES, []) == []
 
 
 def test_a_target_is_scored_behind_its_prefix():

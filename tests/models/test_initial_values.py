@@ -120,6 +120,23 @@ def test_deep_norm_makes_some_maps_smaller(changes, betas):
         np.testing.assert_allclose(values, betas[stack] if smaller else 1, rtol=1e-5, err_msg=path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "path", "parts"),
+    [
+        # A Perceiver's cross layers stand alone; a Conformer layer has four residual parts.
+        ({"architecture": "perceiver"}, "input_layer/feed_forward/down/kernel", 2),
+        ({"architecture": "perceiver"}, "encoder/layer_0/feed_forward/down/kernel", 2 * 2),
+        ({"architecture": "encoder", "encoder_pattern": ("conformer",), "residual": "pre_norm"},
+         "encoder/layer_0/self_attention/output/kernel", 2 * 4),
+    ],
+)  # fmt: skip
+def test_gpt2_divides_by_the_parts_of_a_stack(changes, path, parts):
+    config = dataclasses.replace(BASE, initializer="gpt2", num_decoder_layers=6, **changes)
+    values = start(config)[path]
+    deviation = 0.02 / parts**0.5
+    assert values.std() == pytest.approx(deviation, rel=4 / values.size**0.5)
+
+
 def test_deep_norm_counts_the_layers_that_there_are():
     """Of two streams those of the decoder, of an encoder its own."""
     for architecture, layers in (("decoder", 3), ("two_stream", 3), ("encoder", 2)):

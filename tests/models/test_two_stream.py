@@ -14,7 +14,7 @@ from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.decoding.stepper import stepper_of
 from transformer_jax.decoding.text.generate import Generator
-from transformer_jax.decoding.text.score import corrupted_log_probs, score_texts
+from transformer_jax.decoding.text.score import score_texts, validation_log_probs
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
@@ -135,8 +135,8 @@ def test_what_validation_asks_is_scored():
     objective = ObjectiveConfig("permutation_lm", window=8, partial_prediction=2)
     model = build(CONFIG, codec.size, codec.size, order="ranked")
     given = model, random_params(model), codec, objective
-    found = corrupted_log_probs(*given, texts)
-    one_by_one = corrupted_log_probs(*given, texts, tokens_per_batch=8)
+    found = validation_log_probs(*given, texts)
+    one_by_one = validation_log_probs(*given, texts, tokens_per_batch=8)
     windows = [8, 8, 8, 5, 8, 4]  # BOS, 24 or 9 bytes and EOS; one of each pair is read twice
     assert [len(window) for window in found] == [max((n - 1) // 2, 1) for n in windows]
     for window, again in zip(found, one_by_one, strict=True):

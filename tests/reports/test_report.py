@@ -14,12 +14,14 @@ from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import EvaluationConfig, Experiment, ModelConfig, SideConfig
+from transformer_jax.directions import TRANSLATION
 from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
 from transformer_jax.plots.page import render, unpack
 from transformer_jax.reports import breakdown, runs, sweep_rows
 from transformer_jax.reports.report import gather
+from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir, append_row, read_rows
 
@@ -317,6 +319,27 @@ def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_
     verdict = points_of(tmp_path / "s", scores, seeds)["verdict"]
     assert verdict["best"] == best
     assert why in verdict["why"]
+
+
+def test_the_best_point_is_one_of_the_best_setting():
+    """Not of the one whose single seed was lucky: 40 and 30 beside 36."""
+    scores = ((64, 1, 40.0), (32, 1, 36.0), (64, 2, 30.0))
+    rows = [
+        {"name": f"model.d_ff={d_ff},seed={seed}", "measured": {"BLEU": score},
+         "settings": {"model.d_ff": d_ff, "seed": seed}}
+        for d_ff, seed, score in scores
+    ]  # fmt: skip
+    assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=32,seed=1"
+
+
+def test_runs_of_one_protocol_are_tested_though_other_fields_differ(tmp_path):
+    """How often a run validates has nothing to do with how its test text was scored."""
+    other = with_field(EXPERIMENT, "evaluation.every_steps", 2 * EXPERIMENT.checkpoint.every_steps)
+    places = []
+    for name, experiment in (("one", EXPERIMENT), ("other", other)):
+        places.append(trained(tmp_path / name, experiment))
+        scored(places[-1], PLAIN, PLAIN, PLAIN)
+    assert len(gather([(place, None) for place in places])["systems"]) == 2
 
 
 def test_a_point_whose_evaluation_failed_is_not_finished(tmp_path):

@@ -24,7 +24,7 @@ from transformer_jax.config import (
     MeshConfig,
     TrainingConfig,
 )
-from transformer_jax.data.batching import BatchSource, BucketPlan, lines_of
+from transformer_jax.data.batching import BatchSource, BucketPlan, items_of
 from transformer_jax.sharding.mesh import make_mesh, place_batch
 from transformer_jax.training import heartbeat, loop
 from transformer_jax.training import report as report_module
@@ -91,7 +91,7 @@ class Scene:
         fresh = jax.device_put(fresh, NamedSharding(self.run.mesh, PartitionSpec()))
         start = loop.restore(self.run, fresh)
         self.progress = start.progress
-        lines = functools.partial(lines_of, PLAN, len(STORE))
+        lines = functools.partial(items_of, PLAN, len(STORE))
         with Report(
             self.workdir, self.config, jnp.float32, lines, start.host, start.scores, self.times
         ) as report:
@@ -212,7 +212,7 @@ def test_batches_continue(tmp_path, monkeypatch):
     np.testing.assert_array_equal(seen, expected)
 
 
-def test_lines_of_skipped_updates_are_told(tmp_path, monkeypatch, caplog):
+def test_items_of_skipped_updates_are_told(tmp_path, monkeypatch, caplog):
     """They are those of the batch that the step took."""
     scene = Scene(tmp_path, bad_from=2, steps=9, max_bad_steps=2)
     with caplog.at_level("DEBUG", "transformer_jax"):

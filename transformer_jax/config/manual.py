@@ -564,12 +564,12 @@ class ObjectiveConfig:
         "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
         "classify", "classify_pairs", "forecast", "ctc", "reconstruct",
     ] = "translate"  # fmt: skip
-    # For all but translate and prefix_lm: the most pieces read at a time. Longer documents are cut
-    # into consecutive windows. Each but the first begins with the last piece of the one before; of
-    # masked_lm, each begins with BOS; of span_corruption and denoising, each ends with EOS, and is
-    # as long as leaves neither side with more; of tag and answer, they are of whole words. What
-    # classify, classify_pairs and regress do not read is left out. Of forecast, windows begin at
-    # every row.
+    # For all but translate, prefix_lm, ctc and reconstruct: the most pieces read at a time. Longer
+    # documents are cut into consecutive windows. Each but the first begins with the last piece of
+    # the one before; of masked_lm, each begins with BOS; of span_corruption and denoising, each
+    # ends with EOS, and is as long as leaves neither side with more; of tag and answer, they are of
+    # whole words. What classify, classify_pairs and regress do not read is left out. Of forecast,
+    # windows begin at every row.
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.

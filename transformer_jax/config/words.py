@@ -89,6 +89,7 @@ VECTOR_FIELDS = {
 VECTORS = {
     "patches": ("arrays", "folders", "tfds"), "series": ("series",), "log_mel": ("wavs",),
 }  # fmt: skip
+MADE = ("spelled_numbers", "listops", "copying", "chess")  # sources that need no files
 SOUNDS = ("log_mel",)  # those of sound
 # The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
 SIZED = {
@@ -138,6 +139,7 @@ OF_TEXT = (
 # Those of vectors, and the codec that each reads.
 OF_VECTORS = {"forecast": "series", "reconstruct": "patches"}
 ONE_SIDED = (*OF_TEXT, *OF_VECTORS)
+UNMIXED = ("masked_lm_nsp", "answer", "forecast")  # whose items do not say what text they are of
 NO_CHOICE = ("regress", "answer", "ctc", *OF_VECTORS)  # which predict no piece or class
 WINDOWED = (*OF_TEXT, "forecast", *LABELS)
 # The objectives that read a field.

@@ -85,11 +85,19 @@ def _named(path: Path, labels: np.ndarray, names: np.ndarray | None) -> list[str
     if labels.ndim != 1:
         raise UserError(f"{path}: labels have the shape {labels.shape}; give one a row, as in [n]")
     if names is None:
-        return [str(label) for label in labels.tolist()]
+        return _texts(labels)
     bad = ~((labels >= 0) & (labels < len(names)))
     if bad.any():
         first = int(bad.argmax())
         raise UserError(
             f"{path}: label {labels[first]} of entry {first + 1} is beyond the {len(names)} names"
         )
-    return [str(names[label]) for label in labels.tolist()]
+    texts = _texts(names)
+    return [texts[label] for label in labels.tolist()]
+
+
+def _texts(values: np.ndarray) -> list[str]:
+    """Return values as text; bytes are taken for UTF-8."""
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    return [str(value) for value in values.tolist()]

@@ -206,9 +206,9 @@ def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
     return list(found)
 
 
-def lines_of(plan: Plan, lines: int, index: int) -> list[int]:
-    """Return which of the `lines` of the training text batch `index` is made of, counted from 1."""
-    return sorted((plan.batch(index)[1].pairs % lines + 1).tolist())
+def items_of(plan: Plan, items: int, index: int) -> list[int]:
+    """Return which of the `items` of the training data batch `index` is made of, counted from 1."""
+    return sorted((plan.batch(index)[1].pairs % items + 1).tolist())
 
 
 def filled(store: TokenStore, plan: Plan) -> tuple[int, int]:

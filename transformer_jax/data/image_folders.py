@@ -53,7 +53,9 @@ def _read(path: Path, size: Sequence[int], mode: str) -> tuple[np.ndarray, str]:
     try:
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)
-            mode = mode or ("L" if upright.mode in ("L", "1", "I;16") else "RGB")
+            if upright.mode[0] in "IF":  # which Pillow would clip at 255
+                raise ValueError(f"its pixels have more than 8 bits, mode {upright.mode}")
+            mode = mode or ("L" if upright.mode in ("L", "1") else "RGB")
             upright = upright.convert(mode)
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
         raise UserError(f"{path}: is no picture that can be read ({error})") from None

@@ -13,9 +13,8 @@ from transformer_jax.data.sources import Corpus
 from transformer_jax.decoding.text.next_sentence import validated
 from transformer_jax.decoding.text.score import (
     backward_log_probs,
-    corrupted_log_probs,
     pseudo_log_probs,
-    score_texts,
+    validation_log_probs,
 )
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
@@ -53,10 +52,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
     name = experiment.objective.kind
-    if name in _COUNTED:
-        found = corrupted_log_probs(*given)
-    else:
-        found = [np.asarray(x.log_probs) for x in score_texts(*given)]
+    found = validation_log_probs(*given)
     nll = -math.fsum(map(math.fsum, found))
     tokens = sum(map(len, found))
     loss = nll / tokens

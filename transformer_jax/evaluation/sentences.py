@@ -14,6 +14,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import EvaluationConfig, Experiment
+from transformer_jax.config.words import VECTORS
 from transformer_jax.data import sources
 from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.attention import cross_attention
@@ -109,8 +110,11 @@ def picked(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
 
 def training_counts(experiment: Experiment, references: Sequence[str]) -> Counter[str] | None:
     """Return how often the target side of the training text has each word of the references; None
-    if it cannot be read. Of a very large text evenly spread lines are counted.
+    if it cannot be read, or not without pictures or sounds. Of a very large text evenly spread
+    lines are counted.
     """
+    if experiment.src.codec in VECTORS:
+        return None
     try:
         corpora = sources.tasks(experiment.data, experiment.objective)
         text = sources.whole([*corpora.values()]).tgt

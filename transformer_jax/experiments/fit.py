@@ -16,7 +16,7 @@ def misfits(experiment: Experiment, prepared: Prepared, parameters: int) -> list
     `parameters` is how many numbers the model has.
     """
     lengths = [side[prepared.selection.pairs] for side in prepared.train.lengths]
-    source, target = (int(side.sum()) * prepared.lines // len(prepared.train) for side in lengths)
+    source, target = (int(side.sum()) * prepared.items // len(prepared.train) for side in lengths)
     most = (source, target)[longer_side(prepared.plan)]
     return [
         *_of_steps(experiment),

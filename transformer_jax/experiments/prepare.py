@@ -14,7 +14,7 @@ from transformer_jax.data import mixing, sources, text_files
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.blend import Blend, Several, members_of
 from transformer_jax.data.codecs import trees
-from transformer_jax.data.codecs.codec import Codec, VectorCodec
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
@@ -24,7 +24,6 @@ from transformer_jax.disk import cache_dir
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
 from transformer_jax.experiments import warm_start
-from transformer_jax.vocabulary import EOS
 from transformer_jax.workdir import WorkDir
 
 
@@ -34,7 +33,7 @@ class Prepared(NamedTuple):
     tokenizers: TokenizerPair
     objective: Objective
     train: TokenStore  # the items of the objective
-    lines: int  # items of the training text; fewer than there are, if it was cut more than once
+    items: int  # of the training data; fewer than there are, if it was cut more than once
     selection: Selection
     plan: Plan
     validation: Corpus
@@ -90,7 +89,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     )
     watched = objective_named(experiment.objective.name)
     frame = watched.frame(experiment.objective)
-    text = _cut(open_store(held_out, tokenizers, cache_dir(), frame=frame), data)
+    text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
+    text = _cut(text, tokenizers.src, data)
     held_out_store = watched.items(text, experiment.objective, tokenizers.src)
     notes = _tasks(store, corpora, selection.pairs)
     notes += mixing.describe(data, mixture, selection.pairs)
@@ -124,7 +124,7 @@ def _opened(
         frame = objective.frame(config)
         store = open_store(corpus, tokenizers, cache_dir(), sampling, frame)
         members.append((objective, config))
-        texts.append(_cut(store, experiment.data))
+        texts.append(_cut(store, tokenizers.src, experiment.data))
     if len(members) == 1:
         return members[0][0], texts[0]
     return Several(members), Blend.of(texts)
@@ -157,11 +157,12 @@ def _tasks(items: TokenStore, corpora: dict[str, Corpus], chosen: np.ndarray) ->
     ]
 
 
-def _cut(store: TokenStore, data: DataConfig) -> TokenStore:
+def _cut(store: TokenStore, source: Codec, data: DataConfig) -> TokenStore:
     """Return the store with sources as long as training reads them."""
     if data.long_sources == "drop":
         return store
-    return Uneven(store.src.cut(data.max_length, EOS), store.tgt, store.special)
+    cut = store.src.cut(data.max_length, special_of(source).eos)
+    return Uneven(cut, store.tgt, store.special)
 
 
 def _counted(codec: Codec) -> str:
@@ -177,8 +178,8 @@ def describe(prepared: Prepared) -> list[str]:
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     side, noun = longer_side(plan), prepared.objective.noun
     read, (positions, tokens) = ("source", "target")[side], filled(store, plan)
-    times = len(store) // prepared.lines
-    repeated = f", of {prepared.lines:,} cut {times} times at random" if times > 1 else ""
+    times = len(store) // prepared.items
+    repeated = f", of {prepared.items:,} cut {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s[1 + side]}" for s in plan.shapes)
     return [
         f"data: {len(selection.pairs):,} training {noun}s kept{repeated}; "

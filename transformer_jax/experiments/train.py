@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from transformer_jax import counting, parts
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
-from transformer_jax.data.batching import BatchSource, Plan, lines_of, shapes_from
+from transformer_jax.data.batching import BatchSource, Plan, items_of, shapes_from
 from transformer_jax.data.codecs.pair import chosen_sizes
 from transformer_jax.disk import writing
 from transformer_jax.door import differences, own_parts
@@ -156,11 +156,12 @@ def _follow(
 ) -> Outcome:
     """Train from the start on, and report it."""
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
-    lines = partial(lines_of, plan, prepared.lines)
+    items = partial(items_of, plan, prepared.items)
+    noun = prepared.objective.noun
     trace = Trace(run.experiment.profile.steps, workdir.path / "profile", done)
     run.times = times = Times()
     with (
-        Report(workdir, config, schedule, lines, start.host, start.scores, times) as report,
+        Report(workdir, config, schedule, items, start.host, start.scores, times, noun) as report,
         step.compiled(shapes_from(plan, done, config.steps), trace, times),
     ):
         outcome = train(run, start, report)

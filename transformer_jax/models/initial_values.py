@@ -5,6 +5,7 @@ place, by what a parameter is called: checkpoints hold names fixed anyway, and a
 how deep the stack is in which it stands.
 """
 
+import itertools
 import math
 import zlib
 from collections.abc import Callable
@@ -26,6 +27,7 @@ HEADS = (  # of an encoder
     "dense", "pooler", "class_head", "next_sentence_head", "tags_head", "value_head", "span_head",
     "ctc_head",
 )  # fmt: skip
+CROSS_LAYERS = ("input_layer", "output_layer")  # a Perceiver's
 
 
 class Parameter(NamedTuple):
@@ -67,8 +69,17 @@ def gpt2(config: ModelConfig, parameter: Parameter) -> float | None:
     """
     if not parameter.stack or parameter.module not in OUTWARD:
         return 0.02
-    parts = 3 if _cross(config, parameter.stack) else 2
-    return 0.02 * (parts * getattr(config, f"num_{parameter.stack}_layers")) ** -0.5
+    return 0.02 * _parts(config, parameter.stack) ** -0.5
+
+
+def _parts(config: ModelConfig, stack: str) -> int:
+    """Return how many residual parts a stack has; a Perceiver's cross layers stand alone."""
+    if stack in CROSS_LAYERS:
+        return 2
+    layers = getattr(config, f"num_{stack}_layers")
+    kinds = itertools.islice(itertools.cycle(getattr(config, f"{stack}_pattern")), layers)
+    own = 3 if _cross(config, stack) else 2
+    return sum(4 if kind == "conformer" else own for kind in kinds)
 
 
 INITIALIZERS: dict[str, Callable[[ModelConfig, Parameter], float | None]] = {
@@ -94,7 +105,7 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
         own = not {"relative_positions", "stem", "connector"}.isdisjoint(names)
         if names[-1] not in ("kernel", "table") or own:
             return values
-        stack = names[0] if names[0] in ("encoder", "decoder") else ""
+        stack = names[0] if names[0] in ("encoder", "decoder", *CROSS_LAYERS) else ""
         parameter = Parameter(names[-2], stack, values)
         _check_known(config, names)
         std = deviation(config, parameter)

@@ -21,7 +21,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, sentence_metric
 from transformer_jax.evaluation.run import digest
 from transformer_jax.messages import program
-from transformer_jax.reports.evaluations import protocol_of
+from transformer_jax.reports.evaluations import protocol_of, unlike
 from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir
 
@@ -141,13 +141,13 @@ def check(systems: Sequence[System], references: Sequence[str]) -> None:
                 else f"{system.name}: its references have changed since; run eval.py again, or "
                 "name the file with --reference"
             )
-        for field in ("bleu_tokenize", "lowercase"):
-            one, other = getattr(first, field), getattr(system.evaluation, field)
-            if one != other:
-                raise UserError(
-                    f"{system.name}: was scored with evaluation.{field}={other!r}, "
-                    f"{systems[0].name} with {one!r}; score both by one protocol"
-                )
+        field = unlike(first, system.evaluation)
+        if field is not None:
+            raise UserError(
+                f"{system.name}: was scored with evaluation.{field}="
+                f"{getattr(system.evaluation, field)!r}, {systems[0].name} with "
+                f"{getattr(first, field)!r}; score both by one protocol"
+            )
 
 
 def paired_tests(

@@ -55,6 +55,12 @@ def protocol_of(written: Mapping[str, Any], where: str) -> EvaluationConfig:
     return parse(fields, EvaluationConfig, where)
 
 
+def unlike(one: EvaluationConfig, other: EvaluationConfig) -> str | None:
+    """Return the field by which scores of two protocols cannot be compared, if there is one."""
+    fields = ("bleu_tokenize", "lowercase")
+    return next((name for name in fields if getattr(one, name) != getattr(other, name)), None)
+
+
 def scored_split(workdirs: Sequence[WorkDir]) -> str:
     """Return test, if that was scored or nothing was, else a split that was."""
     scored = [found["split"] for workdir in workdirs for found in evaluations(workdir)]

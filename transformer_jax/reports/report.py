@@ -18,6 +18,7 @@ from transformer_jax.reports.evaluations import (
     decoding_differences,
     protocol_of,
     scored_split,
+    unlike,
 )
 from transformer_jax.reports.runs import Run
 from transformer_jax.sweeps.points import shown
@@ -181,7 +182,8 @@ def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
 
 def _alike(one: _Scored, other: _Scored) -> bool:
     """Say whether two were scored on the same references by the same protocol."""
-    return all(one.result[key] == other.result[key] for key in ("references", "evaluation"))
+    protocols = (protocol_of(system.result, "evaluation") for system in (one, other))
+    return one.result["references"] == other.result["references"] and unlike(*protocols) is None
 
 
 def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str, Any]]:

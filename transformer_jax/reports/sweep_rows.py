@@ -35,7 +35,7 @@ def points(directory: Path) -> list[Point]:
     settings, but those are that follow it in the name.
 
     Raises:
-      UserError: if a point's config.json is damaged, or no two points differ.
+      UserError: if a point's config.json is damaged.
     """
     places = [WorkDir(path.parent) for path in sorted(directory.glob("*/config.json"))]
     experiments = [place.experiment() for place in places]

@@ -16,19 +16,22 @@ _SEEDS_RATIO = 0.01  # of any other score, likewise
 
 
 def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str, Any]:
-    """Return {"best": the name of the best point, or None, "why": a sentence}.
+    """Return {"best": the name of the best setting's best point, or None, "why": a sentence}.
 
     `rows` are those of a sweep's table, the best first, and `by` the column that they are ranked
     by. Points that differ in the seed alone count as one, whose spread is then the measure.
     """
     groups: dict[tuple, list[float]] = defaultdict(list)
+    names: dict[tuple, str] = {}
     for row in rows:
         if row["measured"].get(by) is not None:
             others = {path: value for path, value in row["settings"].items() if path != "seed"}
             groups[tuple(others.items())].append(row["measured"][by])
-    ranked = sorted(groups.values(), key=lambda scores: -metric.gain(statistics.fmean(scores)))
-    if not ranked:
+            names.setdefault(tuple(others.items()), row["name"])
+    if not groups:
         return {"best": None, "why": f"No point has a {by} yet."}
+    order = sorted(groups, key=lambda key: -metric.gain(statistics.fmean(groups[key])))
+    ranked = [groups[key] for key in order]
     first = statistics.fmean(ranked[0])
     if metric.title in _PER_CENT and first < _NEAR_ZERO:
         why = f"No best point is named: no {by} is above {max(map(max, ranked)):.2g}, near zero."
@@ -42,7 +45,7 @@ def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str
                 f"{noise:.2g}."
             )
             return {"best": None, "why": why}
-    return {"best": rows[0]["name"], "why": f"Best by {by}: {rows[0]['name']}."}
+    return {"best": names[order[0]], "why": f"Best by {by}: {names[order[0]]}."}
 
 
 def _noise(one: Sequence[float], other: Sequence[float], metric: Metric) -> float:

@@ -22,7 +22,9 @@ def minutes(points: Sequence[Point], directory: Path) -> list[float]:
     """Return the minutes of training of each point: measured, where it is finished."""
     record = Record(directory)
     known = {point.name: training_minutes(point) for point in points if not record.due(point, None)}
-    rates = [operations(p) / known[p.name] for p in points if known.get(p.name)]
+    # Of what a point took: one may have ended early.
+    rates = [operations(p) * p.step() / p.experiment.training.steps / known[p.name]
+             for p in points if known.get(p.name)]  # fmt: skip
     rate = statistics.median(rates) if rates else 60 * _EFFICIENCY * matrix_speed()
     estimates = []
     for point in points:

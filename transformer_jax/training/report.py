@@ -36,16 +36,17 @@ class Report:
         workdir: WorkDir,
         config: TrainingConfig,
         schedule: Any,
-        lines_of: Callable[[int], list[int]],  # of the training text, in batch number i
+        items_of: Callable[[int], list[int]],  # of the training data, in batch number i
         state: dict[str, Any],
         scored: Scored | None = None,
         times: Times | None = None,
+        noun: str = "line",
     ) -> None:
         """Go on from a state, with the rows up to its step; `scored` has the validation scores that
-        checkpoints hold, by step."""
+        checkpoints hold, by step, and `noun` says what an item is."""
         self._times = times or Times()
         self._workdir, self._config, self._schedule = workdir, config, schedule
-        self._lines_of = lines_of
+        self._items_of, self._noun = items_of, noun
         self._writes = jax.process_index() == 0  # the others only keep the sums
         window = state.get("window") or {}
         # Those of before weights were counted had a weight of 1 a token.
@@ -110,15 +111,16 @@ class Report:
             self._take(step, jax.device_get(metrics))
 
     def _take(self, step: int, metrics: StepMetrics) -> None:
-        sums = [float(x) for x in metrics.sums]
+        sums = Sums(*map(float, metrics.sums))
         self.step = step
-        self.tokens += int(sums[Sums._fields.index("tokens")])
+        self.tokens += int(sums.tokens)
         self.bad_steps = int(metrics.bad_steps)
         if metrics.skipped:
             self.skipped += 1
-            self._warn_of_lines(step, "loss or gradient not finite; update skipped")
+            self._warn_of_items(step, "loss or gradient not finite; update skipped")
         else:
-            self._watch(step, sums, float(metrics.grad_norm))
+            if sums.weight:
+                self._watch(step, sums.loss / sums.weight, float(metrics.grad_norm))
             window = self._window
             for key, value in zip(Sums._fields, sums, strict=True):
                 window[key] += value
@@ -129,19 +131,21 @@ class Report:
         else:
             self._bar.update(self._task, completed=step)
 
-    def _watch(self, step: int, sums: list[float], norm: float) -> None:
+    def _watch(self, step: int, loss: float, norm: float) -> None:
         """Report a loss that is far above those before it."""
-        loss, usual, bound = sums[0] / max(sums[3], 1), self._usual_loss, self._config.loss_spike
+        usual, bound = self._usual_loss, self._config.loss_spike
         if usual is not None and bound is not None and loss > bound * usual:
             what = f"loss {loss:.4g} is above {bound:g} x {usual:.4g}, the running mean"
-            self._warn_of_lines(step, f"{what}; gradient norm {norm:.4g}")
+            self._warn_of_items(step, f"{what}; gradient norm {norm:.4g}")
         self._usual_loss = loss if usual is None else 0.9 * usual + 0.1 * loss
 
-    def _warn_of_lines(self, step: int, what: str) -> None:
-        lines = [str(line) for line in self._lines_of(step - 1)]
-        named = ", ".join(lines[:10]) + f" and {len(lines) - 10} more" * (len(lines) > 10)
-        log.warning("step %d: %s; its batch: lines %s of the training text", step, what, named)
-        log.debug("step %d: all lines of its batch: %s", step, ", ".join(lines))  # for train.log
+    def _warn_of_items(self, step: int, what: str) -> None:
+        items = [str(item) for item in self._items_of(step - 1)]
+        named = ", ".join(items[:10]) + f" and {len(items) - 10} more" * (len(items) > 10)
+        of = f"{self._noun}s {named} of the training data"
+        log.warning("step %d: %s; its batch: %s", step, what, of)
+        every = ", ".join(items)  # for train.log
+        log.debug("step %d: all %ss of its batch: %s", step, self._noun, every)
 
     def _write(self, step: int) -> None:
         w, self._window = self._window, dict(_EMPTY)

@@ -13,7 +13,7 @@ from transformer_jax.config.bounds import (
     rate,
     within,
 )
-from transformer_jax.config.words import VECTOR_FIELDS
+from transformer_jax.config.words import MADE, VECTOR_FIELDS
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import DataConfig, SourceConfig, TokenizerConfig
@@ -108,7 +108,13 @@ def _check_batches(data: "DataConfig") -> None:
 
 
 def _check_made(data: "DataConfig") -> None:
-    """Refuse sizes of what is made here, not read, and of other sources."""
+    """Refuse parts and sizes of what is made here, not read, and sizes for other sources."""
+    for split in ("train", "validation", "test"):
+        check(
+            data.source not in MADE or getattr(data, split) == (split,),
+            f"{split}={getattr(data, split)}: of what is made here, as source={data.source!r} is, "
+            f"the only part is {split!r}; leave it at {(split,)}",
+        )
     check(
         len(data.num_examples) == 3 and all(1 <= n <= 10**8 for n in data.num_examples),
         f"num_examples={data.num_examples}: must be three sizes of at least 1 and at most 10^8",

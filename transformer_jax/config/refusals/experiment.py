@@ -11,6 +11,7 @@ from transformer_jax.config.words import (
     ATTENTION,
     NO_CHOICE,
     SIZED,
+    UNMIXED,
     average_count,
 )
 
@@ -142,8 +143,8 @@ def _check_checkpoints(run: "Experiment") -> None:
     check(
         run.checkpoint.best_by != "accuracy"
         or run.objective.kind in ("classify", "classify_pairs", "tag", "answer"),
-        "checkpoint.best_by='accuracy': is for objective.name='classify', 'tag' or 'answer', "
-        f"not {run.objective.name!r}; choose 'loss'",
+        "checkpoint.best_by='accuracy': is for objective.name='classify', 'classify_pairs', 'tag' "
+        f"or 'answer', not {run.objective.name!r}; choose 'loss'",
     )
 
 
@@ -179,6 +180,12 @@ def _check_objective(run: "Experiment") -> None:
     check(
         data.long_sources == "drop" or objective.kind == "translate",
         f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at 'drop'",
+    )
+    check(
+        not data.mixes or objective.kinds.isdisjoint(UNMIXED),
+        f"data.weights={data.weights}, data.mixing_temperature={data.mixing_temperature}, "
+        f"data.mixing_limit={data.mixing_limit}: items of {name} do not say which part they are "
+        "of; leave them at their defaults",
     )
     check(
         not data.prefixes or not objective.one_sided,

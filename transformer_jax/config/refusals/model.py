@@ -228,6 +228,12 @@ def _check_scales(model: "ModelConfig") -> None:
         f"initializer={model.initializer!r}: residual='deep_norm' has initial values of its own, "
         "which are multiples of Xavier's; choose 'xavier' or another residual",
     )
+    several = "prefix_decoder", "autoencoder", "perceiver"
+    check(
+        model.residual != "deep_norm" or model.architecture not in several,
+        "residual='deep_norm': has constants for one stack, and for a decoder behind an encoder, "
+        f"not for architecture={model.architecture!r}; choose another",
+    )
     check(
         model.layer_sharing != "universal" or model.sinusoidal,
         f"positions={model.positions!r}: layer_sharing='universal' adds sines and cosines of the "

@@ -29,6 +29,7 @@ class Characters:
         self._characters, self.special = _read(model)
         self._symbols = symbols_of(self.special)
         self._points = _code_points(self._characters)
+        self._spelled = [*SPELLED, *self._characters, *self._symbols]
 
     @property
     def size(self) -> int:
@@ -54,16 +55,11 @@ class Characters:
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
         text = (i for i in before_eos(ids) if i == UNK or self.is_text(i))
-        return "".join("⁇" if i == UNK else self._written(i) for i in text)
-
-    def _written(self, piece: int) -> str:
-        if piece < RESERVED:
-            return SPELLED[piece]
-        return [*self._characters, *self._symbols][piece - RESERVED]
+        return "".join("⁇" if i == UNK else self._spelled[i] for i in text)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec."""
-        return [self._written(int(i)) for i in ids]
+        return [self._spelled[int(i)] for i in ids]
 
     def piece_id(self, piece: str) -> int:
         """See Codec."""

@@ -15,7 +15,7 @@ from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.next_sentence import segments
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.decoding.text.score import corrupted_items
+from transformer_jax.decoding.text.score import validation_items
 from transformer_jax.decoding.text.teacher_forced import each_item
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -30,7 +30,7 @@ def validated(
     tokens_per_batch: int = 4096,
 ) -> np.ndarray:
     """Return the log-probability of what is true of each pair of validation [n]."""
-    items = corrupted_items(codec, objective, texts)
+    items = validation_items(codec, objective, texts)
     return _log_probs(model, params, objective, items, tokens_per_batch)
 
 

@@ -1,5 +1,6 @@
 """Log-probabilities of given translations, or of given texts."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -98,7 +99,8 @@ def score_texts(
 ) -> list[TextScore]:
     """Return the log-probability of each piece of each text, given those before it.
 
-    Texts are framed and cut into windows as in training, so each piece counts once.
+    Texts are framed and cut into windows as in training, so each piece counts once; each text by
+    itself, also where training joins them.
 
     Raises:
       UserError: if the objective does not predict every piece.
@@ -117,6 +119,10 @@ def score_texts(
             f"{how.get(objective.kind, 'predicts no text')}, and gives no probability of a text; "
             "see validation_loss"
         )
+    if not texts:
+        return []
+    if objective.document == "joined":
+        objective = dataclasses.replace(objective, document="line")
     frame = objective_named(objective.name).frame(objective)
     encoded = codec.encode(texts, frame.bos, frame.eos)
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists(encoded), special_of(codec))
@@ -133,7 +139,7 @@ def score_texts(
     return scores
 
 
-def corrupted_log_probs(
+def validation_log_probs(
     model: Model,
     params: Any,
     codec: Codec,
@@ -141,10 +147,10 @@ def corrupted_log_probs(
     texts: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
-    """Return the log-probability of each piece that is predicted where texts are masked, or have
-    lost spans, or are noisy, as they are in validation; by window.
+    """Return the log-probability of each piece that is predicted in validation, where texts may be
+    joined, masked, noisy or without spans; by window.
     """
-    items = corrupted_items(codec, objective, texts)
+    items = validation_items(codec, objective, texts)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
@@ -159,7 +165,7 @@ def backward_log_probs(
     """Return the log-probability of each piece given those behind it, of a model that reads from
     both ends; by window.
     """
-    items = corrupted_items(codec, objective, texts)
+    items = validation_items(codec, objective, texts)
     return _of_items(model, params, objective, items, tokens_per_batch, _backward)
 
 
@@ -175,11 +181,11 @@ def pseudo_log_probs(
     """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
     pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659). See `one_by_one`.
     """
-    items = one_by_one(corrupted_items(codec, objective, texts), most)
+    items = one_by_one(validation_items(codec, objective, texts), most)
     return _of_items(model, params, objective, items, tokens_per_batch)
 
 
-def corrupted_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
+def validation_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:
     """Return the items that some texts are cut into."""
     objective = objective_named(config.name)
     frame = objective.frame(config)
