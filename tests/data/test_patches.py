@@ -44,8 +44,8 @@ def test_a_file_of_pictures(config):
     other = dataclasses.replace(config, train=("other",))
     assert sources.load(other, "train").tgt == [str(label) for label in LABELS]
     np.savez(f"{config.directory}/bytes.npz", images=PICTURES, labels=NAMES[LABELS].astype("S"))
-    other = dataclasses.replace(config, train=("bytes",))
-    assert sources.load(other, "train").tgt == corpus.tgt
+    in_bytes = dataclasses.replace(config, train=("bytes",))
+    assert sources.load(in_bytes, "train").tgt == corpus.tgt
     both = sources.load(dataclasses.replace(config, train=("train", "other")), "train")
     assert len(both) == 14
     assert both.sizes == (7, 7)
