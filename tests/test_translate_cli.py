@@ -175,8 +175,9 @@ def test_ensembles(run, tmp_path, monkeypatch, capsys):
     assert texts(of_two) == texts(last)
     trained = load_ensemble([run, other], "1,2")
     assert trained.steps == [1, 2, 1, 2]
-    with pytest.raises(UserError, match="attention is of one model"):
-        trained.attention("the cat")
+    for name in ("attention", "inside", "score", "classify", "tag", "value", "answer", "follows"):
+        with pytest.raises(UserError, match=f"{name} is of one model"):
+            getattr(trained, name)("the cat", "die Katze")
 
 
 def test_an_ensemble_is_scored_like_a_model(run, tmp_path, capsys):

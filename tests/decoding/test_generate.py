@@ -114,6 +114,8 @@ def test_what_cannot_be_generated_is_refused():
             generator(objective, decoding)
     with pytest.raises(UserError, match=r"n_best=3: must lie between 1 and decoding\.num_samples"):
         generator(LINES, SAMPLES, 3)
+    with pytest.raises(UserError, match="stop: an empty string would end every text"):
+        generator(LINES).generate(params, ["a"], 1, stop=["b", ""])
     for prompt, tokens, message in (
         ("a" * 24, 1, r"prompt 2: 25 pieces, of at most config\.model\.max_positions=24; shorten"),
         ("a" * 13, 12, r"max_tokens=12: after the 14 pieces of prompt 2, .* room for 11; lower"),

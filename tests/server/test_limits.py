@@ -12,7 +12,7 @@ from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.server.asking import Answer
 from transformer_jax.server.model import Asking
 from transformer_jax.server.refusals import Refusal
-from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, TooLarge
 from transformer_jax.server.worker import Worker
 
 # --- the worker alone, with a stream whose texts finish when they are let ---
@@ -98,6 +98,8 @@ def test_the_queue_is_bounded(worker):
     worker.submit(ticket(model, [8], events))
     with pytest.raises(Full):
         worker.call(lambda: None)
+    with pytest.raises(TooLarge):  # which no waiting would mend
+        worker.submit(ticket(model, range(7), events))
     model.streams["k"].open = True
     until(lambda: len(events) == 7)
 
@@ -325,10 +327,14 @@ def test_too_many_and_too_late(writing, monkeypatch):
     late = {"prompt": "ab", "timeout": 0.1}
     assert writing.post("/api/generate", json=late).json()["error"]["type"] == "deadline_exceeded"
     monkeypatch.setattr(service.worker, "_capacity", 3)
-    body = {"model": "tiny", "prompt": "a", "n": 4}
+    waits = dataclasses.replace(ticket(service.model, [0, 1], []), kind="single")
+    service.worker.submit(waits)
+    body = {"model": "tiny", "prompt": "a", "n": 2}
     answer = writing.post("/v1/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
     assert int(answer.headers["retry-after"]) >= 1
+    service.worker.cancel(waits)
+    assert writing.post("/v1/completions", json=body | {"n": 4}).status_code == 413
     closed = False
     assert writing.post("/v1/completions", json=body | {"n": 1}).status_code == 200
 

@@ -203,6 +203,8 @@ def test_wrong_arguments(workdir):
         (["--port=99999999"], "must lie between 0 and 65535"),
         (["--max-texts=999"], "is more than --queue=256"),
         (["--rows=0"], "must be above 0"),
+        (["--timeout=nan"], "must be above 0"),
+        (["--watch=-1"], "--watch=-1.0: must be a number of seconds, at least 0"),
     ):
         command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", *arguments]
         found = subprocess.run(

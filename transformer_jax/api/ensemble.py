@@ -1,11 +1,9 @@
 """Several trained models as one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformer_jax.api.trained import TrainedModel
-from transformer_jax.decoding.text.attention import CrossAttention
-from transformer_jax.decoding.text.inside import Inside
 from transformer_jax.errors import UserError
 
 
@@ -27,18 +25,17 @@ class TrainedEnsemble(TrainedModel):
     def __repr__(self) -> str:
         return f"<TrainedEnsemble of {self.members}>"
 
-    def attention(self, source: str, target: str | None = None) -> CrossAttention:
-        """Refuse: attention is of one model."""
-        raise UserError("attention is of one model: load one checkpoint of one work directory")
 
-    def inside(self, source: str, target: str | None = None) -> dict[str, Inside]:
-        """Refuse: layers are of one model."""
-        raise UserError("inside is of one model: load one checkpoint of one work directory")
+def _of_one(name: str) -> Callable:
+    def refuse(self: TrainedEnsemble, *arguments: Any, **options: Any) -> Any:
+        raise UserError(f"{name} is of one model: load one checkpoint of one work directory")
 
-    def classify(self, texts: Any) -> Any:
-        """Refuse: probabilities are of one model."""
-        raise UserError("classify is of one model: load one checkpoint of one work directory")
+    refuse.__doc__ = f"Refuse: {name} is of one model."
+    return refuse
 
-    def score(self, src: Any, tgt: Any = None) -> Any:
-        """Refuse: log-probabilities are of one model."""
-        raise UserError("score is of one model: load one checkpoint of one work directory")
+
+for _name in (
+    "attention", "inside", "classify", "score", "tag", "value", "answer", "forecast", "follows",
+    "picture_codes",
+):  # fmt: skip
+    setattr(TrainedEnsemble, _name, _of_one(_name))

@@ -95,6 +95,8 @@ class Reading:
         one, two = ([x] if isinstance(x, str) else list(x) for x in (questions, contexts))
         if isinstance(questions, str) != isinstance(contexts, str) or len(one) != len(two):
             raise UserError("answer: give a context for each question: two texts, or two lists")
+        if any("\t" in question for question in one):
+            raise UserError("answer: a question holds a TAB; leave it out")
         given = self.model, self.params, self.tokenizers, self.experiment.objective
         lines = [f"{x}\t{y}" for x, y in zip(one, two, strict=True)]
         found = answers(*given, lines)

@@ -135,7 +135,7 @@ class TrainedModel(Reading):
         decoding: DecodingConfig | None = None,
         *,
         n_best: int | None = None,
-        stop_strings: Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
         prompt_cache: str | Path | None = None,
         **fields: Any,
     ) -> Any:
@@ -163,7 +163,7 @@ class TrainedModel(Reading):
         max_tokens: int | None = None,
         decoding: DecodingConfig | None = None,
         *,
-        stop_strings: Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
         prompt_cache: str | Path | None = None,
         **fields: Any,
     ) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """python eval.py --workdir=DIR [--checkpoint=NAME] [--split=test] [--source=F --reference=F]"""
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
-    trained.experiment = experiment
+    adjust(trained, experiment)
     check_writable(workdir.eval)
     name = label(arguments.workdir, checkpoint, workdir.experiment(), experiment)
     stem = str(workdir.eval / f"{split}.{name.replace(':', '-')}")
@@ -173,6 +174,12 @@ def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Ex
         if field.partition(".")[0] not in ("decoding", "evaluation", "data"):
             raise UserError(f"config.{field}: is part of the trained model and cannot change now")
     return parse(config)
+
+
+def adjust(trained: Any, experiment: Experiment) -> None:
+    """Let a loaded model have the settings of an experiment that may change after training."""
+    settings = {name: getattr(experiment, name) for name in ("decoding", "evaluation", "data")}
+    trained.experiment = dataclasses.replace(trained.experiment, **settings)
 
 
 entry = program(main)

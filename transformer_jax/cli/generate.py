@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
-from transformer_jax.cli.evaluate import adjusted
+from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.cli.translate import check_files
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
@@ -56,6 +56,7 @@ def main(argv: Sequence[str]) -> int:
     keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
+    adjust(trained, experiment)
     decoding = experiment.decoding
     several = decoding.num_samples if decoding.search == "sample" else 1
     generator = trained.generator(decoding, several, arguments.prompt_cache)

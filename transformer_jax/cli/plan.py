@@ -24,6 +24,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rate", type=float, help="operations a second that a device here reaches")
     parser.add_argument("--watts", type=float, help="that a device here takes meanwhile")
     arguments, overrides = parser.read(argv)
+    for name in ("rate", "watts"):
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"--{name}={value:g}: must be above 0")
     if arguments.watts is not None and arguments.rate is None:
         raise UserError(f"--watts={arguments.watts:g}: the time is not known; give --rate too")
     experiment = parse(load_config(arguments.config, overrides))

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import logging
+import math
 import os
 import socket
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
-from transformer_jax.cli.evaluate import adjusted
+from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.config import Experiment
 from transformer_jax.errors import UserError
 from transformer_jax.messages import Formatter
@@ -126,8 +127,12 @@ def _settings(arguments: argparse.Namespace) -> Any:
 
     limits = {name: getattr(arguments, name) for name in _LIMITS}
     for name, value in limits.items():
-        if value <= 0:
+        if not 0 < value < math.inf:
             raise UserError(f"--{name.replace('_', '-')}={value}: must be above 0")
+    for name in ("drain", "watch"):
+        value = getattr(arguments, name)
+        if not 0 <= value < math.inf:
+            raise UserError(f"--{name}={value}: must be a number of seconds, at least 0")
     if arguments.max_texts > arguments.queue:
         raise UserError(
             f"--max-texts={arguments.max_texts}: is more than --queue={arguments.queue}, so that "
@@ -154,7 +159,9 @@ def _loading(
     from transformer_jax.server.model import Served
 
     def load() -> Served:
-        return Served(load_ensemble(workdirs, checkpoint), experiment.decoding, settings)
+        trained = load_ensemble(workdirs, checkpoint)
+        adjust(trained, experiment)
+        return Served(trained, experiment.decoding, settings)
 
     def steps() -> list[int]:
         found: list[int] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.cli.arguments import CHECKPOINTS, WORKDIRS, Parser
-from transformer_jax.cli.evaluate import adjusted
+from transformer_jax.cli.evaluate import adjust, adjusted
 from transformer_jax.config import DecodingConfig
 from transformer_jax.errors import UserError
 from transformer_jax.workdir import WorkDir
@@ -54,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
     keep_freed_memory()
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     trained = load_ensemble(arguments.workdir, checkpoint)
+    adjust(trained, experiment)
     translator = trained.translator(experiment.decoding, n_best)
     as_json = arguments.json or arguments.alignments or arguments.n_best or n_best > 1
     decoding = experiment.decoding

@@ -1,5 +1,6 @@
 """Our own protocol: /api/translate, /api/score and /api/model."""
 
+import time
 from typing import Any
 
 from starlette.requests import Request
@@ -70,10 +71,11 @@ async def score(service: Service, request: Request) -> Response:
     check_texts(one, service.settings)
     check_texts(two, service.settings)
     found: list[Any] = []
+    deadline = time.monotonic() + asked.patience(service).seconds
     for start in range(0, len(one), 8):  # a few at a time: others are searched in between
         few = slice(start, start + 8)
         call = _scoring(model, one[few], two[few] if pairs else None)
-        seconds = asked.patience(service).seconds
+        seconds = deadline - time.monotonic()
         found += await unless_gone(request, called(service.worker, call, seconds))
     rows = [
         {"total": s.total, "log_probs": s.log_probs, "pieces": s.pieces}

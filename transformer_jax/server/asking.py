@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from transformer_jax.server.model import Asking, Served
 from transformer_jax.server.refusals import Refusal
-from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, Written
+from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, TooLarge, Written
 from transformer_jax.server.worker import Worker
 
 T = TypeVar("T")
@@ -92,6 +92,8 @@ class refused:
     def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
         if isinstance(error, Full):
             raise Refusal(429, "too many texts are waiting; try again later", error.seconds)
+        if isinstance(error, TooLarge):
+            raise Refusal(413, "more or longer texts than may wait at a time; send fewer")
         if isinstance(error, Closed):
             raise Refusal(503, "the server is shutting down", 5)
 

@@ -103,7 +103,7 @@ async def completions(service: Service, request: Request) -> Response:
     patience = Patience(service.settings.timeout)
     if asked.stream:
         events = _events(service, model, asked, prompts, head, patience)
-        most = patience.seconds + service.settings.patience
+        most = patience.seconds * len(prompts) + service.settings.patience  # one behind another
         return await streamed(request, events, "text/event-stream", most)
     choices: list[dict[str, Any]] = []
     written = 0

@@ -43,7 +43,7 @@ class Generate(Common):
                 raise Refusal(400, "beam_size: searches without sampling; leave one of them out")
             return {"search": "sample", "num_samples": self.n, **drawn}
         if self.beam_size is not None or self.stream:
-            return {"search": "beam", "beam_size": self.beam_size or 1}
+            return {"search": "beam", "beam_size": 1 if self.beam_size is None else self.beam_size}
         return {}
 
 

@@ -14,7 +14,7 @@ from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.decoding.stepper import has_attention
 from transformer_jax.decoding.text.generate import MAX_TOKENS, PROMPTS, Generator
-from transformer_jax.decoding.text.live import live_generation, live_translation, numbered
+from transformer_jax.decoding.text.live import PREFIX, live_generation, live_translation, numbered
 from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score_texts
 from transformer_jax.decoding.text.searching import NO_LIMIT
 from transformer_jax.decoding.text.translate import Translator
@@ -44,6 +44,7 @@ class Served:
     def __init__(self, trained: TrainedModel, decoding: DecodingConfig, settings: Settings) -> None:
         objective = trained.experiment.objective
         self.trained, self.decoding, self._settings = trained, decoding, settings
+        trained._check_text("serve")
         self.translates = objective.translates
         self.generates = objective.kind in PROMPTS
         if not self.translates and not self.generates:
@@ -85,12 +86,15 @@ class Served:
         """Compile all programs, so that no request waits for one."""
         for stream in self.streams.values():
             stream.compile()
+        read = written = self.longest
+        if self.aligns:  # what is written may be longer than what is read
+            written = max(read, self.translator(1).sentence([0] * read, [], 0, 0).limit)
         length = 8
-        while (length := 2 * length) < 2 * self.longest:
-            ids = [3] * (min(length, self.longest) - 1) + [2]
+        while (length := 2 * length) < 2 * written:
+            ids, found = ([3] * (min(length, most) - 1) + [2] for most in (read, written))
             if self.aligns:
-                self._aligned([ids], [[Translation("", ids, 0.0)]])
-            if self.scores:
+                self._aligned([ids], [[Translation("", found, 0.0)]])
+            if self.scores and length < 2 * read:
                 self._scored([ids], [ids])
 
     @property
@@ -119,6 +123,7 @@ class Served:
                 self._translators[n_best] = Translator(
                     trained._models, trained.tokenizers, self.decoding, n_best,
                     longest=data.max_length, warn=False, cut=data.long_sources == "cut",
+                    draft=trained._beside.draft(self.decoding, trained.experiment),
                     lexicon=trained._beside.lexicon(self.decoding, trained.path),
                 )  # fmt: skip
             return self._translators[n_best]
@@ -148,7 +153,8 @@ class Served:
         parts = [numbered(part, self.decoding, wanted) for part in parts]
         for part in parts:
             if not self.streams[TRANSLATE].takes(part):
-                raise UserError(f"prefix: {len(part.prefix)} pieces are too many; shorten it")
+                what = "prefix" if len(part.prefix) > PREFIX else "text"
+                raise UserError(f"{what}: is longer than what is searched here; shorten it")
         return Asking(TRANSLATE, parts)
 
     def number(self, given: int | None) -> int:

@@ -66,5 +66,9 @@ class Full(Exception):
         self.seconds = seconds
 
 
+class TooLarge(Exception):
+    """There are more texts, or parts of texts, than may ever wait."""
+
+
 class Closed(Exception):
     """The worker takes nothing new."""

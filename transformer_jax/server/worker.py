@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.decoding.batching.live import LiveStream
-from transformer_jax.server.tickets import Closed, Ended, Found, Full, Streams, Ticket, Written
+from transformer_jax.server.tickets import (
+    Closed,
+    Ended,
+    Found,
+    Full,
+    Streams,
+    Ticket,
+    TooLarge,
+    Written,
+)
 
 log = logging.getLogger("transformer_jax")
 
@@ -69,9 +78,12 @@ class Worker:
         little later, and those of low priority later still, so that nobody waits for ever.
 
         Raises:
+          TooLarge: if the ticket has more texts than may ever wait.
           Full: if too many wait.
           Closed: if the worker ends.
         """
+        if len(ticket.sentences) > self._capacity:
+            raise TooLarge
         now = time.monotonic() + _LOW * ticket.low
         with self._changed:
             self._check_open(len(ticket.sentences))

@@ -111,8 +111,7 @@ class Report:
             self._take(step, jax.device_get(metrics))
 
     def _take(self, step: int, metrics: StepMetrics) -> None:
-        sums = Sums(*map(float, metrics.sums))
-        self.step = step
+        sums, self.step = metrics.sums, step
         self.tokens += int(sums.tokens)
         self.bad_steps = int(metrics.bad_steps)
         if metrics.skipped:
@@ -120,10 +119,10 @@ class Report:
             self._warn_of_items(step, "loss or gradient not finite; update skipped")
         else:
             if sums.weight:
-                self._watch(step, sums.loss / sums.weight, float(metrics.grad_norm))
+                self._watch(step, float(sums.loss / sums.weight), float(metrics.grad_norm))
             window = self._window
             for key, value in zip(Sums._fields, sums, strict=True):
-                window[key] += value
+                window[key] += float(value)
             window["grad_norm"] += float(metrics.grad_norm)
             window["steps"] += 1
         if step % self._config.log_every == 0:

@@ -98,7 +98,7 @@ class Generator:
         max_tokens: int | None = None,
         first: int = 1,
         progress: Callable[[Iterable], Iterable] = iter,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
     ) -> list[list[Generated]]:
         """Return up to n_best texts of each prompt, best first, samples as they were drawn.
 
@@ -108,8 +108,10 @@ class Generator:
         `progress` wraps the loop over prompts, in the order in which they are finished.
 
         Raises:
-          UserError: if a prompt and its text are longer than the model can read.
+          UserError: if a prompt and its text are longer than the model can read, or a string of
+            `stop` is empty.
         """
+        stop = _stops(stop)
         read = [self.read(prompt) for prompt in prompts]
         sentences = [self.sentence(ids, i, first, max_tokens) for i, ids in enumerate(read)]
         found: list[list[Generated]] = [[] for _ in prompts]
@@ -131,7 +133,7 @@ class Generator:
         prompt: str,
         max_tokens: int | None = None,
         number: int = 1,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
     ) -> Iterator[str]:
         """Yield the text that `generate` returns for the prompt of that number, in parts: the
         prompt, where the text has it, and what each piece adds, which may be nothing yet.
@@ -139,6 +141,7 @@ class Generator:
         Raises:
           UserError: if several hypotheses are searched; see `generate`.
         """
+        stop = _stops(stop)
         read = self.read(prompt)
         sentence = self.sentence(read, 0, number, max_tokens)
         params = [params] if len(self.models) == 1 else list(params)
@@ -149,6 +152,7 @@ class Generator:
             yield parts.add([piece])
             if parts.ended:
                 return
+        yield parts.finish()
 
     def read(self, prompt: str) -> list[int]:
         """Return what the model reads of a prompt."""
@@ -224,7 +228,9 @@ class Generator:
         return Alone(*given, self.positions, self.draft, self.acceptance, self._prompts)
 
     def texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
-        """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts."""
+        """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts; where none came
+        to an end, as nothing may be written any more, the prompt with nothing behind it.
+        """
         c = self.config
         texts = []
         for row, score in zip(tokens.tolist(), scores.tolist(), strict=True):
@@ -232,4 +238,12 @@ class Generator:
                 ids = until_eos(row, self.special)
                 log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
                 texts.append(Generated(self.text(read, ids), ids, score, log_prob))
-        return texts[: self._n_best]
+        return texts[: self._n_best] or [Generated(self.text(read, []), [], NOTHING, NOTHING)]
+
+
+def _stops(stop: str | Sequence[str]) -> list[str]:
+    """Return the strings that end a text; one may stand for itself."""
+    several = [stop] if isinstance(stop, str) else list(stop)
+    if "" in several:
+        raise UserError("stop: an empty string would end every text; leave it out")
+    return several

@@ -17,7 +17,8 @@ PREFIX = 32  # pieces that a translation may be asked to begin with
 def live_translation(translator: Translator, params: Any, rows: int) -> LiveStream:
     """Return the stream of a Translator's sentences, of at most `rows` on a device at a time."""
     longest = translator.longest
-    most = translator.sentence([0] * longest, [], 0, 0).limit
+    # Of a source that shares its positions with what is written, less is left the longer it is.
+    most = max(translator.sentence([0] * n, [], 0, 0).limit for n in range(1, longest + 1))
     shapes = live_shapes(longest, most, rows, translator.positions)
     form = Form(PREFIX, asked=True, shortlist=translator.shortlist)
     return _stream(translator, params, shapes, form)

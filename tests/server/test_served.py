@@ -1,0 +1,53 @@
+"""What is made of a model that is to be served."""
+
+import numpy as np
+import pytest
+from server.conftest import SETTINGS, translator
+
+from transformer_jax.config import DecodingConfig, SourceConfig
+from transformer_jax.data.codecs.pair import CODECS
+from transformer_jax.decoding.batching.live import LiveStream
+from transformer_jax.decoding.batching.rows import Sentence
+from transformer_jax.decoding.text import live
+from transformer_jax.decoding.text.searching import Draft
+from transformer_jax.decoding.text.translate import Translator
+from transformer_jax.errors import UserError
+from transformer_jax.server.model import Served
+
+
+def test_pictures_are_not_served():
+    trained = translator()
+    reads = SourceConfig("patches", patch_size=1)
+    codec = CODECS["patches"].train(reads, [np.ones((2, 2), np.uint8)])
+    trained.tokenizers = trained.tokenizers._replace(src=codec)
+    with pytest.raises(UserError, match="serve: is for models that read text"):
+        Served(trained, trained.experiment.decoding, SETTINGS)
+
+
+def test_translations_of_a_draft_are_those_without(one_device, monkeypatch):
+    """As `translate` has them, which goes another way to its search."""
+    trained = translator()
+    drafted = DecodingConfig(beam_size=1, draft="runs/small", draft_length=2)
+    (expected,) = trained.translate(["the cat"], DecodingConfig(beam_size=1))
+    draft = Draft(trained.model, trained.params)
+    monkeypatch.setattr(trained._beside, "draft", lambda *_: draft)
+    served = Served(trained, drafted, SETTINGS)
+    asking = served.translation(["the cat"], 1, "", 1)
+    stream, found = served.streams[asking.kind], []
+    while not found:
+        waiting = [] if stream.numbers else enumerate(asking.sentences)
+        found += stream.turn(waiting)
+    ((_, tokens, scores),) = found
+    assert served.translator(1).translations(tokens, scores)[0].text == expected
+
+
+def test_short_sources_may_have_more_written_than_long_ones(monkeypatch):
+    """Where a source and what is written to it share 10 positions."""
+    asked = []
+    monkeypatch.setattr(live, "live_shapes", lambda *given: asked.append(given))
+    monkeypatch.setattr(live, "_stream", lambda *_: object.__new__(LiveStream))
+    left = lambda self, ids, *_: Sentence(ids, 10 - len(ids))  # noqa: E731
+    monkeypatch.setattr(Translator, "sentence", left)
+    served = translator().translator()
+    live.live_translation(served, None, 2)
+    assert asked == [(served.longest, 9, 2, served.positions)]
