@@ -11,6 +11,12 @@ from transformer_jax.workdir import WorkDir
 
 log = logging.getLogger("transformer_jax")
 
+# Options of one engine.
+_OF = {
+    "quantization": "ctranslate2", "family": "huggingface", "length": "stablehlo",
+    "max_tokens": "stablehlo", "platforms": "stablehlo",
+}  # fmt: skip
+
 
 def main(argv: Sequence[str]) -> int:
     """Write a trained model for another engine, and return the exit code."""
@@ -30,7 +36,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--quantization",
         default="float32",
-        help="of ctranslate2: float32 (default), int8, float16 ...",
+        help="of ctranslate2: float32 (default), int8, float16 ...; what is written for "
+        "huggingface is float32, which from_pretrained(..., dtype=...) converts",
     )
     parser.add_argument(
         "--family",
@@ -48,6 +55,11 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--platforms", default="cpu,cuda,tpu", help="of stablehlo, with commas")
     arguments = parser.parse_args(list(argv))
+    for name, engine in _OF.items():
+        value = getattr(arguments, name)
+        if engine != arguments.to and value != parser.get_default(name):
+            option = name.replace("_", "-")
+            raise UserError(f"--{option}={value}: is for --to={engine}; leave it out")
     ENGINES[arguments.to](arguments)
     return 0
 
@@ -59,11 +71,6 @@ def _huggingface(arguments: argparse.Namespace) -> None:
     from transformer_jax.export.huggingface import directory, settings
     from transformer_jax.models import lora
 
-    if arguments.quantization != "float32":
-        raise UserError(
-            f"--quantization={arguments.quantization}: is for --to=ctranslate2; a directory of "
-            "Hugging Face holds float32, which from_pretrained(..., dtype=...) converts"
-        )
     settings.refuse(experiment)
     predicted, kind = settings.predicted(experiment), arguments.family
     directory.family_of(lora.without(experiment.model), predicted, kind)

@@ -214,3 +214,9 @@ def shifted(labels: Side, first: int) -> Side:
     inputs[:, 1:] = labels.inputs[:, :-1]
     inputs = np.where(labels.pos == 0, labels.inputs.dtype.type(first), inputs)
     return labels._replace(inputs=np.where(labels.seg > 0, inputs, labels.inputs.dtype.type(PAD)))
+
+
+def places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return of each place of texts of such lengths, whose it is and the how-manieth there."""
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]

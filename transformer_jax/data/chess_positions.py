@@ -87,7 +87,8 @@ def positions(count: int) -> list[Position]:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, json.dumps(part))
                 log.info("chess: %d of %d positions; kept in %s", len(found), count, place)
-            found |= {" ".join(x.fen.split()[:4]): x for x in part}
+            for position in part:  # the first of several that differ in their counters alone
+                found.setdefault(" ".join(position.fen.split()[:4]), position)
             number += 1
     return list(found.values())[:count]
 

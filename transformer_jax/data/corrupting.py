@@ -6,9 +6,9 @@ import numpy as np
 
 from transformer_jax.config import SENTINEL, DataConfig, ObjectiveConfig
 from transformer_jax.data import noise
-from transformer_jax.data.batch import Batch, Placement, Ragged, lay_out, predicted, shifted
+from transformer_jax.data.batch import Batch, Placement, Ragged, lay_out, places, predicted, shifted
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.noise import Texts, places
+from transformer_jax.data.noise import Texts
 from transformer_jax.data.objective import Order
 from transformer_jax.data.random import Draw
 from transformer_jax.data.spans import Spans

@@ -9,6 +9,7 @@ from transformer_jax.data.batch import (
     Ragged,
     Target,
     lay_out,
+    places,
     predicted,
 )
 from transformer_jax.data.codecs.codec import Codec
@@ -101,8 +102,7 @@ class PermutationLM(LanguageModel):
         side = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
         one_in = items.one_in if isinstance(items, _Partly) else 1
         lengths = items.tgt.lengths[placement.pairs]
-        item = np.repeat(np.arange(len(lengths)), lengths)
-        within = np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
+        item, within = places(lengths)
         order = np.lexsort((random(*draw, placement.pairs[item], within), within > 0, item))
         place = np.empty_like(within)
         place[order] = within  # from 1 on; 0 is the first piece

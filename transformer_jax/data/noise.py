@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.data.batch import places
 from transformer_jax.data.random import Draw, random, uniform
 
 
@@ -34,12 +35,6 @@ class Keys(NamedTuple):
     def of(self, owner: np.ndarray, within: np.ndarray) -> tuple:
         """Return the keys of places of texts."""
         return *self.draw, self.numbers[owner], within, self.purpose
-
-
-def places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return of each place of texts of such lengths, whose it is and the how-manieth there."""
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]
 
 
 def some_of(lengths: np.ndarray, counts: np.ndarray, keys: Keys) -> np.ndarray:

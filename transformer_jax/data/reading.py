@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out
+from transformer_jax.data.batch import Batch, Placement, Ragged, Side, Target, lay_out, places
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw, random
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
@@ -194,12 +194,6 @@ def begun(
     side.inputs[at] = items.special.bos if items.src.read is None else 0
     side.seg[at] = placement.segment
     return side
-
-
-def places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return of each piece of texts of some lengths, whose it is and its place in it."""
-    item = np.repeat(np.arange(len(lengths)), lengths)
-    return item, np.arange(len(item)) - (np.cumsum(lengths) - lengths)[item]
 
 
 def two_segments(

@@ -5,10 +5,10 @@ from typing import Literal
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Placement, Ragged, Target
+from transformer_jax.data.batch import Batch, Placement, Ragged, Target, places
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw
-from transformer_jax.data.reading import begun, places
+from transformer_jax.data.reading import begun
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
 
 

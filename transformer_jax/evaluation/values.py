@@ -11,7 +11,8 @@ from transformer_jax.evaluation.run import Evaluation, described
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the mean squared error, in the unit of the numbers, and Pearson's and Spearman's
-    correlations; a row for each text has its number and the one that is said.
+    correlations, where not all numbers are the same; a row for each text has its number and the one
+    that is said.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -23,9 +24,11 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "spearman": correlation(ranks(said), ranks(true)),
     }
     scores: dict[str, dict[str, Any]] = {
-        name: {"value": value, "signature": ""} for name, value in values.items()
+        name: {"value": value, "signature": ""}
+        for name, value in values.items()
+        if not np.isnan(value)
     }
-    details = [f"{name} = {value:.4f}" for name, value in values.items()]
+    details = [f"{name} = {score['value']:.4f}" for name, score in scores.items()]
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     hypotheses = [f"{value:.6g}" for value in said.tolist()]
     rows = [

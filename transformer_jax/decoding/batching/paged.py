@@ -124,7 +124,9 @@ class PagedStream:
         self._order.append(row)
 
     def _make_room(self) -> list[int]:
-        """Give every row the blocks of its next turn; return the sentences that made room."""
+        """Give every row the blocks of its next turn; return the sentences that made room, the last
+        that came first.
+        """
         leaving: list[int] = []
         copies: dict[int, int] = {}  # from where, by target
         for row in list(self._order):
@@ -139,7 +141,7 @@ class PagedStream:
         pairs = [*copies.items()] + [(self._count, 0)] * (self._table[..., 0].size - len(copies))
         targets, sources = np.array(pairs, np.int32).T
         self._pools = self._programs.copy(self._pools, sources, targets)
-        return leaving[::-1]
+        return leaving
 
     def _extend(self, row: int, copies: dict[int, int]) -> bool:
         """Give a row blocks of its own for what it writes in a turn; False if too few are free."""

@@ -17,6 +17,7 @@ def lacks(decoding: DecodingConfig) -> list[str]:
         ("min_length_ratio", decoding.min_length_ratio > 0,
          "takes numbers of pieces alone; give it min_decoding_length"),
         ("seed", not beam, "draws other random numbers; see ctranslate2.set_random_seed"),
+        ("shortlist", decoding.shortlist > 0, "writes with all pieces"),
         ("constraint", decoding.constraint != "none", "has no such constraint"),
         ("rerank", decoding.rerank != "none", "gives hypotheses in the order of their scores"),
     )  # fmt: skip

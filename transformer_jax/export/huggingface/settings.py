@@ -66,6 +66,8 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
          "divides by length^alpha ('power') alone"),
         ("coverage_penalty", decoding.coverage_penalty > 0, "has none"),
         ("min_length_ratio", decoding.min_length_ratio > 0, "takes numbers of pieces alone"),
+        ("seed", decoding.search == "sample", "draws other random numbers"),
+        ("shortlist", decoding.shortlist > 0, "writes with all pieces"),
         ("rerank", decoding.rerank != "none", "gives texts in the order of their scores"),
     )  # fmt: skip
     return found + [
