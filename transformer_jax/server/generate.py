@@ -55,7 +55,7 @@ async def generate(service: Service, request: Request) -> Response:
     if not model.generates:
         raise Refusal(404, "this model does not continue prompts; see /api/model")
     if asked.n > service.settings.max_texts:
-        raise Refusal(400, f"n={asked.n}: at most {service.settings.max_texts}")
+        raise Refusal(413, f"n={asked.n}: at most {service.settings.max_texts}")
     generator = model.generator(asked.fields(), asked.n)
     number = 1 if asked.seed is not None else model.number(None)
     asking, ids = model.prompting(generator, asked.prompt, asked.max_tokens, asked.n, number)
