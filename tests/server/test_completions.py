@@ -107,13 +107,18 @@ def test_what_completions_refuse(writing, fields, status):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"max_tokens": 11}, {"top_p": 0}, {"temperature": -1}, {"beam_size": 2},
-     {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}, {"n": 9}],
+    [{"max_tokens": 11}, {"top_p": 0}, {"temperature": -1}, {"beam_size": 2}, {"beam_size": 0},
+     {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}],
 )  # fmt: skip
 def test_what_generate_refuses(writing, fields):
     answer = writing.post("/api/generate", json={"prompt": "a"} | fields)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["type"] == "invalid_request"
+
+
+def test_more_texts_than_are_allowed_are_too_many(writing):
+    answer = writing.post("/api/generate", json={"prompt": "a", "n": 9})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
 
 
 def test_scores_of_texts(writing):
