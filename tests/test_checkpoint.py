@@ -86,11 +86,15 @@ def test_the_last_and_the_best_are_kept(tmp_path, scores, keep_last, kept):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("best_by", "best"), [("bleu", 2), ("loss", 2)])
+@pytest.mark.parametrize(("best_by", "best"), [("bleu", 2), ("loss", 3)])
 def test_the_best_by_bleu_is_the_highest_and_by_loss_the_lowest(tmp_path, best_by, best):
-    checkpoints = fill(tmp_path, SCORES[:4], keep_last=1, best_by=best_by)
+    """The first of equal ones, as the table of a sweep and a run's patience count them."""
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1, best_by=best_by))
+    for step, (bleu, loss) in enumerate(((10.0, 3.0), (30.0, 2.0), (20.0, 1.0), (30.0, 1.0)), 1):
+        checkpoints.save(step, params(step), training(step), {}, {"bleu": bleu, "loss": loss})
     assert checkpoints.steps() == [best, 4]
     assert checkpoints.best() == best
+    checkpoints.close()
 
 
 def test_a_continued_run_keeps_the_best_of_the_first_part(tmp_path):

@@ -124,6 +124,7 @@ def test_without_jax(room):
     for path in files:
         roots = {name.split(".")[0] for name in imports(path)}
         assert not roots & {"jax", "jaxlib", "flax", "optax", "orbax"}, path
+        assert not rooms_used(path) & {"arrays", "counting"}, path  # which import it
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

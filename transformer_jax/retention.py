@@ -23,11 +23,13 @@ class Record(TypedDict):
 
 
 def best(records: Mapping[int, Record], by: str) -> int | None:
-    """Return the step with the best score of a name in VALIDATION, or None if none has a score."""
+    """Return the step with the best score of a name in VALIDATION, the first of equal ones, or None
+    if none has a score.
+    """
     gain = VALIDATION[by].gain
     values = {step: gain(it["scores"][by]) for step, it in records.items() if it["scores"]}
-    ranked = [(value, step) for step, value in values.items() if math.isfinite(value)]
-    return max(ranked)[1] if ranked else None
+    ranked = [(value, -step) for step, value in values.items() if math.isfinite(value)]
+    return -max(ranked)[1] if ranked else None
 
 
 def kept(records: Mapping[int, Record], config: CheckpointConfig) -> set[int]:

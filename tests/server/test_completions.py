@@ -95,7 +95,8 @@ def test_completions(writing):
     [({"model": "../../etc/passwd"}, 404), ({"logprobs": 2}, 400), ({"n": 0}, 400),
      ({"presence_penalty": 1.0}, 400), ({"temperature": 2.5}, 400), ({"max_tokens": 11}, 400),
      ({"prompt": "x" * 30}, 400), ({"prompt": [1, 2]}, 400), ({"prompt": []}, 400),
-     ({"n": 9}, 413), ({"unknown": 1}, 400)],
+     ({"suffix": "b"}, 400), ({"logit_bias": {"3": 1}}, 400), ({"best_of": 2}, 400),
+     ({"frequency_penalty": 0.5}, 400), ({"n": 9}, 413), ({"unknown": 1}, 400)],
 )  # fmt: skip
 def test_what_completions_refuse(writing, fields, status):
     answer = writing.post("/v1/completions", json={"model": "tiny", "prompt": "a"} | fields)

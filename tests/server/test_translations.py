@@ -147,6 +147,8 @@ def test_what_it_is_is_said(translating):
 PATHS = {
     "/api/translate": {"text": "a"}, "/translate": {"q": "a", "target": "de"}, "/api/model": None,
     "/metrics": None, "/reload": {}, "/v1/models": None, "/api/score": {}, "/detect": {"q": "a"},
+    "/api/generate": {"prompt": "a"}, "/api/batches": {"texts": ["a"]}, "/v1/models/tiny": None,
+    "/v1/completions": {"model": "tiny", "prompt": "a"},
 }  # fmt: skip
 
 

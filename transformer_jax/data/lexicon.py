@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from transformer_jax.arrays import Float, Int
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.disk import write_bytes, writing
 from transformer_jax.errors import UserError

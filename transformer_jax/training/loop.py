@@ -135,8 +135,7 @@ def _go_past(run: Run, start: Start) -> Start:
         return start
     if start.scored:
         log.info("step %d is the end no more; the validation there is left out", step)
-    # What counts validations comes from this checkpoint: each falls on a step that is saved, which
-    # config/refusals/experiment.py holds, and is in it unless it was of an end that is none now.
+    # Every other validation falls on a saved step, as experiment.py in config/refusals/ holds.
     run.checkpoints.amend(step, scores=None, passing=step % run.save_every != 0)
     return start._replace(record=run.checkpoints.record(step))
 

@@ -143,8 +143,7 @@ class Report:
         named = ", ".join(items[:10]) + f" and {len(items) - 10} more" * (len(items) > 10)
         of = f"{self._noun}s {named} of the training data"
         log.warning("step %d: %s; its batch: %s", step, what, of)
-        every = ", ".join(items)  # for train.log
-        log.debug("step %d: all %ss of its batch: %s", step, self._noun, every)
+        log.debug("step %d: all %ss of its batch: %s", step, self._noun, ", ".join(items))
 
     def _write(self, step: int) -> None:
         w, self._window = self._window, dict(_EMPTY)
