@@ -35,8 +35,9 @@ Pairs = list[tuple[str, str]]
 
 
 def read_pairs(directory: Path, part: str) -> Pairs:
-    """Return English and German lines."""
-    sides = [read_lines(directory / f"{part}.{language}") for language in ("en", "de")]
+    """Return English and German lines, of files plain or .gz."""
+    plain = [directory / f"{part}.{language}" for language in ("en", "de")]
+    sides = [read_lines(path if path.exists() else Path(f"{path}.gz")) for path in plain]
     return list(zip(*sides, strict=True))
 
 

@@ -7,8 +7,8 @@
 
 Long Range Arena's task (arXiv:2011.04006), at lengths that two cores can train: 50 to 200 symbols,
 lists of at most 6 levels and 6 arguments, 40,000 texts. Three ways of guessing are right that often
-there, and whoever has learned something is above all of them: the commonest class 13 %, the best
-class for the first operator 28 %, that with the digits of its own list 38 %. "arena" in a variant's
+there, and whoever has learned something is above all of them: the commonest class 12 %, the best
+class for the first operator 28 %, that with the digits of its own list 39 %. "arena" in a variant's
 name, as in `:arena-full`, has the lengths and sizes of the Arena itself.
 
 4 layers, d_model 128, 4 heads, a mean over positions; 4,000 updates of 4,096 positions by Muon, by

@@ -1,6 +1,6 @@
 """What a single change does to a translation model: Multi30k, lc-tok, English to German.
 
-    transformer-jax sweep --config=configs/variants.py --variants=all --workdir=runs/variants \
+    transformer-jax sweep --config=configs/variants.py --variants=all --workdir=runs/variants_all \
       --evaluate=validation --config.data.directory=DIR
     python train.py --config=configs/variants.py:ff-swiglu --config.data.directory=DIR
 

@@ -87,13 +87,12 @@ def _against(rows: Sequence[Any]):
     spreads = [row.spread(column) or 0.0 for row in rows]
     for panel, field in zip(panels, fields, strict=True):
         texts = [row.settings.get(field, "all") for row in rows]
-        numbers = [_number(text) for text in texts]
-        if all(number is not None for number in numbers):
+        numbers = [number for text in texts if (number := _number(text)) is not None]
+        if len(numbers) == len(texts):
             places: list[Any] = numbers
-            positive = [number for number in numbers if number]
-            if min(positive, default=0) > 0 and max(positive) / min(positive) > 20:
+            if min(numbers) > 0 and max(numbers) / min(numbers) > 20:  # 0 has no logarithm
                 panel.set_xscale("log")
-            elif all(number.is_integer() for number in positive):
+            elif all(number.is_integer() for number in numbers):
                 panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # no 2.5 heads
         else:
             names = list(dict.fromkeys(texts))

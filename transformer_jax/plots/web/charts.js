@@ -202,13 +202,13 @@ function parallelSpec(rows, axes, by, greater, width) {
     const known = rows.map((row) => row.values[axis]).filter((v) => v !== null && v !== undefined);
     const numeric = known.every((v) => typeof v === "number");
     const distinct = [...new Set(known)].sort((a, b) => (numeric ? a - b : String(a).localeCompare(String(b))));
-    const few = distinct.length <= 9;
+    const few = !numeric || distinct.length <= 9; // texts have places by their order alone
     const [low, high] = [distinct[0], distinct.at(-1)];
     const height = (v) => {
       if (distinct.length < 2) return 0.5;
       return few && axis !== by ? distinct.indexOf(v) / (distinct.length - 1) : (v - low) / (high - low);
     };
-    for (const v of few && axis !== by ? distinct : [low, high]) {
+    for (const v of distinct.length <= 9 && axis !== by ? distinct : [low, high]) {
       ticks.push({ place, height: height(v), text: typeof v === "number" ? number(v, axis === by ? 4 : 6) : v });
     }
     for (const row of rows) {

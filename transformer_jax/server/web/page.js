@@ -188,7 +188,8 @@ function stepped(event) {
   event.preventDefault();
   const spans = [...$("target").querySelectorAll(".word")];
   if (!spans.length) return;
-  const place = (spans.indexOf(state.at) + step + spans.length) % spans.length;
+  const at = spans.findIndex((span) => state.at && span.dataset.line === state.at.dataset.line && span.dataset.word === state.at.dataset.word);
+  const place = at < 0 ? (step > 0 ? 0 : spans.length - 1) : (at + step + spans.length) % spans.length;
   state.at = spans[place];
   link(Number(state.at.dataset.line), null, Number(state.at.dataset.word));
 }
