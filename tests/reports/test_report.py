@@ -20,6 +20,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
 from transformer_jax.plots.page import render, unpack
 from transformer_jax.reports import breakdown, runs, sweep_rows
+from transformer_jax.reports.naming import named
 from transformer_jax.reports.report import gather
 from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps.sweep import Record
@@ -149,7 +150,7 @@ def test_a_language_model_has_windows_and_no_translations(run, tmp_path):
         gather([(place, None)])["runs"][0]["facts"] for place in (run, predicted(tmp_path / "lm"))
     ]
     assert [fact["translates"] for fact in facts] == [True, False]
-    assert facts[1]["window"] == 16
+    assert facts[1]["items"] == "windows of 16 pieces"
 
 
 def test_two_runs_are_tested_and_laid_side_by_side(run, other):
@@ -319,6 +320,22 @@ def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_
     verdict = points_of(tmp_path / "s", scores, seeds)["verdict"]
     assert verdict["best"] == best
     assert why in verdict["why"]
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "items"),
+    [
+        ("pictures", "A classifier of pictures", "pictures"),
+        ("etth1", "A forecaster of time series", "windows of 336 rows"),
+        ("picture_codes", "An autoencoder of pictures", "pictures"),
+        ("movie_reviews", "A classifier of texts", "texts, of each at most 512 pieces,"),
+        ("bert_brown", "A masked language model", "windows of 128 pieces"),
+        ("shakespeare", "A language model", "windows of 64 pieces"),
+    ],
+)
+def test_models_are_called_what_they_are(config, kind, items):
+    found = named(parse(load_config(f"configs/{config}.py")))
+    assert (found["kind"], found["items"]) == (kind, items)
 
 
 def test_the_best_point_is_one_of_the_best_setting():

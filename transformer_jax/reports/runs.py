@@ -17,6 +17,7 @@ from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.messages import program
 from transformer_jax.reports.evaluations import evaluations
+from transformer_jax.reports.naming import named
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, as_text, shown
 from transformer_jax.workdir import WorkDir, read_rows
@@ -99,13 +100,12 @@ def facts(run: Run) -> dict[str, Any]:
         "model": _model(experiment),
         "parameters": started.get("parameters") or table.parameters(run.point),
         "translates": experiment.objective.translates,
-        "objective": experiment.objective.name,
+        **named(experiment),
         "source_language": data.source_language,
         "target_language": data.target_language,
         "corpus": f"{data.name or Path(data.directory or data.source).name} ({shown(data.train)})",
         "splits": {name: shown(getattr(data, name)) for name in ("train", "validation", "test")},
         "pairs": started.get("pairs"),
-        "window": experiment.objective.window,  # of a language model
         "tokenizer": _tokenizer(experiment),
         "steps": trained[-1]["step"] if trained else None,
         "steps_planned": experiment.training.steps,

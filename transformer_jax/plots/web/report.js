@@ -90,13 +90,12 @@ const spoken = (name) => name.replaceAll("_", " "); // bits_per_byte
 function sentences(run, split) {
   const f = run.facts;
   const epochs = f.steps_an_epoch && f.steps ? ` (${number(f.steps / f.steps_an_epoch, 2)} epochs)` : "";
-  const model = `Transformer with ${million(f.parameters)} parameters`;
+  const model = `${f.body} with ${million(f.parameters)} parameters`;
   const lines = [f.translates
     ? `A ${model} that translates ${language(f.source_language)} into ${language(f.target_language)}.`
-    : f.objective === "classify" ? `A classifier of texts: a ${model}.`
-    : `A ${f.objective === "masked_lm" ? "masked " : ""}language model: a ${model}.`];
+    : `${f.kind}: a ${model}.`];
   if (f.steps) {
-    const items = f.pairs ? `${f.pairs.toLocaleString("en")} ${f.translates ? "pairs of sentences" : f.objective === "classify" ? `texts, of each at most ${f.window} pieces,` : `windows of ${f.window} pieces`} of ${f.corpus}` : `${f.corpus}`;
+    const items = f.pairs ? `${f.pairs.toLocaleString("en")} ${f.items} of ${f.corpus}` : f.corpus;
     const total = spent(run);
     const time = total ? `${duration(total / 60)}, of which its steps, once compiled, took ${duration(f.minutes)}` : `${duration(f.minutes)} of steps`;
     lines.push(`It was trained on ${items} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${time}.`);
