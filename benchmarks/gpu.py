@@ -7,9 +7,10 @@ bfloat16 products with float32 weights; batches without padding of 25,000 random
 row; one full step each: forward, backward, label smoothing, dropout 0.1, Adam. PyTorch gets its own
 model with `scaled_dot_product_attention` and fused Adam, eager or through `torch.compile`.
 Decoding is of 64 forced tokens from 256 sources of 64 pieces, greedy or with a beam of 4, beside
-`generate` of a MarianMTModel, whose weights are bfloat16 as well. The first calls, with compilation, are apart; the median of the
-others counts, after all work on the device is done. The stage `agree` tells whether fused and dense
-attention have the same gradients, and whether a gradient computed again has the same bits.
+`generate` of a MarianMTModel, whose weights are bfloat16 as well. The first calls, with
+compilation, are apart; the median of the others counts, after all work on the device is done. The
+stage `agree` tells whether fused and dense attention have the same gradients, and whether a
+gradient computed again has the same bits.
 """
 
 import argparse
