@@ -107,7 +107,9 @@ def test_batches_are_answered_line_by_line(translating):
     rows = {row["index"]: row for row in map(json.loads, answer.text.splitlines())}
     found = [rows[n]["translations"][0]["text"] for n in range(len(MANY))]
     assert found == [t.text for (t,) in expected(MANY)]
-    assert translating.post("/api/batches", json={"texts": ["a"], "n_best": 99}).status_code == 400
+    for wrong in ({"n_best": 99}, {"prefix": " ".join(WORDS * 9)}):
+        body = {"texts": ["a"]} | wrong
+        assert translating.post("/api/batches", json=body).status_code == 400
 
 
 def test_libretranslate(translating):

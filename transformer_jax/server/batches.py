@@ -14,7 +14,7 @@ from transformer_jax.server.model import Served
 from transformer_jax.server.own import error_row, translating, translation_row
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
-from transformer_jax.server.texts import Patience, translations
+from transformer_jax.server.texts import Patience, check_aligns, translations
 
 _WINDOW = 16  # texts that are asked for at a time
 
@@ -32,7 +32,8 @@ async def batches(service: Service, request: Request) -> Response:
     check_texts(lines, service.settings, service.settings.max_batch)
     check_texts([asked.prefix], service.settings)
     model, patience = translating(service), asked.patience(service)
-    model.translation([""], asked.n_best, asked.prefix, 1)  # what is wrong with all of them
+    model.translation(["a"], asked.n_best, asked.prefix, 1)  # what is wrong with all of them
+    check_aligns(model, asked.alignments)
     parts = _batch(service, model, asked, lines, patience)
     most = patience.seconds * (1 + len(lines))
     return await streamed(request, parts, "application/x-ndjson", most)

@@ -25,13 +25,18 @@ class Patience(NamedTuple):
     low: bool = False
 
 
+def check_aligns(model: Served, aligned: bool) -> None:
+    """Refuse alignments that a model does not give."""
+    if aligned and not model.aligns:
+        raise Refusal(400, "alignments: this model gives none; leave them out")
+
+
 async def translations(
     service: Service, model: Served, lines: Sequence[str], patience: Patience, n_best: int = 1,
     prefix: str = "", aligned: bool = False, number: int | None = None,
 ) -> list[list[Translation]]:  # fmt: skip
     """Return up to `n_best` translations of each line, best first."""
-    if aligned and not model.aligns:
-        raise Refusal(400, "alignments: this model gives none; leave them out")
+    check_aligns(model, aligned)
     given = lines, n_best, prefix, number
     if sum(map(len, lines)) < _MUCH:
         asking = model.translation(*given)

@@ -1,7 +1,8 @@
 """One thread that searches: tickets wait, take rows as these become free, and are answered.
 
-JAX runs here and nowhere else while the server serves. Others hand in tickets and calls, and take
-them back; what is found goes to the ticket's own function, from this thread.
+JAX runs here and nowhere else while the server serves, but for a checkpoint that is loaded and its
+programs compiled. Others hand in tickets and calls, and take them back; what is found goes to the
+ticket's own function, from this thread.
 """
 
 import bisect
