@@ -412,8 +412,9 @@ def test_inspect_of_a_run_with_a_damaged_checkpoint(run, tmp_path, capsys):
     (damaged,) = (line for line in lines if line.startswith("3 "))
     assert "damaged" in damaged
     (good,) = (line for line in lines if line.startswith("4 "))
-    assert good.split()[1] == "best"
     assert "damaged" not in good
+    (best,) = (line for line in lines if line[:1].isdigit() and line.split()[1] == "best")
+    assert "damaged" not in best
 
 
 # --- programs -----------------------------------------------------------------------------------

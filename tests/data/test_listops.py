@@ -114,4 +114,4 @@ def test_the_experiment_reads_what_is_made(variant, tmp_path):
     experiment = parse(load_config(f"configs/listops.py:{variant}"))
     few = replace(experiment.data, num_examples=(300, 20, 20))
     prepared = prepare(replace(experiment, data=few), WorkDir(tmp_path))
-    assert prepared.lines == 300
+    assert prepared.items == 300

@@ -23,7 +23,7 @@ def shown(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
     side = Ragged.from_offsets(np.full(lengths.sum(), 9, np.int32), offsets)
     store, chosen = TokenStore(side, side), np.arange(pairs)
     prepared = SimpleNamespace(
-        train=store, lines=pairs, selection=SimpleNamespace(pairs=chosen),
+        train=store, items=pairs, selection=SimpleNamespace(pairs=chosen),
         plan=BucketPlan(store, chosen, experiment.data, 0),
     )  # fmt: skip
     return misfits(experiment, prepared, parameters)  # type: ignore[arg-type]
