@@ -14,13 +14,14 @@ from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.cli.main import dispatch
 from transformer_jax.config import EvaluationConfig, Experiment, ModelConfig, SideConfig
+from transformer_jax.config.words import ARCHITECTURES
 from transformer_jax.directions import TRANSLATION
 from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
 from transformer_jax.plots.page import render, unpack
 from transformer_jax.reports import breakdown, runs, sweep_rows
-from transformer_jax.reports.naming import named
+from transformer_jax.reports.naming import KINDS, named
 from transformer_jax.reports.report import gather
 from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps.sweep import Record
@@ -334,6 +335,7 @@ def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_
     ],
 )
 def test_models_are_called_what_they_are(config, kind, items):
+    assert KINDS.keys() == ARCHITECTURES.keys()  # a new objective has its word, too
     found = named(parse(load_config(f"configs/{config}.py")))
     assert (found["kind"], found["items"]) == (kind, items)
 

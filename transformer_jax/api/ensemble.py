@@ -34,8 +34,8 @@ def _of_one(name: str) -> Callable:
     return refuse
 
 
-for _name in (
-    "attention", "inside", "classify", "score", "tag", "value", "answer", "forecast", "follows",
-    "picture_codes",
-):  # fmt: skip
-    setattr(TrainedEnsemble, _name, _of_one(_name))
+# What several models do as one; whatever else a model does is refused, also what is new.
+_TOGETHER = {"translator", "translate", "generator", "generate", "stream", "opened"}
+for _name in dir(TrainedModel):
+    if not _name.startswith("_") and _name not in _TOGETHER:
+        setattr(TrainedEnsemble, _name, _of_one(_name))

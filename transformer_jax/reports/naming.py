@@ -7,18 +7,23 @@ _BODIES = {
     "decomposable_attention": "model of decomposable attention",
 }  # fmt: skip
 _READ = {"patches": "pictures", "log_mel": "sounds", "series": "time series"}
-_KINDS = {
+KINDS = {  # of each objective
     "classify": "A classifier of {read}", "classify_pairs": "A classifier of pairs of texts",
     "regress": "A regression of {read}", "tag": "A tagger of words",
     "answer": "A reader that answers questions", "forecast": "A forecaster of {read}",
     "reconstruct": "An autoencoder of {read}",
     "masked_lm": "A masked language model", "masked_lm_nsp": "A masked language model",
+    **dict.fromkeys(
+        ("language_model", "permutation_lm", "bidirectional_lm", "span_corruption", "denoising"),
+        "A language model",
+    ),
+    **dict.fromkeys(("translate", "prefix_lm", "ctc"), "A translator"),
 }  # fmt: skip
 
 
 def named(experiment: Experiment) -> dict[str, str]:
-    """Return its "body", a noun; its "kind", of one that does not translate, with an article; and
-    its "items", a plural that its corpus follows.
+    """Return its "body", a noun; its "kind", with an article; and its "items", a plural that its
+    corpus follows.
     """
     objective, codec = experiment.objective, experiment.codecs[0]
     read = _READ.get(codec, "texts")
@@ -33,6 +38,6 @@ def named(experiment: Experiment) -> dict[str, str]:
         items = read
     return {
         "body": _BODIES.get(experiment.model.architecture, "Transformer"),
-        "kind": _KINDS.get(objective.kind, "A language model").format(read=read),
+        "kind": KINDS[objective.kind].format(read=read),
         "items": items,
     }

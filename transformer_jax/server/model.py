@@ -19,6 +19,7 @@ from transformer_jax.decoding.text.score import log_probs_of, score_pairs, score
 from transformer_jax.decoding.text.searching import NO_LIMIT
 from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.decoding.text.translation import Translation
+from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.server.settings import Settings
@@ -119,13 +120,15 @@ class Served:
         """
         with self._lock:
             if n_best not in self._translators:
-                data, trained = self.trained.experiment.data, self.trained
-                self._translators[n_best] = Translator(
-                    trained._models, trained.tokenizers, self.decoding, n_best,
-                    longest=data.max_length, warn=False, cut=data.long_sources == "cut",
-                    draft=trained._beside.draft(self.decoding, trained.experiment),
+                trained, experiment = self.trained, self.trained.experiment
+                writer = make_writer(
+                    trained._models, trained.tokenizers, experiment.objective, experiment.data,
+                    self.decoding, n_best, warn=False,
+                    draft=trained._beside.draft(self.decoding, experiment),
                     lexicon=trained._beside.lexicon(self.decoding, trained.path),
                 )  # fmt: skip
+                assert isinstance(writer, Translator)  # models of CTC are refused above
+                self._translators[n_best] = writer
             return self._translators[n_best]
 
     def generator(self, fields: dict[str, Any], n: int) -> Generator:

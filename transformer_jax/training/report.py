@@ -51,7 +51,7 @@ class Report:
         window = state.get("window") or {}
         # Those of before weights were counted had a weight of 1 a token.
         self._window = _EMPTY | {"weight": window.get("tokens", 0.0)} | window
-        self._usual_loss: float | None = state.get("usual_loss")  # running mean, per token
+        self._usual_loss: float | None = state.get("usual_loss")  # running mean
         self.tokens = int(state.get("tokens", 0))
         self.skipped = int(state.get("skipped", 0))
         self.bad_steps = 0  # updates skipped in a row

@@ -228,9 +228,9 @@ def _check_scales(model: "ModelConfig") -> None:
         f"initializer={model.initializer!r}: residual='deep_norm' has initial values of its own, "
         "which are multiples of Xavier's; choose 'xavier' or another residual",
     )
-    several = "prefix_decoder", "autoencoder", "perceiver"
+    deep = "encoder_decoder", "encoder", "decoder", "two_stream"
     check(
-        model.residual != "deep_norm" or model.architecture not in several,
+        model.residual != "deep_norm" or model.architecture in deep,
         "residual='deep_norm': has constants for one stack, and for a decoder behind an encoder, "
         f"not for architecture={model.architecture!r}; choose another",
     )
@@ -244,6 +244,6 @@ def _check_scales(model: "ModelConfig") -> None:
 def _check_lora(model: "ModelConfig") -> None:
     default_unless(
         model.lora_rank is not None, model, "lora_alpha", "lora_maps",
-        because="means nothing without lora_rank", otherwise="set that",
+        because="means nothing without lora_rank", otherwise="set lora_rank",
     )  # fmt: skip
     check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")

@@ -124,8 +124,8 @@ class PagedStream:
         self._order.append(row)
 
     def _make_room(self) -> list[int]:
-        """Give every row the blocks of its next turn; return the sentences that made room, the last
-        that came first.
+        """Give every row the blocks of its next turn; return the sentences that made room, the
+        latest first.
         """
         leaving: list[int] = []
         copies: dict[int, int] = {}  # from where, by target
