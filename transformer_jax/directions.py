@@ -19,6 +19,10 @@ class Metric(NamedTuple):
         """Return a value, or the difference of two, such that greater is better."""
         return value if self.greater_is_better else -value
 
+    def rank(self, value: float | None) -> float:
+        """Return a key that sorts the best first, and what is not known or not finite last."""
+        return math.inf if value is None or not math.isfinite(value) else -self.gain(value)
+
 
 def _perplexity(loss: float) -> float:
     return math.exp(min(loss, 700.0))  # loss: nats a piece

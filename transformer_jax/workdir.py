@@ -8,7 +8,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,17 @@ def read_rows(path: Path, key: str = "step") -> list[dict[str, Any]]:
             raise UserError(f"{path}:{number}: damaged; repair or delete this line") from None
         rows.append(row)
     return rows
+
+
+def minutes_of(timings: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the minutes of training, without validation and saving, at step 0 and at each row of
+    rates, resumed parts included.
+    """
+    minutes, before = [0.0], 0
+    for row in timings:
+        minutes.append(minutes[-1] + (row["step"] - before) / max(row["steps_per_s"], 1e-4) / 60)
+        before = row["step"]
+    return minutes
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

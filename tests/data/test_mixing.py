@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
+from transformer_jax.config.words import JOINS, OF_TEXT, ONE_SIDED, UNMIXED
 from transformer_jax.data import sources
 from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import PLANS, BucketPlan, fixed_batches
@@ -101,19 +102,31 @@ def test_windows_are_of_the_part_in_which_they_begin():
     flat = [n for part in lengths.values() for n in part]
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([[9] * n for n in flat]))
     config = DataConfig(train=tuple("abc"), weights=("a=1", "b=1", "c=2"))
-    codec = type("Codec", (), {"size": 10, "special": {"mask": 4}, "piece_id": lambda *_: 5})()
-    for name in ("language_model", "span_corruption", "masked_lm"):
-        for document in ("line", "joined"):
+    methods = {"piece_id": lambda *_: 5, "decode": lambda *_: "x"}
+    codec = type("Codec", (), {"size": 10, "special": {"mask": 4}} | methods)()
+    for name in set(OF_TEXT) - set(UNMIXED):
+        for document in ("line", "joined") if name in JOINS else ("line",):
             objective = ObjectiveConfig(name, window=5, document=document)  # type: ignore[arg-type]
             items = OBJECTIVES[name].items(store, objective, codec)
             found = part_of((2, 2, 1), store, items)
             side = items.tgt if len(items.tgt.ids) else items.src
             part = np.searchsorted([12, 24], side.starts, side="right")
             np.testing.assert_array_equal(found, part)
+            assert set(found) == {0, 1, 2}
     pairs = TokenStore(*(Ragged.from_lists([[9]] * 10),) * 2)  # five texts, twice
     found = mixture_of(config, part_of((2, 2, 1), pairs, pairs), np.arange(10))
     assert found.part.tolist() == [0, 0, 1, 1, 2] * 2
     np.testing.assert_allclose(found.passes, [10 / 4 / 4, 10 / 4 / 4, 10 / 2 / 2])
+
+
+@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - set(ONE_SIDED) - set(UNMIXED)))
+def test_pairs_are_of_the_part_in_which_they_stand(name):
+    targets = [[9] * n for n in (3, 1, 4, 1, 5)]
+    read = {"tag": sum(map(len, targets)), "classify_pairs": 2 * len(targets)}  # several a text
+    sources = Ragged.from_lists([[9, 9]] * read.get(name, len(targets)))
+    store = TokenStore(sources, Ragged.from_lists(targets))
+    items = OBJECTIVES[name].items(store, ObjectiveConfig(name))
+    assert part_of((2, 2, 1), store, items).tolist() == [0, 0, 1, 1, 2]
 
 
 def test_the_log_says_what_a_mixture_is(make_store):

@@ -39,11 +39,15 @@ def test_singular_values_become_one_and_their_vectors_stay(rows, columns, size):
     assert np.all((np.diag(values) > 0.6) & (np.diag(values) < 1.25))
 
 
-def test_iteration_is_that_of_optax():
-    x = jnp.asarray(random_matrix(3, 12, 20, 1e-3))
+def by_optax(x: np.ndarray) -> np.ndarray:
+    """Return a lying matrix made orthogonal by optax's iteration with the same coefficients."""
     coefficients = jnp.array([3.4445, -4.7750, 2.0315])
-    expected = orthogonalize_via_newton_schulz(x, coefficients, ITERATIONS, "schatten")
-    np.testing.assert_allclose(orthogonal(x), expected, rtol=1e-4, atol=1e-5)
+    return orthogonalize_via_newton_schulz(jnp.asarray(x), coefficients, ITERATIONS, "schatten")
+
+
+def test_iteration_is_that_of_optax():
+    x = random_matrix(3, 12, 20, 1e-3)
+    np.testing.assert_allclose(orthogonal(jnp.asarray(x)), by_optax(x), rtol=1e-4, atol=1e-5)
 
 
 def test_zero_stays_zero():
@@ -93,7 +97,7 @@ def updates(tx, params, *steps):
 
 
 def test_kernels_move_by_orthogonal_momentum_and_the_rest_by_adam():
-    """After two steps, kernel by kernel with numpy's singular vectors."""
+    """After two steps, kernel by kernel with optax's iteration."""
     (params, first), (_, second) = gradients(1), gradients(2)
     found = updates(make_optimizer(CONFIG, lambda _: RATE), params, first, second)
     adam = OptimizerConfig()
@@ -109,12 +113,11 @@ def test_kernels_move_by_orthogonal_momentum_and_the_rest_by_adam():
         last, before = np.asarray(two[name]), np.asarray(one[name])
         momentum = last + 0.95 * (last + 0.95 * before)
         rows, columns = matrix(update.shape)
-        u, _, v = np.linalg.svd(np.reshape(momentum, (rows, columns)), full_matrices=False)
-        values = -np.diag(u.T @ np.reshape(update, (rows, columns)) @ v.T)
-        expected = RATE * RMS * np.sqrt(max(rows, columns))
-        # Random matrices have a few singular values near zero, which need more iterations.
-        assert np.median(values) == pytest.approx(expected, rel=0.3)
-        assert np.all(values > 0)
+        flat = momentum.reshape(rows, columns)
+        expected = by_optax(flat) if rows <= columns else by_optax(flat.T).T
+        size = RATE * RMS * np.sqrt(max(rows, columns))
+        found_matrix = np.reshape(update, (rows, columns))
+        np.testing.assert_allclose(found_matrix, -size * expected, rtol=1e-3, atol=1e-4 * size)
         assert np.sqrt(np.mean(np.square(update))) == pytest.approx(RATE * RMS, rel=0.3)
 
 

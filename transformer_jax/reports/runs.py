@@ -20,7 +20,7 @@ from transformer_jax.reports.evaluations import evaluations
 from transformer_jax.reports.naming import named
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, as_text, shown
-from transformer_jax.workdir import WorkDir, read_rows
+from transformer_jax.workdir import WorkDir, minutes_of, read_rows
 
 Rows = list[dict[str, Any]]
 
@@ -211,9 +211,7 @@ def curves(run: Run, most: int = 1000) -> dict[str, Any]:
     of each.
     """
     steps = [0, *(row["step"] for row in run.timings)]
-    minutes = [0.0]
-    for before, row in zip(steps, run.timings, strict=False):
-        minutes.append(minutes[-1] + (row["step"] - before) / max(row["steps_per_s"], 1e-4) / 60)
+    minutes = minutes_of(run.timings)
     trained = [row for row in run.metrics if "loss" in row]
     tokens = [0, *(row["target_tokens"] for row in trained)]
     token_steps = [0, *(row["step"] for row in trained)]

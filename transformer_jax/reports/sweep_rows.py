@@ -101,12 +101,7 @@ def rows(
     }
     best_by = VALIDATION[found[0].experiment.checkpoint.best_by]
     by = f"validation {best_by.title}"
-
-    def rank(item: tuple[Run, dict[str, Any]]) -> float:
-        score = item[1]["measured"].get(by)
-        return math.inf if score is None else -best_by.gain(score)
-
-    listed.sort(key=rank)
+    listed.sort(key=lambda item: best_by.rank(item[1]["measured"].get(by)))
     seen = [run for run, _ in listed if run.metrics]
     if not seen:
         raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")

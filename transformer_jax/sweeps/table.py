@@ -17,7 +17,7 @@ from transformer_jax.sweeps.scores import is_scored, read_scores
 from transformer_jax.sweeps.state import state_of
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.training import cost
-from transformer_jax.workdir import read_rows
+from transformer_jax.workdir import minutes_of, read_rows
 
 Published = Mapping[str, Mapping[str, float | None]]  # variant -> {column: value}
 _FORMATS = {"parameters": ",.0f", "minutes": ".1f"}
@@ -66,12 +66,7 @@ def tabulate(
     if any(point.variant for point in points):
         return list(rows.values())
     by = VALIDATION[points[0].experiment.checkpoint.best_by]
-
-    def rank(row: Row) -> float:
-        score = row.mean(f"validation {by.title}")
-        return -by.gain(score) if math.isfinite(score) else math.inf
-
-    return sorted(rows.values(), key=rank)
+    return sorted(rows.values(), key=lambda row: by.rank(row.mean(f"validation {by.title}")))
 
 
 def measure(point: Point, split: str | None) -> dict[str, float]:
@@ -124,12 +119,8 @@ def best_validation(point: Point) -> dict[str, float]:
 
 
 def training_minutes(point: Point) -> float:
-    """Return the minutes of training, without validation and saving, resumed parts included."""
-    seconds, before = 0.0, 0
-    for row in read_rows(point.workdir.timings):
-        seconds += (row["step"] - before) / max(row["steps_per_s"], 1e-4)
-        before = row["step"]
-    return seconds / 60
+    """Return the minutes of training so far, without validation and saving."""
+    return minutes_of(read_rows(point.workdir.timings))[-1]
 
 
 # --- three forms ----------------------------------------------------------------------------------
