@@ -5,8 +5,10 @@ import functools
 import string
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import MODEL as TINY
 from tiny import VARIANTS, make
 
 from transformer_jax.config import DecodingConfig, ObjectiveConfig, TokenizerConfig
@@ -101,6 +103,47 @@ def test_samples_depend_on_the_prompt_and_its_number_alone():
     assert [item.ids for item in others[0]] == [item.ids for item in together[1]]
     assert others[0][0].ids != others[0][1].ids
     assert {len(item.ids) for items in together for item in items} == {6}  # no EOS in a file
+
+
+def test_what_repeats_is_what_was_written():
+    """The last piece of a prompt may come once more."""
+    texts, prefixes = prompts_of(FILES)
+    begun = [len(text) for text in texts]
+    for _ in range(10):
+        for text, row, start in zip(texts, logits(FILES, texts, prefixes), begun, strict=True):
+            row[:, [PAD, BOS, EOS]] = -np.inf
+            row[:, text[start:]] = -np.inf
+            text.append(int(row[len(text) - 1].argmax()))
+    once = dataclasses.replace(GREEDY, no_repeat_ngram=1)
+    found = generator(FILES, once).generate(made(FILES)[1], PROMPTS, 10)
+    assert [one.ids for (one,) in found] == [
+        text[start:] for text, start in zip(texts, begun, strict=True)
+    ]
+    assert any(text[start - 1] in text[start:] for text, start in zip(texts, begun, strict=True))
+
+
+def whole(ids: list[int]) -> Side:
+    row = np.array([ids], np.int32)
+    return Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
+
+
+@pytest.mark.parametrize("name", ["span_corruption", "denoising"])
+def test_a_pretrained_encoder_decoder_writes_its_answer(name):
+    """Greedily what one pass over both sides says, with all positions for either side."""
+    model, params = make(dataclasses.replace(TINY, positions="learned", max_positions=12))
+    writer = Generator(model, CODEC, ObjectiveConfig(name), GREEDY)
+    found = writer.generate(params, PROMPTS)
+    for prompt, (one,) in zip(PROMPTS, found, strict=True):
+        source, target = CODEC.encode([prompt])[0], [BOS]
+        while len(target) <= 12 and target[-1] != EOS:
+            sides = jax.tree.map(jnp.asarray, [whole(ids) for ids in (source, target)])
+            row = np.array(model.outputs(params, Batch(*sides, {}), None)["tokens"].logits()[0, -1])
+            row[[PAD, BOS]] = -np.inf
+            target.append(int(row.argmax()))
+        assert one.ids == target[1:]
+        assert one.text == CODEC.decode(target[1:])
+    with pytest.raises(UserError, match=r"prompt 1: 15 pieces, of at most .*max_positions=12"):
+        writer.generate(params, ["a" * 13])
 
 
 def test_what_cannot_be_generated_is_refused():

@@ -1,10 +1,12 @@
 """Hidden states and attention are those that lead to the logits."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 from decoding.test_generate import CODEC, LINES, PREFIX, made
-from tiny import make
+from tiny import MODEL, VOCAB, make, random_params
 
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -12,6 +14,7 @@ from transformer_jax.decoding.text.attention import cross_attention
 from transformer_jax.decoding.text.inside import inside
 from transformer_jax.decoding.text.score import score_pairs, score_texts
 from transformer_jax.errors import UserError
+from transformer_jax.models.build import build
 
 PAIR = TokenizerPair(CODEC, CODEC)
 
@@ -59,11 +62,36 @@ def test_a_translation_model():
                                atol=1e-5)  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["span_corruption", "denoising"])
+def test_a_pretrained_encoder_decoder_reads_both_as_they_are(name):
+    stacks = [
+        inside(*make(), PAIR, objective, "dog", "hund")
+        for objective in (ObjectiveConfig(), ObjectiveConfig(name))
+    ]
+    np.testing.assert_array_equal(stacks[0]["decoder"].output, stacks[1]["decoder"].output)
+
+
+@pytest.mark.parametrize(
+    ("name", "predicts"),
+    [("classify", "class"), ("regress", "value"), ("answer", "span"), ("masked_lm_nsp", "class")],
+)
+def test_an_encoder_reads_a_text_whatever_it_says_of_it(name, predicts):
+    config = dataclasses.replace(MODEL, architecture="encoder", num_decoder_layers=6)
+    model = build(config, VOCAB, 3, predicts=(predicts,))
+    (stack,) = inside(
+        model, random_params(model), PAIR, ObjectiveConfig(name), "dog", None
+    ).values()
+    assert stack.pieces[:4] == ["<s>", *"dog"]
+    assert np.isfinite(stack.output).all()
+
+
 def test_texts_that_are_missing_or_too_many_are_refused():
     model, params = made(LINES)
     with pytest.raises(UserError, match="reads one text; give no translation"):
         inside(model, params, PAIR, LINES, "dog", "hund")
     with pytest.raises(UserError, match="give a text and its translation"):
         inside(*made(PREFIX), PAIR, PREFIX, "dog", None)
+    with pytest.raises(UserError, match="see values, and no pieces"):
+        inside(model, params, PAIR, ObjectiveConfig("forecast"), "dog", None)
     with pytest.raises(UserError, match="reads a text in several orders"):
         inside(model, params, PAIR, ObjectiveConfig("permutation_lm"), "dog", None)

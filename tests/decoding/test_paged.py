@@ -111,8 +111,10 @@ def test_permuted_pages_change_nothing():
 
 def test_what_cannot_be_on_pages_is_refused():
     config = DecodingConfig(beam_size=1, cache="paged")
-    with pytest.raises(UserError, match="layers whose past is a state"):
-        Generator(MIXED, CODEC, FILES, config)
+    windows = dataclasses.replace(CONFIG, decoder_pattern=("local",), window=2)
+    for model in (MIXED, build(windows, VOCAB, VOCAB)):
+        with pytest.raises(UserError, match="layers whose past is of constant size"):
+            Generator(model, CODEC, FILES, config)
     plain = build(CONFIG, VOCAB, VOCAB)
     with pytest.raises(UserError, match="pages are of one model"):
         Generator([plain, plain], CODEC, FILES, config)

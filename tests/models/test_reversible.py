@@ -58,11 +58,11 @@ def test_what_is_kept_does_not_grow_with_the_depth():
             relative_clip=16,
         )  # fmt: skip
         model = build(config, VOCAB, VOCAB)
-        params = random_params(model)
+        params, keys = random_params(model), Keys(jax.random.key(0), jax.random.key(1))
 
         def back(params):
             def loss(p):
-                return batch_sums(model, TrainingConfig(), p, BATCH, None).loss
+                return batch_sums(model, TrainingConfig(), p, BATCH, keys).loss
 
             return jax.vjp(loss, params)[1]
 

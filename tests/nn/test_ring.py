@@ -126,3 +126,14 @@ def test_no_more_slots_than_there_is_room_for():
         assert lanes.seen.size == 0
         grown = ring.grow(lanes, lanes.grow(2 * ROOM, 0))
         assert grown.pos.shape[1] == min(reach, 2 * ROOM)
+
+
+def test_a_ring_that_grew_is_as_large_as_one_that_begins_so():
+    """So that sentences can go from one to the other, whatever a step may take back."""
+    lanes = Lanes.empty(BATCH, WIDTH, 4, slotted=False)
+    more = lanes.grow(20, 0)
+    one, other = (Ring.empty(x, 6, 1, 1, 1, jnp.dtype("float32")).keep(5) for x in (lanes, more))
+    one = one.grow(lanes, more)
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(ring)] for ring in (one, other)]
+    assert shapes[0] == shapes[1]

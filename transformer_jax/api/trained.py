@@ -141,7 +141,8 @@ class TrainedModel(Reading):
     ) -> Any:
         """Return the text that goes on from a prompt, or a list of those of several.
 
-        A language model's text begins with the prompt. It ends with EOS, before the first of the
+        A language model's text begins with the prompt; a prefix language model's and a pre-trained
+        encoder-decoder's is its answer alone. It ends with EOS, before the first of the
         `stop_strings`, or after `max_tokens` new pieces; None are 256, or as many as the model has
         positions for. What is read of a long prompt is kept in the directory `prompt_cache`, if
         there is one. The other arguments are those of `translate`: `search="sample", seed=1`.

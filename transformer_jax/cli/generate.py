@@ -19,8 +19,11 @@ _BLOCK = 256  # prompts at a time
 _HELP = """\
 Continue prompts with a language model: print each prompt and what follows it, up to the end
 of a line where the model was trained on lines. A prefix language model reads the prompt as its
-source and prints its answer alone. Prompts are those of --prompt, else the lines of a file or
-of standard input; an empty one begins a text.
+source and prints its answer alone; so does an encoder-decoder that was pre-trained on text: what
+is missing from "the <extra_id_0> ran", or the text of one with noise.
+
+Prompts are those of --prompt, else the lines of a file or of standard input; an empty one begins a
+text.
 
 Without options the search is that of the config's decoding. An option of sampling asks for random
 texts. Where texts contain line ends, --json keeps them apart.

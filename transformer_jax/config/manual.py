@@ -295,6 +295,11 @@ class ModelConfig:
         return alone.get(self.architecture, both)
 
     @property
+    def one_sequence(self) -> bool:
+        """Whether what is read before anything is written stands at the first positions of it."""
+        return self.architecture in ("decoder", "prefix_decoder")
+
+    @property
     def reads_by_cells(self) -> bool:
         """Whether the layers that read are recurrent ones without residual parts."""
         return {*self.encoder_pattern} <= {*CELLS, *TWO_WAY}

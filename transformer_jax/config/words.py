@@ -25,6 +25,7 @@ PLACES = ("aft_full", "aft_local")  # which have a vector for each position
 FREE = (*PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
 TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
 CELLS = ("elman", "lstm", "gru")
+HEADLESS = (*CELLS, *TWO_WAY, "ssru")  # which have no heads
 WHOLE = ("longformer", "bigbird", "conformer", *TWO_WAY)  # which need a text that is whole
 ALONE = ("longformer", "bigbird", "lsh", "conformer")  # which need a row for each text
 DRAWN = ("random_features", "gated_random_features", "favor")

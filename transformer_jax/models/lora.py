@@ -23,8 +23,9 @@ class Lora:
     of maps, and tables of embeddings.
 
     A [in..., rank] begins uniform within 1 / sqrt(in) of 0, B [rank, out...] at 0: so a model
-    begins as the one that is adapted. Everybody else sees the sums, which cost next to nothing
-    beside a batch: x W + x A B is x (W + A B). The inputs of a table are pieces.
+    begins as the one that is adapted. Of a table, whose inputs are pieces, A begins at 0 and B at
+    N(0, 1 / d_model), as tables do. Everybody else sees the sums, which cost next to nothing
+    beside a batch: x W + x A B is x (W + A B).
     """
 
     def __init__(self, model: Core) -> None:
@@ -83,14 +84,14 @@ def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
         map_name = name.removeprefix("src_").removeprefix("tgt_")  # of two embeddings
         matrix = "table" if map_name == "embedding" else "kernel"
         if isinstance(part, dict) and map_name in config.lora_maps and matrix in part:
-            part = part | _beside(part[matrix], config.lora_rank, here)
+            part = part | _beside(part[matrix], matrix == "table", config.lora_rank, here)
         elif isinstance(part, dict):
             part = _adapted(part, config, here)
         found[name] = part
     return found
 
 
-def _beside(matrix: Any, rank: int | None, key: Array) -> dict[str, Any]:
+def _beside(matrix: Any, of_pieces: bool, rank: int | None, key: Array) -> dict[str, Any]:
     """Return A and B; a map's input or its output is the residual stream, axis "embed"."""
     shape, names = matrix.value.shape, matrix.names
     ins = 1 if names[0] == "embed" else len(shape) - 1
@@ -99,6 +100,10 @@ def _beside(matrix: Any, rank: int | None, key: Array) -> dict[str, Any]:
     def uniform(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
-    a = named(uniform, *names[:ins], "rank")(key, (*shape[:ins], rank))
-    b = named(nn.initializers.zeros, "rank", *names[ins:])(key, (rank, *shape[ins:]))
+    zeros = nn.initializers.zeros
+    starts = (uniform, zeros)
+    if of_pieces:
+        starts = (zeros, nn.initializers.normal(shape[-1] ** -0.5))
+    a = named(starts[0], *names[:ins], "rank")(key, (*shape[:ins], rank))
+    b = named(starts[1], "rank", *names[ins:])(key, (rank, *shape[ins:]))
     return {A: a, B: b}

@@ -121,7 +121,7 @@ def run(
         )
         for number, (layer, own) in enumerate(zip(layers, rngs, strict=True))
     ]
-    if config.residual == "reversible":
+    if config.residual == "reversible" and rngs[0]:  # else there is no way back
         forwards, backwards = (
             [_alone(body_of(layer, way), turn) for layer, turn in zip(layers, turns, strict=True)]
             for way in (call, undo)

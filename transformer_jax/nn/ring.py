@@ -31,6 +31,7 @@ class Ring:
     start: Int[Array, "B"]  # how long the prompt is
     reach: int = struct.field(pytree_node=False)  # positions that are to stay
     room: int = struct.field(pytree_node=False)  # what is written beyond it is lost
+    kept: int = struct.field(pytree_node=False, default=1)  # tokens of a step, all taken back
 
     @classmethod
     def empty(
@@ -112,11 +113,13 @@ class Ring:
     def grow(self, before: Lanes, after: Lanes) -> "Ring":
         """See Cache."""
         room = after.shared + after.length
-        return replace(self, room=room)._with_room(max(self.reach, self.pos.shape[1]))
+        return replace(self, room=room)._with_room(
+            max(self.reach - 1 + self.kept, self.pos.shape[1])
+        )
 
     def keep(self, tokens: int) -> "Ring":
         """See Cache: what is written again takes nothing from what the windows before it reach."""
-        return self._with_room(self.reach - 1 + tokens)
+        return replace(self, kept=tokens)._with_room(self.reach - 1 + tokens)
 
     def part(self, first: Any, size: int) -> Any:
         """See Cache; a ring holds the end of a prompt, and not its parts."""

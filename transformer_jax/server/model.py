@@ -54,7 +54,7 @@ class Served:
                 "continues prompts, and is not served"
             )
         ensemble = isinstance(trained, TrainedEnsemble)
-        self.scores = not ensemble
+        self.scores = not ensemble and (self.translates or objective.kind == "language_model")
         self.aligns = self.translates and not ensemble and has_attention(
             trained.model, trained.params
         )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import check, default_unless, either, is_part
-from transformer_jax.config.words import ATTENTION, FREE, ONE_WAY, TWO_WAY, WHOLE
+from transformer_jax.config.words import ATTENTION, FREE, HEADLESS, ONE_WAY, TWO_WAY, WHOLE
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import ModelConfig
@@ -59,6 +59,25 @@ def check_mixers(model: "ModelConfig") -> None:
             model.d_model % 2 == 0 or not {*others} & {*TWO_WAY},
             f"d_model={model.d_model}: {name}={pattern} has a state of half of that for either "
             "direction; choose an even d_model",
+        )
+
+
+def check_readers(model: "ModelConfig") -> None:
+    """Refuse fields of attention that no layer of this model reads."""
+    if model.architecture in ("recurrent", "decomposable_attention", "elmo"):
+        return  # which have refusals of their own
+    kinds = {kind for name in model.stacks for kind in getattr(model, f"{name}_pattern")}
+    if model.architecture in ("encoder_decoder", "perceiver"):
+        kinds.add("full")  # looks from one to the other
+    scores = {kind for kind in kinds if kind in ATTENTION or is_part(kind)}
+    heads = kinds - {*HEADLESS}
+    for names, readers in (
+        (("attention_temperature", "score_scale"), scores),
+        (("query_key_norm",), heads - {"lsh"}),
+        (("num_kv_heads",), heads),
+    ):
+        default_unless(
+            bool(readers), model, *names, because=f"no layer of {sorted(kinds)} reads it"
         )
 
 

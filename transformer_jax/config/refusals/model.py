@@ -23,7 +23,7 @@ from transformer_jax.config.refusals.architectures import (
     check_two_stream,
     own_fields,
 )
-from transformer_jax.config.refusals.layers import check_mixers, check_reversible
+from transformer_jax.config.refusals.layers import check_mixers, check_readers, check_reversible
 from transformer_jax.config.words import MIXER_FIELDS, RELATIVE, WITHIN
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def check_model(model: "ModelConfig") -> None:
     _check_relative(model)
     check_two_stream(model)
     check_recurrent(model)
+    check_readers(model)
     check_reversible(model)
     check_encoder(model)
     check_perceiver(model)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import check
 from transformer_jax.config.refusals.vectors import check_vectors
-from transformer_jax.config.words import CLASSES, LABELS, NO_TEXT, SIZED
+from transformer_jax.config.words import CLASSES, LABELS, NO_TEXT, SIZED, VECTORS
 
 if TYPE_CHECKING:
     from transformer_jax.config.manual import Experiment, ObjectiveConfig
@@ -50,6 +50,11 @@ def check_codecs(run: "Experiment") -> None:
         "labelled_F1" not in run.evaluation.metrics or codecs[1] == "trees",
         f"evaluation.metrics={run.evaluation.metrics}: 'labelled_F1' is of trees, and "
         f"tgt.codec={codecs[1]!r} has none; leave it out",
+    )
+    check(
+        run.decoding.draft != "ngram" or run.src.codec not in VECTORS,
+        f"decoding.draft='ngram': looks for what was read, and src.codec={run.src.codec!r} reads "
+        "no pieces; set it to None",
     )
     constraint = run.decoding.constraint
     check(

@@ -59,7 +59,7 @@ def _repeats(state: SearchState, size: int, nothing: int) -> Int[Array, "B W G"]
     if starts < 1:
         return jnp.full((*tokens.shape[:2], 1), nothing)
     last = jnp.arange(starts).reshape(1, 1, -1) + size - 1  # of each n-gram
-    same = last <= position
+    same = (last <= position) & (last >= size)  # and none begins before what is written
     for i in range(size - 1):
         # The i-th token of the n-gram under way.
         where = jnp.maximum(position - (size - 2) + i, 0)

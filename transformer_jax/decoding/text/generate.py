@@ -26,6 +26,7 @@ from transformer_jax.decoding.text.searching import (
     fewest_positions,
     make_engine,
     make_search,
+    room_behind,
     until_eos,
 )
 from transformer_jax.decoding.text.streaming import Alone, Parts, cut
@@ -45,7 +46,7 @@ class Generated(NamedTuple):
 
 
 class Generator:
-    """A model that continues prompts, its codec, and compiled searches.
+    """A model that continues prompts, or writes what belongs to them, and compiled searches.
 
     Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
     texts are wanted of each prompt. Lengths are asked for with `max_tokens`: those of `config` are
@@ -69,12 +70,13 @@ class Generator:
         prompts: Sequence[PromptCache] = (),
     ) -> None:
         check_prompts(objective, config)
+        self._prompting = PROMPTS[objective.kind]
         check_n_best(config, n_best)
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self._codec, self._objective, self.config = codec, objective, config
         self._n_best = n_best
         forbidden = [codec.piece_id(piece) for piece in config.forbidden]
-        if objective.document == "file":  # whose training has no EOS
+        if objective.document == "file" and self._prompting.continued:  # trained without EOS
             forbidden.append(codec.special["eos"])
         self.special = special_of(codec)
         self.search = make_search(config, n_best, forbidden, self.special)
@@ -156,7 +158,7 @@ class Generator:
 
     def read(self, prompt: str) -> list[int]:
         """Return what the model reads of a prompt."""
-        return PROMPTS[self._objective.kind](self._codec, prompt, self._objective)
+        return self._prompting.read(self._codec, prompt, self._objective)
 
     def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
         """Return what the search needs to know of a prompt, of which this is read."""
@@ -166,12 +168,12 @@ class Generator:
 
     def text(self, read: list[int], ids: list[int]) -> str:
         """Return what is shown of what was read, and of what was written."""
-        return self._codec.decode([*read, *ids] if self._objective.one_sided else ids)
+        return self._codec.decode([*read, *ids] if self._prompting.continued else ids)
 
     def limit(self, number: int, length: int, max_tokens: int | None) -> int:
         """Return how many pieces may follow those of a prompt, of which the last is not read."""
-        room = self.positions - length + 1
-        if room < 1:
+        room = room_behind(self.models, length - 1)
+        if room < 1 or length > self.positions + 1:
             raise UserError(
                 f"prompt {number}: {length} pieces, of at most config.model.max_positions="
                 f"{self.positions}; shorten it"

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import ObjectiveConfig
+from transformer_jax.config.words import OF_VECTORS
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
@@ -21,6 +22,8 @@ from transformer_jax.models.model import Model
 from transformer_jax.models.network import Network
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.mixers.attention import Attention
+
+_PAIRS = ("translate", "prefix_lm", "span_corruption", "denoising")  # a text, and what is written
 
 
 class Inside(NamedTuple):
@@ -56,11 +59,12 @@ def inside(
         raise UserError("inside: such a model reads a text in several orders; see score")
     if model.config.architecture == "perceiver":
         raise UserError("inside: the layers of such a model see latents, and no places of a text")
-    writes = objective.translates and objective.kind != "ctc"
-    if (target is None) == writes:
+    if objective.kind in OF_VECTORS:
+        raise UserError("inside: the layers of such a model see values, and no pieces of a text")
+    if (target is None) == (objective.kind in _PAIRS):
         raise UserError(
-            "inside: give a text and its translation"
-            if writes
+            "inside: give a text and its translation, or what else is written to it"
+            if target is None
             else "inside: such a model reads one text; give no translation"
         )
     batch = _batch(tokenizers, objective, source, target)
@@ -78,7 +82,8 @@ def _pieces(codec: Codec, side: Side, count: int) -> list[str]:
     """Return how what is read is written: pieces, or the numbers of what becomes of vectors."""
     if isinstance(codec, VectorCodec):
         return [str(place) for place in range(count)]
-    return codec.pieces(side.inputs[0])
+    pieces = codec.pieces(side.inputs[0])
+    return [*map(str, range(count - len(pieces))), *pieces]  # vectors may stand before a text
 
 
 def _batch(
@@ -96,14 +101,15 @@ def _batch(
         (ids,) = codec.encode([source], True, frame.eos)
         row = np.asarray([ids], np.int32)
         side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
-        one = np.ones((1, 1), np.int32)
-        if config.name == "language_model":
+        if config.kind == "language_model":
             return Batch(None, side, {})
-        return Batch(side, Side(one, one - 1, one) if config.name == "classify" else None, {})
+        two = np.ones((1, 2), np.int32)  # for what is said of a text: a class, or two ends
+        return Batch(side, Side(two, np.arange(2, dtype=np.int32)[None], two), {})
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
     special = special_of(tokenizers.tgt)
     store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
-    return _one(objective_named(config.name), store, config, tokenizers)
+    shown = "prefix_lm" if config.kind == "prefix_lm" else "translate"  # nothing is hidden
+    return _one(objective_named(shown), store, config, tokenizers)
 
 
 def _one(

@@ -1,6 +1,7 @@
-"""What a model reads of a prompt before it writes, and which models continue any."""
+"""What a model reads of a prompt before it writes, and which models write to any."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
 from transformer_jax.data.codecs.codec import Codec
@@ -18,19 +19,29 @@ def _continued(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[in
 
 
 def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
-    """Return what a prefix language model reads: the source whole, and where a target begins."""
+    """Return what is read of a source, with its end, and the piece where a target begins."""
     return [*codec.encode([prompt])[0], codec.special["bos"]]
 
 
-# What a model reads before it writes, by its objective. The last token is not yet in the cache.
-PROMPTS: dict[str, Callable[[Codec, str, ObjectiveConfig], list[int]]] = {
-    "language_model": _continued,
-    "prefix_lm": _answered,
+class Prompting(NamedTuple):
+    """How a model is prompted."""
+
+    # What it reads before it writes. The last piece is not yet in the cache.
+    read: Callable[[Codec, str, ObjectiveConfig], list[int]]
+    continued: bool  # what it writes goes on from the prompt, and is shown behind it
+
+
+# By objective.
+PROMPTS: dict[str, Prompting] = {
+    "language_model": Prompting(_continued, continued=True),
+    "prefix_lm": Prompting(_answered, continued=False),
+    "span_corruption": Prompting(_answered, continued=False),
+    "denoising": Prompting(_answered, continued=False),
 }
 
 
 def check_prompts(objective: ObjectiveConfig, config: DecodingConfig) -> None:
-    """Check that a model of this objective continues prompts, with these settings.
+    """Check that a model of this objective writes to prompts, with these settings.
 
     Raises:
       UserError: if it does not, or a setting is one of translation.

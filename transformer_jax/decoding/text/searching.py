@@ -4,12 +4,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.choices import pick
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.batch import Side
 from transformer_jax.decoding.batching.engine import Engine
 from transformer_jax.decoding.search.beam import BeamSearch
 from transformer_jax.decoding.search.sampling import Sampling
@@ -25,7 +23,6 @@ from transformer_jax.decoding.stepper import (
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model, Stepper
 from transformer_jax.nn.mixers.kinds import MIXERS
-from transformer_jax.nn.mixers.recurrence import Recurrence
 from transformer_jax.vocabulary import OURS, Special
 
 NO_LIMIT = 1 << 30  # positions of models that know any number
@@ -131,10 +128,10 @@ def check_pages(models: Sequence[Model]) -> None:
             "reads from left to right alone; set it to 'contiguous'"
         )
     kinds = [pick(MIXERS, name, "config.model.decoder_pattern") for name in config.decoder_pattern]
-    if any(issubclass(kind, Recurrence) for kind in kinds):
+    if not all(getattr(kind, "in_slots", True) for kind in kinds):
         raise UserError(
             f"{paged}: config.model.decoder_pattern={config.decoder_pattern} has layers whose past "
-            "is a state of constant size, without positions to divide; set it to 'contiguous'"
+            "is of constant size, a state or a window, and not divided; set it to 'contiguous'"
         )
 
 
@@ -144,13 +141,8 @@ def fewest_positions(models: Sequence[Model]) -> int:
 
 
 def room_behind(models: Sequence[Model], length: int) -> int:
-    """Return how many pieces may be written to a source of so many.
-
-    Where the source is a prompt, both stand in one sequence and share the positions.
-    """
-    nothing = np.zeros((1, 1), np.int32)
-    prompt = stepper_of(models[0], None).context(Side(nothing, nothing, nothing)).tgt
-    return fewest_positions(models) - (0 if prompt is None else length)
+    """Return how many pieces may be written to a source, or a prompt, of so many."""
+    return fewest_positions(models) - (length if models[0].config.one_sequence else 0)
 
 
 def until_eos(tokens: list[int], special: Special = OURS) -> list[int]:

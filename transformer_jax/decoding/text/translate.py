@@ -140,11 +140,14 @@ class Translator(Lines):
             results[line] = self._joined(*zip(*group, strict=True))
         return results
 
+    @property
+    def _covers(self) -> bool:
+        return isinstance(self.search, BeamSearch) and self.search.covers
+
     def _check(self, params: Any, align: bool) -> None:
         """Refuse what needs attention to pieces of the source, where there is none."""
-        covers = isinstance(self.search, BeamSearch) and self.search.covers
         penalty = f"decoding.coverage_penalty={self.config.coverage_penalty}"
-        for what in ["alignments"] * align + [penalty] * covers:
+        for what in ["alignments"] * align + [penalty] * self._covers:
             if isinstance(self._tokenizers.src, VectorCodec):
                 raise UserError(f"{what}: is of pieces of the source, and this model reads vectors")
             check_attention(self.models[0], params, what)
@@ -200,4 +203,4 @@ class Translator(Lines):
         ids = until_eos(tokens, self._special)
         c, text = self.config, on_one_line(self._tokenizers.tgt.decode(ids))
         log_prob = score * divisor(c.length_penalty, c.alpha, len(ids))
-        return Translation(text, ids, score, log_prob=None if c.coverage_penalty else log_prob)
+        return Translation(text, ids, score, log_prob=None if self._covers else log_prob)
