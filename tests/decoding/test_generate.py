@@ -5,7 +5,6 @@ import functools
 import string
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import MODEL as TINY
@@ -105,6 +104,16 @@ def test_samples_depend_on_the_prompt_and_its_number_alone():
     assert {len(item.ids) for items in together for item in items} == {6}  # no EOS in a file
 
 
+@pytest.mark.parametrize("kind", ["linear", "favor"])
+def test_an_empty_prompt_is_nothing_whoever_stands_beside_it(kind):
+    model, params = make(dataclasses.replace(VARIANTS["decoder"], decoder_pattern=(kind,)))
+    writer = Generator(model, CODEC, LINES, GREEDY)
+    (alone,) = writer.generate(params, [""], 6)
+    beside, _ = writer.generate(params, ["", "helloworld"], 6)
+    assert alone[0].ids == beside[0].ids
+    assert alone[0].log_prob == pytest.approx(beside[0].log_prob, abs=1e-4)
+
+
 def test_what_repeats_is_what_was_written():
     """The last piece of a prompt may come once more."""
     texts, prefixes = prompts_of(FILES)
@@ -122,28 +131,35 @@ def test_what_repeats_is_what_was_written():
     assert any(text[start - 1] in text[start:] for text, start in zip(texts, begun, strict=True))
 
 
-def whole(ids: list[int]) -> Side:
-    row = np.array([ids], np.int32)
-    return Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
+@functools.partial(jax.jit, static_argnums=0)
+def both_sides(model, params, src: Side, tgt: Side):
+    return model.outputs(params, Batch(src, tgt, {}), None)["tokens"].logits()
+
+
+def padded(ids: list[int]) -> Side:
+    inputs = np.zeros((1, 13), np.int32)
+    inputs[0, : len(ids)] = ids
+    pos = np.minimum(np.arange(13, dtype=np.int32), len(ids) - 1)[None]
+    return Side(inputs, pos, (np.arange(13, dtype=np.int32) < len(ids))[None].astype(np.int32))
 
 
 @pytest.mark.parametrize("name", ["span_corruption", "denoising"])
 def test_a_pretrained_encoder_decoder_writes_its_answer(name):
     """Greedily what one pass over both sides says, with all positions for either side."""
-    model, params = make(dataclasses.replace(TINY, positions="learned", max_positions=12))
+    model, params = make(dataclasses.replace(TINY, positions="learned", max_positions=13))
     writer = Generator(model, CODEC, ObjectiveConfig(name), GREEDY)
     found = writer.generate(params, PROMPTS)
     for prompt, (one,) in zip(PROMPTS, found, strict=True):
         source, target = CODEC.encode([prompt])[0], [BOS]
-        while len(target) <= 12 and target[-1] != EOS:
-            sides = jax.tree.map(jnp.asarray, [whole(ids) for ids in (source, target)])
-            row = np.array(model.outputs(params, Batch(*sides, {}), None)["tokens"].logits()[0, -1])
+        while len(target) <= 13 and target[-1] != EOS:
+            whole = both_sides(model, params, padded(source), padded(target))
+            row = np.array(whole[0, len(target) - 1])
             row[[PAD, BOS]] = -np.inf
             target.append(int(row.argmax()))
         assert one.ids == target[1:]
         assert one.text == CODEC.decode(target[1:])
-    with pytest.raises(UserError, match=r"prompt 1: 15 pieces, of at most .*max_positions=12"):
-        writer.generate(params, ["a" * 13])
+    with pytest.raises(UserError, match=r"prompt 1: 16 pieces, of at most .*max_positions=13"):
+        writer.generate(params, ["a" * 14])
 
 
 def test_what_cannot_be_generated_is_refused():

@@ -153,7 +153,8 @@ def _across(view: View, src_seg: Int[Array, "B S"] | None) -> View | None:
     if src_seg is None:
         return None
     pos = jnp.broadcast_to(jnp.arange(src_seg.shape[1])[None], src_seg.shape)
-    return cross_view(view.q_pos, jnp.ones_like(view.q_pos), pos, src_seg)
+    seen = jnp.broadcast_to((src_seg > 0)[:, None], (*view.q_pos.shape, src_seg.shape[1]))
+    return cross_view(view.q_pos, jnp.ones_like(view.q_pos), pos, src_seg).on_slots(seen, pos)
 
 
 @struct.dataclass

@@ -34,7 +34,8 @@ class Distribution(Protocol):
 
 def squareplus(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return (x + sqrt(x^2 + 4)) / 2, above 0 (Barron 2021, arXiv:2112.11687)."""
-    return (x + jnp.sqrt(jnp.square(x) + 4)) / 2
+    far = (jnp.abs(x) + jnp.sqrt(jnp.square(x) + 4)) / 2  # that of x is 1 over that of -x
+    return jnp.where(x < 0, 1 / far, far)
 
 
 class Point:

@@ -69,7 +69,7 @@ class FeedForward(nn.Module):
             hidden = nn.with_logical_constraint(hidden, ("batch", "length", "act_mlp"))
             return down(dropout(hidden, train))
 
-        if self.chunks == 1 or 1 < x.shape[1] <= self.chunks:  # a step of decoding
+        if self.chunks == 1 or x.shape[1] <= self.chunks:  # as a step of decoding is
             return applied(x)
         first = applied(x[:, :1])  # so that all parameters are there, and read
         if self.is_initializing():
@@ -85,6 +85,7 @@ def _in_chunks(
     """
     batch, length, width = x.shape
     size = -(-length // count)
+    count = -(-length // size)
     x = jnp.pad(x, ((0, 0), (0, size * count - length), (0, 0)))
     parts = x.reshape(batch, count, size, width).swapaxes(0, 1)
     y = jax.lax.map(jax.checkpoint(apply), parts).swapaxes(0, 1)

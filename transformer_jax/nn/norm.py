@@ -80,8 +80,9 @@ class ScaleNorm(nn.Module):
         init = named(nn.initializers.constant(x.shape[-1] ** 0.5))
         scale = parameter(self, "scale", init, ())
         wide = at_least_float32(x)
-        length = jnp.sqrt(jnp.square(wide).sum(-1, keepdims=True))
-        return (scale * wide / jnp.maximum(length, self.epsilon)).astype(x.dtype)
+        square = jnp.square(wide).sum(-1, keepdims=True)  # its root has no slope at 0
+        least = max(self.epsilon**2, float(jnp.finfo(wide.dtype).tiny))
+        return (scale * wide * jax.lax.rsqrt(jnp.maximum(square, least))).astype(x.dtype)
 
 
 NORMS = {

@@ -123,7 +123,7 @@ class Luong(RecurrentDecoder):
     def turn(self, source: Source) -> Turn:
         """See RecurrentDecoder."""
         layers, look, feeding = self.layers(), self.looked(), self.config.input_feeding
-        join = None if self.attention is None else self.join.kernel.astype(self.dtype)
+        join = None if self.attention is None else self.join.kernel
 
         def turn(state: State, token: tuple[Array, Array, Array]) -> tuple[State, Any]:
             (states, fed), (y, position, kept) = state, token
@@ -133,7 +133,8 @@ class Luong(RecurrentDecoder):
                 return (new, x), (x, jnp.zeros(source.seg.shape, x.dtype))
             context, weights = look(x, position, source)
             both = jnp.stack([context, x.astype(context.dtype)], axis=1)
-            out = jnp.tanh(jnp.einsum("BPD,PDE->BE", both, join, preferred_element_type=x.dtype))
+            here = join.astype(self.dtype)  # so that its gradient is summed in its own type
+            out = jnp.tanh(jnp.einsum("BPD,PDE->BE", both, here, preferred_element_type=x.dtype))
             return (new, out), (out, weights)
 
         return turn

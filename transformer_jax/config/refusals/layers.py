@@ -36,7 +36,7 @@ def check_mixers(model: "ModelConfig") -> None:
     for name in ("encoder_pattern", "decoder_pattern"):
         pattern = getattr(model, name)
         others = without_scores(pattern)
-        if not others:
+        if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
             continue
         for option, why in (
             ("relative_positions", "has no scores of pairs for it to change"),

@@ -54,7 +54,8 @@ class Attention(Heads):
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
         cache = cache.write(slots.number, new)  # nowhere, for sentences that are not active
-        mixed, weights = self._gather(q, cache, view, False)
+        seen, view = (cache, view) if view.visible is not None else (new, view.on_itself())
+        mixed, weights = self._gather(q, seen, view, False)
         return mixed, weights, cache
 
     def remember(self, x: Float[Array, "B S D"]) -> KeysValues:

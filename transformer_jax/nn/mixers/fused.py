@@ -32,35 +32,37 @@ def mix(
     if view.visible is not None or jnp.promote_types(q.dtype, jnp.float32) != jnp.float32:
         return mixed, weights
     assert view.values is None, "the kernel's own products with values are all there is"
-    why = why_not_cudnn(q.shape[-1], q.dtype, _compute_capability())
+    why = why_not_here(q.shape[-1], q.dtype)
     if why is not None:
         _warn(why)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     bias = None if view.bias is None else view.bias(view, q, k, scale)
+    if bias is not None and why is None:
+        bias = bias.astype(q.dtype)  # as cuDNN asks
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
     fuse = functools.partial(
         jax.nn.dot_product_attention,
         implementation="cudnn" if why is None else "xla",
         scale=scale,
     )
-    by_lengths = _lengths_say_it(view)
+    by_lengths = lengths_say_it(view)
     mixed = _by_lengths(fuse, q, k, v, view) if by_lengths else _by_mask(fuse, q, k, v, view, bias)
     return mixed.swapaxes(1, 2), weights
 
 
-def _lengths_say_it(view: View) -> bool:
-    """Whether lengths, order and window describe the view, so that no mask [T S] is needed."""
+def lengths_say_it(view: View) -> bool:
+    """Whether lengths, order and window describe the view, so that no mask [T S] is needed. cuDNN
+    has no windows that reach ahead.
+    """
     plain = view.bias is None and view.dilation == 1 and not view.everywhere
-    return view.single and view.order != "ranked" and plain
+    behind = view.window is None or view.order == "causal"
+    return view.single and view.order != "ranked" and plain and behind
 
 
 def _by_lengths(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Array:
     """Call the kernel with how much of each row is real; queries beyond it see that too."""
     lengths = jnp.maximum((view.k_seg > 0).sum(1, dtype=jnp.int32), 1)
-    window = None
-    if view.window is not None:
-        ahead = 0 if view.order == "causal" else view.window - 1
-        window = view.window - 1, ahead
+    window = None if view.window is None else (view.window - 1, 0)
     return fuse(
         q, k, v,
         is_causal=view.order == "causal",
@@ -80,13 +82,18 @@ def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View, bias: Arr
     # (https://github.com/pytorch/pytorch/issues/196678).
     mask |= ~mask.any(-1, keepdims=True)
     if bias is not None:
-        bias = _even(_even(bias, 2), 3).astype(q.dtype)
+        bias = _even(_even(bias, 2), 3)
     return fuse(q, k, v, mask=mask, bias=bias)[:, :queries]
 
 
 def _even(x: Array, axis: int) -> Array:
     widths = [(0, x.shape[axis] % 2 if i == axis else 0) for i in range(x.ndim)]
     return jnp.pad(x, widths) if x.shape[axis] % 2 else x
+
+
+def why_not_here(head_dim: int, dtype: jnp.dtype) -> str | None:
+    """Return the reason why cuDNN's flash attention cannot run on this machine, or None."""
+    return why_not_cudnn(head_dim, dtype, _compute_capability())
 
 
 def why_not_cudnn(head_dim: int, dtype: jnp.dtype, capability: float | None) -> str | None:

@@ -158,7 +158,7 @@ def chunked(
         goes_on = here == last[:, None]
         out, values, stays = rule(given, state, same, goes_on)
         final = jnp.maximum(last, here.max(1))
-        keys = given[1] * _column(here == final[:, None], given[1])
+        keys = given[1] * _column((here > 0) & (here == final[:, None]), given[1])
         stays = jnp.broadcast_to(jnp.asarray(stays, state.dtype), state.shape[:2])
         stays = jnp.where((last == final)[:, None], stays, 0)[..., None, None]
         state = stays * state + jnp.einsum("BSKF,BSKV->BKFV", keys, values)

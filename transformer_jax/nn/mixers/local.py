@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from transformer_jax.arrays import Array, Bool, Float, Size
 from transformer_jax.nn.cache import KeysValues, Lanes, Slots
+from transformer_jax.nn.mixers import fused
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.ring import Ring
 from transformer_jax.nn.view import View
@@ -59,7 +60,11 @@ class LocalAttention(Attention):
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
         size, length = self.config.window, q.shape[2]
         assert size is not None
-        by_lengths = self.config.attention == "fused" and view.single and self._dilation == 1
+        by_lengths = (
+            self.config.attention == "fused"
+            and fused.lengths_say_it(view)
+            and fused.why_not_here(q.shape[-1], q.dtype) is None
+        )
         short = length <= 2 * size * self._dilation
         slots = view.visible is not None  # of a search
         if slots or view.order == "ranked" or by_lengths or short:

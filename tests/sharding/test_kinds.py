@@ -1,0 +1,50 @@
+"""Layers of every kind are on a mesh what they are on one device: losses and all gradients."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from tiny import RECURRENT, UNPACKED, VARIANTS, VOCAB, alone, for_model, random_params, random_store
+
+from transformer_jax.config import MeshConfig, TrainingConfig
+from transformer_jax.models.build import abstract_params, build
+from transformer_jax.models.model import Keys
+from transformer_jax.sharding.mesh import make_mesh, place_whole
+from transformer_jax.sharding.rules import param_shardings
+from transformer_jax.training.step import batch_sums
+
+BATCH = alone(random_store([(1 + i % 6, (6, 2, 4, 1)[i % 4]) for i in range(8)]), 8, 6, 7)
+KINDS = VARIANTS | RECURRENT | UNPACKED
+ALWAYS = ("lsh", "luong")  # the others take minutes
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[] if x in ALWAYS else [pytest.mark.e2e]) for x in KINDS]
+)
+def test_gradients_on_a_mesh_are_those_of_one_device(name):
+    """With dropout and random features, on 2 x 2 x 2 devices."""
+    config = KINDS[name]
+    if config.num_kv_heads == 1:
+        config = dataclasses.replace(config, num_kv_heads=2)
+    model = build(config, VOCAB, VOCAB, single=name in UNPACKED)
+    params, keys = jax.device_get(random_params(model)), Keys(jax.random.key(0), jax.random.key(1))
+    batch = for_model(config, BATCH)
+
+    def loss(params, batch, keys):
+        return batch_sums(model, TrainingConfig(), params, batch, keys).loss
+
+    def gradient(*sizes):
+        mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: np.prod(sizes)])
+        placed = jax.device_put(params, param_shardings(abstract_params(model), mesh))
+        with jax.set_mesh(mesh):
+            step = jax.jit(jax.value_and_grad(loss))
+            return jax.device_get(step(placed, place_whole(batch, mesh), keys))
+
+    (found, ours), (expected, theirs) = gradient(2, 2, 2), gradient(1, 1, 1)
+    assert found == pytest.approx(expected, rel=1e-5)
+    for (path, one), other in zip(
+        jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
+    ):
+        size = 1e-3 + np.abs(other).max()
+        np.testing.assert_allclose(one / size, other / size, atol=2e-4, err_msg=str(path))
