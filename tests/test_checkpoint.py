@@ -149,18 +149,18 @@ def test_parameters_come_back_on_another_sharding(six):
             lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), params(1), shardings
         )
         for name, expected in (("3", params(3)), ("average:1", params(6))):
-            found = six.load_params(name, abstract)
+            found, _ = six.load_params(name, abstract)
             same(found, expected)
             assert jax.tree.map(lambda x: x.sharding, found) == shardings
-        assert six.load_params("average:2", abstract)["layer"]["w"].sharding == NamedSharding(
+        assert six.load_params("average:2", abstract)[0]["layer"]["w"].sharding == NamedSharding(
             mesh, spec
         )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_an_average_is_the_mean_in_float64(six, count):
-    found = six.load_params(f"average:{count}", like(params(1)))
-    steps = range(7 - count, 7)
+    found, steps = six.load_params(f"average:{count}", like(params(1)))
+    assert steps == [*range(7 - count, 7)]
     for key in ("w", "b"):
         parts = [np.asarray(params(step)["layer"][key], np.float64) for step in steps]
         assert found["layer"][key].dtype == jnp.float32
@@ -189,7 +189,7 @@ def test_parameters_alone(tmp_path):
     """What `average` writes: good to translate with, refused as the start of training."""
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     checkpoints.save(5, params(5), {}, {"average_of": [4, 5]}, None)
-    same(checkpoints.load_params("last", like(params(5))), params(5))
+    same(checkpoints.load_params("last", like(params(5)))[0], params(5))
     message = refusal(checkpoints.restore, 5, like(params(5)), like(training(5)))
     assert message.startswith(f"{tmp_path}/5: parameters alone")
 

@@ -232,16 +232,17 @@ class Checkpoints:
         """Return the steps that best, last, STEP or average:N stand for; see retention.choose."""
         return choose(name, self._require(), self._config.keep_last, self.best)
 
-    def load_params(self, name: str, params: Any) -> Any:
-        """Return the parameters that best, last, STEP or average:N stand for.
+    def load_params(self, name: str, params: Any) -> tuple[Any, list[int]]:
+        """Return the parameters that best, last, STEP or average:N stand for, and of which steps
+        they are, which is chosen once: a training may save another meanwhile.
 
         An average is the plain mean (paper 6.1), taken in float64, of checkpoints of one run.
         """
         steps = self.choose(name)
         if len(steps) == 1:
-            return self.restore_params(steps[0], params)
+            return self.restore_params(steps[0], params), steps
         check_one_run({step: self.record(step)["host"] for step in steps})
-        return mean((self.restore_params(step, params) for step in steps), params)
+        return mean((self.restore_params(step, params) for step in steps), params), steps
 
     def close(self) -> None:
         """End Orbax's threads."""

@@ -288,7 +288,7 @@ def test_the_points_of_a_sweep_are_found_again(tmp_path):
     sweep = report["sweep"]
     assert (sweep["fields"], sweep["by"]) == (["model.d_ff", "seed"], "validation BLEU")
     best, *_, last = sweep["rows"]
-    assert best["settings"]["model.d_ff"], last["settings"]["model.d_ff"] == (64, 32)
+    assert (best["settings"]["model.d_ff"], last["settings"]["model.d_ff"]) == (64, 32)
     assert best["measured"]["validation BLEU"] == 22.0
     assert [run["whole"] for run in report["runs"]] == [True, False, False, False]
     rows = sweep_rows.tabulated(tmp_path / "s", "test")

@@ -126,27 +126,44 @@ def test_who_leaves_frees_the_row(worker):
     assert not gone
 
 
+def broken(waiting):
+    raise ValueError("/secret/path")
+    yield
+
+
 def test_a_failure_ends_its_texts_alone(worker, caplog):
+    """Those that were searched; those that waited go on in the stream that is begun anew."""
     model, events, others = Model(), [], []
-
-    def fails(waiting):
-        raise ValueError("/secret/path")
-        yield
-
-    model.streams["k"].turn = fails
-    worker.submit(ticket(model, [0, 1], events))
-    until(lambda: events)
+    worker.submit(ticket(model, [0], events))
+    until(lambda: worker.running)
+    worker.submit(ticket(model, [1], others))
+    model.streams["k"].turn = broken
+    until(lambda: events and model.streams["k"].here)
     assert [event.status for event in events] == [500]
     assert "secret" not in events[0].message
     assert model.renewed == 1
     model.streams["k"].open = True
-    worker.submit(ticket(model, [2], others))
     until(lambda: others)
     assert isinstance(others[0], Found)
     assert worker.call(lambda: 7).result(20) == 7
     with pytest.raises(ZeroDivisionError):
         worker.call(lambda: 1 // 0).result(20)
-    assert "a search failed" in caplog.text
+    assert "a search failed; 1 texts are lost" in caplog.text
+
+
+def test_a_text_waits_for_one_more_stream_at_most(worker):
+    model, events = Model(), []
+
+    def renew(kind):
+        model.renewed += 1
+        model.streams[kind] = Paced()
+        model.streams[kind].turn = broken
+
+    model.renew, model.streams["k"].turn = renew, broken
+    worker.submit(ticket(model, [0], events))
+    until(lambda: events)
+    assert [event.status for event in events] == [500]
+    assert model.renewed == 2
 
 
 def test_its_end_ends_all(worker):

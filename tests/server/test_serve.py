@@ -195,6 +195,20 @@ def test_slow_headers(workdir):
         slow.close()
 
 
+def test_a_request_that_is_refused_before_its_end(workdir):
+    """Who sends a little more of it then, and nothing behind, is cut off."""
+    with running(workdir, "--rows=2") as server:
+        half = socket.create_connection(("127.0.0.1", server.port))
+        half.sendall(b"POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
+        assert half.recv(1000).startswith(b"HTTP/1.1 404")
+        time.sleep(0.2)
+        half.sendall(b"x")
+        half.settimeout(25)
+        while half.recv(1000):
+            pass
+        half.close()
+
+
 def test_wrong_arguments(workdir):
     taken = socket.create_server(("127.0.0.1", 0))
     port = taken.getsockname()[1]

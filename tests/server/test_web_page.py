@@ -142,12 +142,12 @@ def test_by_keyboard(browser, translation):
 
 def test_the_key_is_asked_for(browser, translation, monkeypatch):
     address, service = translation
-    monkeypatch.setattr(service, "settings", dataclasses.replace(SETTINGS, key="secret"))
+    monkeypatch.setattr(service, "settings", dataclasses.replace(SETTINGS, key="sésame €"))
     with opened(browser, address, expected=["401"]) as page:
         page.locator("#key").fill("wrong")
         page.keyboard.press("Enter")
         page.locator("#status", has_text="not the key").wait_for()
-        page.locator("#key").fill("secret")
+        page.locator("#key").fill("sésame €")
         page.keyboard.press("Enter")
         ready(page)
         translated(page, "a dog")

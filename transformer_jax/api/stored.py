@@ -52,8 +52,7 @@ def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
     )
     checkpoints = Checkpoints(place.checkpoints, experiment.checkpoint)
     name = experiment.evaluation.checkpoint if checkpoint is None else str(checkpoint)
-    params = checkpoints.load_params(name, like)
-    steps = checkpoints.choose(name)
+    params, steps = checkpoints.load_params(name, like)
     digest = checkpoints.record(steps[-1])["host"].get("tokenizer", tokenizers.digest)
     if digest != tokenizers.digest:
         raise UserError(

@@ -56,7 +56,7 @@ def application(service: Service) -> Starlette:
         route("/detect", "POST", libretranslate.detect, libre, open_to_all=True),
         route("/languages", "GET", libretranslate.languages, libre, open_to_all=True),
         route("/v1/models", "GET", completions.models, openai),
-        route("/v1/models/{name}", "GET", completions.model, openai),
+        route("/v1/models/{name:path}", "GET", completions.model, openai),
         route("/v1/completions", "POST", completions.completions, openai),
     ]
 

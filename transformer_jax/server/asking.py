@@ -98,14 +98,16 @@ class refused:
             raise Refusal(503, "the server is shutting down", 5)
 
 
-async def called(worker: Worker, function: Callable[[], T], seconds: float) -> T:
+async def called(
+    worker: Worker, function: Callable[[], T], seconds: float, goes_on: bool = False
+) -> T:
     """Return what a function returns that the searching thread calls.
 
     Raises:
       Refusal: if it has no time for it.
     """
     with refused():
-        future = worker.call(function)
+        future = worker.call(function, goes_on)
     try:
         async with asyncio.timeout(seconds):
             return await asyncio.wrap_future(future)

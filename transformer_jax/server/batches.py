@@ -1,6 +1,7 @@
 """Our own protocol: /api/batches, of as many texts as one likes."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from typing import Literal
 
@@ -44,6 +45,7 @@ async def _batch(
 ) -> AsyncGenerator[bytes]:
     async def one(index: int) -> bytes:
         number = None if asked.line is None else asked.line + index
+        last = time.monotonic() + patience.seconds
         while True:
             try:
                 (found,) = await translations(
@@ -53,7 +55,7 @@ async def _batch(
                 rows = [translation_row(model, t) for t in found]
                 return line({"index": index, "translations": rows})
             except Refusal as error:
-                if error.status != 429:
+                if error.status != 429 or time.monotonic() > last:
                     return line({"index": index, "error": error_row(error)})
                 await asyncio.sleep(0.2)
             except ValueError as error:  # a UserError: of this line alone

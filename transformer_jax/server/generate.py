@@ -33,8 +33,10 @@ class Generate(Common):
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     beam_size: int | None = None
 
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of decoding that it sets, as the options of `generate` do."""
+    def fields(self, usual: str) -> dict[str, Any]:
+        """Return the fields of decoding that it sets, as the options of `generate` do; `usual` is
+        the search of the server's.
+        """
         drawn = field_values(
             temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
         )
@@ -42,6 +44,8 @@ class Generate(Common):
             if self.beam_size is not None:
                 raise Refusal(400, "beam_size: searches without sampling; leave one of them out")
             return {"search": "sample", "num_samples": self.n, **drawn}
+        if self.beam_size is None and usual == "sample":
+            return {"num_samples": self.n}
         if self.beam_size is not None or self.stream:
             return {"search": "beam", "beam_size": 1 if self.beam_size is None else self.beam_size}
         return {}
@@ -56,7 +60,7 @@ async def generate(service: Service, request: Request) -> Response:
         raise Refusal(404, "this model does not continue prompts; see /api/model")
     if asked.n > service.settings.max_texts:
         raise Refusal(413, f"n={asked.n}: at most {service.settings.max_texts}")
-    generator = model.generator(asked.fields(), asked.n)
+    generator = model.generator(asked.fields(model.decoding.search), asked.n)
     number = 1 if asked.seed is not None else model.number(None)
     asking, ids = model.prompting(generator, asked.prompt, asked.max_tokens, asked.n, number)
     prompt, patience = Prompt(generator, asking, ids, asked.stop), asked.patience(service)

@@ -20,7 +20,10 @@ _IDLE = 30.0  # seconds that a connection stays open between requests
 
 
 class _Patient(H11Protocol):
-    """HTTP/1.1, whose headers must come soon: uvicorn waits for them for ever."""
+    """HTTP/1.1, whose headers must come soon, and so must the rest of a request that was answered
+    before it was whole; and who does not read an answer to its end loses it. uvicorn waits for all
+    of these for ever.
+    """
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -36,8 +39,18 @@ class _Patient(H11Protocol):
         super().connection_lost(exc)
         self._stop()
 
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(_HEADERS, self.transport.abort)  # does nothing once it is closed
+
+    @property
+    def _waits(self) -> bool:
+        """Whether nothing but what the client sends next is waited for."""
+        state, answered = self.conn.their_state, self.cycle and self.cycle.response_complete
+        return state is h11.IDLE or (state is h11.SEND_BODY and bool(answered))
+
     def _watch(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
+        if not self._waits:
             self._stop()
         elif self._timer is None:
             self._timer = self.loop.call_later(_HEADERS, self._late)
@@ -49,8 +62,9 @@ class _Patient(H11Protocol):
 
     def _late(self) -> None:
         self._timer = None
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self._waits and not self.transport.is_closing():
             self.transport.close()
+            self.loop.call_later(_HEADERS, self.transport.abort)
 
 
 class Server(uvicorn.Server):

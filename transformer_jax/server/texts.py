@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.tickets import Found
 
+_ALIGNED = 8  # texts in a call, between two of which searches go on
 _MUCH = 2000  # characters, whose tokenization others should not wait for
 
 
@@ -37,6 +39,7 @@ async def translations(
 ) -> list[list[Translation]]:  # fmt: skip
     """Return up to `n_best` translations of each line, best first."""
     check_aligns(model, aligned)
+    last = time.monotonic() + patience.seconds
     given = lines, n_best, prefix, number
     if sum(map(len, lines)) < _MUCH:
         asking = model.translation(*given)
@@ -46,9 +49,10 @@ async def translations(
     with Answer(service.worker, model, asking, patience.seconds, low=patience.low) as answer:
         hypotheses = await answer.found()
     found = await asyncio.to_thread(lambda: [translator.translations(*h) for h in hypotheses])
-    if aligned and found:
-        call = model.aligning(asking.sentences, found)
-        await called(service.worker, call, patience.seconds)
+    for begin in range(0, len(found) if aligned else 0, _ALIGNED):
+        some = slice(begin, begin + _ALIGNED)
+        call = model.aligning(asking.sentences[some], found[some])
+        await called(service.worker, call, max(last - time.monotonic(), 0), goes_on=True)
     return translator.by_line(len(lines), asking.sentences, found, aligned)
 
 

@@ -49,6 +49,7 @@ class Worker:
         self._changed = threading.Condition()
         self._waiting: list[tuple[float, int, Ticket, int]] = []  # in order
         self._running: dict[int, Running] = {}
+        self._again: set[int] = set()  # texts that waited when a search failed, once
         self._calls: deque[tuple[Callable[[], Any], Future]] = deque()
         self._numbers = itertools.count()
         self._closed = False
@@ -102,8 +103,9 @@ class Worker:
                 ticket.left.discard(index)
             self._changed.notify()
 
-    def call(self, function: Callable[[], Any]) -> Future:
-        """Have a function called by the thread, between two steps.
+    def call(self, function: Callable[[], Any], goes_on: bool = False) -> Future:
+        """Have a function called by the thread, between two steps. What goes on with a request that
+        was let in is let in.
 
         Raises:
           Full: if too many wait.
@@ -111,7 +113,7 @@ class Worker:
         """
         future: Future = Future()
         with self._changed:
-            self._check_open(1)
+            self._check_open(0 if goes_on else 1)
             self._calls.append((function, future))
             self._changed.notify()
         return future
@@ -127,7 +129,7 @@ class Worker:
         if self._closed:
             raise Closed
         waiting = len(self._waiting) + len(self._calls)
-        if waiting + count > self._capacity:
+        if count and waiting + count > self._capacity:
             raise Full(min(max(waiting * self._interval, 1.0), 60.0))
 
     def _work(self) -> None:
@@ -195,8 +197,8 @@ class Worker:
                 begun |= there
                 self._tell(stream)
             except Exception:
-                self._failed(model, kind, left)
-                begun |= left.keys()
+                begun |= self._failed(model, kind, left)
+        self._again -= begun
         with self._changed:
             self._waiting = [entry for entry in self._waiting if entry[1] not in begun]
 
@@ -218,15 +220,21 @@ class Worker:
             ticket.left.discard(index)
             ticket.deliver(Found(index, tokens, scores))
 
-    def _failed(self, model: Streams, kind: str, there: dict[int, Running]) -> None:
-        """End the tickets of a stream in which something went wrong, and begin it anew."""
-        log.exception("a search failed; %d texts are lost", len(there))
-        for number, (ticket, *_) in there.items():
+    def _failed(self, model: Streams, kind: str, there: dict[int, Running]) -> set[int]:
+        """End the tickets of a stream in which something went wrong, and begin it anew; return the
+        numbers of the texts that are lost. Those that only waited have another turn.
+        """
+        lost = {n for n in there if n in self._running or n in self._again}
+        self._again |= there.keys() - lost
+        log.exception("a search failed; %d texts are lost", len(lost))
+        for number in lost:
+            ticket, *_ = there[number]
             self._running.pop(number, None)
             if ticket.left:
                 ticket.left.clear()
                 ticket.deliver(Ended(500, "the search failed; try again"))
         model.renew(kind)
+        return lost
 
     def _end(self) -> None:
         with self._changed:

@@ -10,7 +10,12 @@ function say(text, bad = false) {
 
 function headers() {
   const key = sessionStorage.getItem("key");
-  return { "content-type": "application/json", ...(key ? { authorization: "Bearer " + key } : {}) };
+  return { "content-type": "application/json", ...(key ? { authorization: "Bearer " + bytes(key) } : {}) };
+}
+
+// A header has bytes, and the server reads them as UTF-8.
+function bytes(text) {
+  return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
 async function ask(path, body, signal) {
