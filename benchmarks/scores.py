@@ -19,6 +19,7 @@ from typing import Any
 from transformer_jax.disk import write_text
 from transformer_jax.errors import UserError
 from transformer_jax.reports import runs
+from transformer_jax.reports.curves import curves
 from transformer_jax.workdir import WorkDir
 
 
@@ -45,7 +46,7 @@ def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
     if shown is None:
         raise UserError(f"{path}: no scores of {split} by {run.checkpoint}; run eval.py first")
     hypotheses = Path(shown["sentences_file"]).with_suffix(".hyp")
-    facts, validation = runs.facts(run), runs.curves(run)["validation"]
+    facts, validation = runs.facts(run), curves(run.metrics, run.timings)["validation"]
     last = validation["validation_bleu"][-1]
     return {
         "seed": facts["seed"],

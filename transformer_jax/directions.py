@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from transformer_jax.config import ObjectiveConfig
+
 
 class Metric(NamedTuple):
     """What a score is called and which way it is better."""
@@ -35,6 +37,21 @@ VALIDATION = {
     "accuracy": Metric("accuracy", greater_is_better=True, shown=lambda share: 100 * share),
     "wer": Metric("WER", greater_is_better=False),
 }
+
+_NO_NATS = ("regress", "forecast", "reconstruct")  # whose loss is of numbers, and no cross-entropy
+
+
+def validation(name: str, objective: ObjectiveConfig) -> Metric:
+    """Return the metric of a name in VALIDATION, as it is called where an objective measures it."""
+    if name == "loss" and not in_nats(objective):
+        return Metric("loss", greater_is_better=False)
+    return VALIDATION[name]
+
+
+def in_nats(objective: ObjectiveConfig) -> bool:
+    """Say whether a loss is of pieces or classes, in nats."""
+    return objective.kind not in _NO_NATS
+
 
 # What eval.py and compare measure, under the names that their files have.
 TRANSLATION = {

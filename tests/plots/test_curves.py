@@ -10,6 +10,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.plots.curves import ACROSS, TITLES, draw
 from transformer_jax.plots.picture import SUFFIXES
 from transformer_jax.reports import runs
+from transformer_jax.reports.curves import curves as curves_of
 
 
 @pytest.fixture
@@ -30,9 +31,14 @@ def test_every_format(suffix, places, tmp_path, capsys):
     assert f"written to {files[1]}" in capsys.readouterr().out
 
 
+def read(place):
+    run = runs.read(place)
+    return curves_of(run.metrics, run.timings)
+
+
 @pytest.mark.parametrize("across", ACROSS)
 def test_every_measure_has_its_panel(across, places, tmp_path):
-    curves = {place.path.name: runs.curves(runs.read(place)) for place in places}
+    curves = {place.path.name: read(place) for place in places}
     draw(curves, tmp_path / "x.svg", list(TITLES), across)
     text = (tmp_path / "x.svg").read_text()
     for title in (*TITLES.values(), ACROSS[across], "one", " _two"):
@@ -40,7 +46,7 @@ def test_every_measure_has_its_panel(across, places, tmp_path):
 
 
 def test_it_is_grey_and_lines_have_their_own_dashes(places, tmp_path):
-    curves = {place.path.name: runs.curves(runs.read(place)) for place in places}
+    curves = {place.path.name: read(place) for place in places}
     draw(curves, tmp_path / "x.png", ["loss"])
     picture = np.asarray(Image.open(tmp_path / "x.png").convert("RGB"), np.int16)
     assert np.ptp(picture, axis=2).max() == 0

@@ -13,14 +13,21 @@ from written import EXPERIMENT, HOSTILE, PLAIN, START, predicted, scored, traine
 from transformer_jax.cli import report as command
 from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.cli.main import dispatch
-from transformer_jax.config import EvaluationConfig, Experiment, ModelConfig, SideConfig
+from transformer_jax.config import (
+    EvaluationConfig,
+    Experiment,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+)
 from transformer_jax.config.words import ARCHITECTURES
-from transformer_jax.directions import TRANSLATION
+from transformer_jax.directions import TRANSLATION, VALIDATION, validation
 from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
 from transformer_jax.plots.page import render, unpack
 from transformer_jax.reports import breakdown, runs, sweep_rows
+from transformer_jax.reports.curves import curves
 from transformer_jax.reports.naming import KINDS, named
 from transformer_jax.reports.report import gather
 from transformer_jax.reports.verdict import verdict
@@ -158,7 +165,10 @@ def test_two_runs_are_tested_and_laid_side_by_side(run, other):
     report = gather([(run, None), (other, None)])
     assert report["title"] == "Runs one and other compared"
     assert {test["metric"] for test in report["tests"]} == {"BLEU", "chrF"}
-    assert all(test["system"] == 1 and 0 < test["p"] <= 1 for test in report["tests"])
+    for test in report["tests"]:
+        assert test["system"] == 1
+        assert [name for name, _ in test["p"]] == ["paired bootstrap", "approximate randomisation"]
+        assert test["different"] == all(p < 0.05 for _, p in test["p"])
     for sentence, one, two in zip(report["sentences"], ONE, OTHER, strict=True):
         assert [system["hypothesis"] for system in sentence["systems"]] == [one, two]
     assert ["model.d_ff", "64", "2048"] in report["runs"][1]["settings"]
@@ -313,8 +323,10 @@ def points_of(place, scores, seeds=(0,)) -> dict:
         ((20.0, 25.0), (0,), "model.d_ff=64,seed=0", "Best by validation BLEU: model.d_ff=64"),
         ((0.05, 0.08), (0,), None, "no validation BLEU is above 0.08, near zero"),
         ((25.1, 25.0), (0,), None, "the first two settings differ by 0.1 validation BLEU, and"),
+        ((25.8, 25.0), (0,), None, "another seed alone may change it by 1 "),
         ((25.1, 25.0), (1, 2), "model.d_ff=32,seed=2", "Best by"),  # and seeds by 0.01
-        ((25.005, 25.0), (1, 2), None, "another seed alone may change it by 0.01"),
+        # 4.3 standard errors of means of two each.
+        ((25.02, 25.0), (1, 2), None, "another seed alone may change it by 0.03"),
     ],
 )
 def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_path):
@@ -338,6 +350,42 @@ def test_models_are_called_what_they_are(config, kind, items):
     assert KINDS.keys() == ARCHITECTURES.keys()  # a new objective has its word, too
     found = named(parse(load_config(f"configs/{config}.py")))
     assert (found["kind"], found["items"]) == (kind, items)
+
+
+def test_word_errors_are_out_of_a_hundred():
+    """A hundredth of 2.3 is less than one of 300 words."""
+    rows = [{"name": f"x={x}", "measured": {"WER": score}, "settings": {"x": x}}
+            for x, score in ((1, 2.33), (2, 2.67))]  # fmt: skip
+    assert verdict(rows, "WER", VALIDATION["wer"])["best"] is None
+
+
+def test_the_page_is_of_the_point_that_is_called_the_best(tmp_path):
+    for d_ff, seed, bleu in ((64, 1, 40.0), (32, 1, 36.0), (64, 2, 30.0)):
+        experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
+        point = trained(tmp_path / f"s/model.d_ff={d_ff},seed={seed}", experiment)
+        point.metrics.write_text("")
+        append_row(point.metrics, {"step": 9, "validation_bleu": bleu})
+    report = gather([(WorkDir(tmp_path / "s"), None)])
+    assert report["sweep"]["verdict"]["best"] == "model.d_ff=32,seed=1"
+    assert [run["name"] for run in report["runs"] if run["whole"]] == ["model.d_ff=32,seed=1"]
+
+
+def test_a_run_that_ends_between_two_rows_is_shown_to_its_end():
+    metrics = [{"step": 50, "loss": 3.0, "target_tokens": 1000},
+               {"step": 100, "loss": 2.0, "target_tokens": 2000},
+               {"step": 120, "validation_loss": 1.5, "validation_accuracy": 0.5}]  # fmt: skip
+    timings = [{"step": 50, "steps_per_s": 1.0}, {"step": 100, "steps_per_s": 0.5}]
+    found = curves(metrics, timings)["validation"]
+    assert found["tokens"] == [2400]
+    assert found["minutes"] == pytest.approx([(50 + 100 + 40) / 60], rel=1e-5)
+    assert found["validation_accuracy"] == [50]
+    assert curves(metrics[2:], [])["validation"]["minutes"] == [0]
+
+
+def test_a_loss_of_numbers_has_no_perplexity():
+    assert validation("loss", ObjectiveConfig("forecast", window=8, horizon=2)).title == "loss"
+    assert validation("loss", ObjectiveConfig()).title == "perplexity"
+    assert validation("loss", ObjectiveConfig("reconstruct")).shown(0.38) == 0.38
 
 
 def test_the_best_point_is_one_of_the_best_setting():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from transformer_jax.choices import pick
 from transformer_jax.cli.arguments import Parser
+from transformer_jax.directions import in_nats
 from transformer_jax.errors import UserError
 from transformer_jax.plots.curves import ACROSS, TITLES, draw
 from transformer_jax.plots.picture import check_suffix
@@ -28,9 +29,10 @@ def main(argv: Sequence[str]) -> int:
         pick(TITLES, measure, "--measures")
 
     from transformer_jax.reports import report, runs
+    from transformer_jax.reports.curves import curves as curves_of
 
     found = report.named([runs.read(WorkDir(path)) for path in arguments.run])
-    curves = {run.name: runs.curves(run) for run in found}
+    curves = {run.name: curves_of(run.metrics, run.timings) for run in found}
     known = {
         measure
         for run in curves.values() for group in run.values() for measure, column in group.items()
@@ -42,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     if measures is None:
         shown = [name for name in TITLES if name == "loss" or name.startswith("validation_")]
         measures = [name for name in shown if name in known]
-    draw(curves, arguments.output, measures, arguments.across, arguments.log)
+    nats = all(in_nats(run.experiment.objective) for run in found)
+    draw(curves, arguments.output, measures, arguments.across, arguments.log, nats)
     print(f"written to {arguments.output.absolute()}")
     return 0

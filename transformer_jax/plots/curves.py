@@ -9,16 +9,17 @@ from transformer_jax.plots.picture import save
 
 # By the names of the columns that reports.runs.curves returns.
 TITLES = {
-    "loss": "training loss, nats a token",
-    "nll": "training loss without smoothing, nats a token",
+    "loss": "training loss",
+    "nll": "training loss without smoothing",
     "accuracy": "training accuracy",
     "grad_norm": "gradient norm",
     "learning_rate": "learning rate",
-    "validation_loss": "validation loss, nats a token",
+    "validation_loss": "validation loss",
     **{f"validation_{name}": f"validation {metric.title}"
        for name, metric in VALIDATION.items() if name != "loss"},
     "target_tokens_per_s": "target tokens a second",
 }  # fmt: skip
+_LOSSES = ("loss", "nll", "validation_loss")
 ACROSS = {"step": "step", "tokens": "target tokens", "minutes": "minutes of training"}
 # As dark as print allows, then lighter; never the same dashes and shape as the neighbour's.
 _INKS = ("black", "0.45", "0.2", "0.6")
@@ -32,10 +33,11 @@ def draw(
     measures: Sequence[str],
     across: str = "step",
     log: bool = False,
+    nats: bool = True,
 ) -> None:
     """Draw `measures` of `runs`, name -> columns by group, and write the picture.
 
-    `log` makes the scale upwards logarithmic.
+    `log` makes the scale upwards logarithmic; `nats` says that losses are in nats a token.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
@@ -47,7 +49,8 @@ def draw(
     for panel, measure in zip(panels, measures, strict=False):
         for number, (name, groups) in enumerate(runs.items()):
             _line(panel, number, name, groups, measure, across)
-        panel.set_title(TITLES[measure], fontsize="medium", loc="left")
+        unit = ", nats a token" * (nats and measure in _LOSSES)
+        panel.set_title(TITLES[measure] + unit, fontsize="medium", loc="left")
         panel.set_xlabel(ACROSS[across])
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.set_yscale("log" if log else "linear")

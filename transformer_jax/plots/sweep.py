@@ -23,7 +23,7 @@ def draw_rows(rows: Sequence[Any], path: Path) -> None:
 def _score_column(rows: Sequence[Any], metric: str) -> str | None:
     """Return the column of a metric: of the evaluated split if there is one, else validation."""
     columns = list(dict.fromkeys(column for row in rows for column in row.measured))
-    of_metric = [column for column in columns if metric in column]
+    of_metric = [column for column in columns if column.partition(",")[0].endswith(f" {metric}")]
     return of_metric[-1] if of_metric else None
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import EvaluationConfig
-from transformer_jax.directions import TRANSLATION, VALIDATION
+from transformer_jax.directions import TRANSLATION, VALIDATION, in_nats
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.evaluation.sentences import picked
 from transformer_jax.messages import program
 from transformer_jax.reports import breakdown, runs, sweep_rows
-from transformer_jax.reports.compare import System, paired_tests
+from transformer_jax.reports.compare import TESTS, System, paired_tests
+from transformer_jax.reports.curves import curves
 from transformer_jax.reports.evaluations import (
     decoding_differences,
     protocol_of,
@@ -50,7 +51,8 @@ def gather(
         points = sweep_rows.points(swept[0].path)
         split = split or scored_split([point.workdir for point in points])
         sweep, all_runs = sweep_rows.rows(points, swept[0].path, split)
-        whole = all_runs[:1]  # the best one
+        best = sweep["verdict"]["best"]
+        whole = [run for run in all_runs if run.name == best] or all_runs[:1]
     else:
         whole = all_runs = named([runs.read(*place) for place in places])
         split = split or scored_split([run.workdir for run in whole])
@@ -65,6 +67,7 @@ def gather(
             for run in all_runs
         ],
         "sweep": sweep,
+        "nats": all(in_nats(run.experiment.objective) for run in all_runs),
         "validations": {f"validation_{name}": f"Validation {metric.title}"
                         for name, metric in VALIDATION.items() if name != "loss"},
         "scores": _scores([run for run in whole if run is first[run.workdir.path]]),
@@ -95,7 +98,7 @@ def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str,
     """
     content: dict[str, Any] = {
         "name": run.name, "training": run.training, "whole": whole, "again": again,
-        "curves": {} if again else runs.curves(run, most),
+        "curves": {} if again else curves(run.metrics, run.timings, most),
         "seconds": {} if again else runs.seconds(run),
     }  # fmt: skip
     if whole:
@@ -187,7 +190,7 @@ def _alike(one: _Scored, other: _Scored) -> bool:
 
 
 def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str, Any]]:
-    """Return the paired bootstrap tests of each system against the first."""
+    """Return the tests of each system against the first, as `transformer-jax compare` has them."""
     if len(found) < 2 or len(found[0].rows) > _MOST_TESTED:
         return []
     systems = [
@@ -196,9 +199,14 @@ def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str,
     ]
     references = [row["reference"] for row in found[0].rows]
     names = [name for name in found[0].result["scores"] if name in METRICS]
-    results = paired_tests(systems, references, names, ("bs",))
+    results = paired_tests(systems, references, names, tuple(TESTS))
     return [
-        {"system": int(result.system), "metric": result.metric, "p": result.p_values["bs"]}
+        {
+            "system": int(result.system),
+            "metric": result.metric,
+            "different": result.different,
+            "p": [[TESTS[name], p] for name, p in result.p_values.items()],
+        }
         for result in results
         if result.p_values
     ]

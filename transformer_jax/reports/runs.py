@@ -3,16 +3,13 @@
 import dataclasses
 import shlex
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from transformer_jax.config import SIZED, Experiment
-from transformer_jax.directions import VALIDATION
+from transformer_jax.directions import VALIDATION, validation
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.messages import program
@@ -20,7 +17,7 @@ from transformer_jax.reports.evaluations import evaluations
 from transformer_jax.reports.naming import named
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, as_text, shown
-from transformer_jax.workdir import WorkDir, minutes_of, read_rows
+from transformer_jax.workdir import WorkDir, read_rows
 
 Rows = list[dict[str, Any]]
 
@@ -94,7 +91,7 @@ def read(workdir: WorkDir, checkpoint: str | None = None, name: str | None = Non
 def facts(run: Run) -> dict[str, Any]:
     """Return what an abstract of the run says."""
     experiment, started = run.experiment, _last_start(run)
-    trained = [row for row in run.metrics if "loss" in row]
+    steps = max((row["step"] for row in (*run.metrics, *run.timings)), default=None)
     data = experiment.data
     return {
         "model": _model(experiment),
@@ -107,15 +104,16 @@ def facts(run: Run) -> dict[str, Any]:
         "splits": {name: shown(getattr(data, name)) for name in ("train", "validation", "test")},
         "pairs": started.get("pairs"),
         "tokenizer": _tokenizer(experiment),
-        "steps": trained[-1]["step"] if trained else None,
+        "steps": steps,
         "steps_planned": experiment.training.steps,
-        "tokens": trained[-1]["target_tokens"] if trained else None,
+        "tokens": None if steps is None else round(tokens_along(run.metrics)([steps])[0]) or None,
         "steps_an_epoch": started.get("steps_an_epoch"),
-        "minutes": table.training_minutes(run.point),
+        "minutes": 0.0 if steps is None else float(minutes_along(run.timings)([steps])[0]),
         "state": state(run),
         "validation": {
-            VALIDATION[name].title: VALIDATION[name].shown(value)
+            metric.title: metric.shown(value)
             for name, value in table.best_validation(run.point).items() if name in VALIDATION
+            for metric in [validation(name, experiment.objective)]
         },
         "seed": experiment.seed,
         "machine": _machine(started.get("machine")),
@@ -203,46 +201,10 @@ def _machine(machine: dict[str, Any] | None) -> str | None:
     )
 
 
-# --- curves and times -----------------------------------------------------------------------------
-
-
-def curves(run: Run, most: int = 1000) -> dict[str, Any]:
-    """Return columns: of the rows of training, of the validations, and of the rates, `most` rows
-    of each.
-    """
-    steps = [0, *(row["step"] for row in run.timings)]
-    minutes = minutes_of(run.timings)
-    trained = [row for row in run.metrics if "loss" in row]
-    tokens = [0, *(row["target_tokens"] for row in trained)]
-    token_steps = [0, *(row["step"] for row in trained)]
-
-    def columns(rows: Rows, *names: str) -> dict[str, list]:
-        rows = _thinned([row for row in rows if names[0] in row], most)
-        at = [row["step"] for row in rows]
-        places = {"step": at, "minutes": _rounded(np.interp(at, steps, minutes)),
-                  "tokens": _rounded(np.interp(at, token_steps, tokens))}  # fmt: skip
-        return places | {name: _rounded([row.get(name) for row in rows]) for name in names}
-
-    return {
-        "train": columns(run.metrics, "loss", "nll", "accuracy", "grad_norm", "learning_rate"),
-        "validation": columns(
-            run.metrics, "validation_loss",
-            *(f"validation_{name}" for name in VALIDATION if name != "loss"),
-        ),
-        "rate": columns(run.timings, "target_tokens_per_s"),
-    }  # fmt: skip
+# --- times ---------------------------------------------------------------------------------------
 
 
 def seconds(run: Run) -> dict[str, float]:
     """Return the seconds of a run by activity; {} where they were not recorded."""
     parts = [row["seconds"] for row in [*run.timings, *run.history] if "seconds" in row]
     return {name: round(sum(part[name] for part in parts), 1) for name in ACTIVITIES if parts}
-
-
-def _thinned(rows: Rows, most: int) -> Rows:
-    stride = -(-len(rows) // most) or 1
-    return rows[::-1][::stride][::-1]  # the last one stays
-
-
-def _rounded(values: Sequence[Any]) -> list[float | None]:
-    return [None if value is None else float(f"{value:.6g}") for value in values]

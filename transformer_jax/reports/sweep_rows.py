@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Experiment
-from transformer_jax.directions import VALIDATION
+from transformer_jax.directions import validation
 from transformer_jax.door import differences, value_at
 from transformer_jax.errors import UserError
 from transformer_jax.reports import runs
@@ -99,7 +99,8 @@ def rows(
         kind: list(dict.fromkeys(key for _, row in listed for key in row[kind]))
         for kind in ("settings", "measured", "published")
     }
-    best_by = VALIDATION[found[0].experiment.checkpoint.best_by]
+    first = found[0].experiment
+    best_by = validation(first.checkpoint.best_by, first.objective)
     by = f"validation {best_by.title}"
     listed.sort(key=lambda item: best_by.rank(item[1]["measured"].get(by)))
     seen = [run for run, _ in listed if run.metrics]

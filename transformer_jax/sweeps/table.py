@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_jax.data.codecs.pair import TokenizerPair, expected_sizes
-from transformer_jax.directions import VALIDATION
+from transformer_jax.directions import VALIDATION, validation
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.points import Point, shown
@@ -65,7 +65,8 @@ def tabulate(
             row.states.append(state)
     if any(point.variant for point in points):
         return list(rows.values())
-    by = VALIDATION[points[0].experiment.checkpoint.best_by]
+    first = points[0].experiment
+    by = validation(first.checkpoint.best_by, first.objective)
     return sorted(rows.values(), key=lambda row: by.rank(row.mean(f"validation {by.title}")))
 
 
@@ -77,8 +78,9 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
     if minutes := training_minutes(point):  # not known before the first row of rates
         found["minutes"] = minutes
     best = best_validation(point)
-    for name, metric in VALIDATION.items():
+    for name in VALIDATION:
         if name in best:
+            metric = validation(name, point.experiment.objective)
             found[f"validation {metric.title}"] = metric.shown(best[name])
     if split is not None and is_scored(point, split):
         written = read_scores(point, split)

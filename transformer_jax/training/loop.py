@@ -155,6 +155,7 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
     with jax.set_mesh(run.mesh), stop_signals() as signals:
         if validation_due(run, start):
             validated = _validate(run, step, state, progress, report)
+            report.restart_clock()
         batches = feed(run.source, run.mesh, step)
         clock = time.monotonic() - progress.seconds
         while progress.why_finished(config, step) is None:

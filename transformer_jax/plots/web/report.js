@@ -226,10 +226,10 @@ function scores(report) {
         table(columns.map(([name]) => name), rows.map((e) => columns.map(([, value]) => value(e))), { class: "stack" })),
       el("details", {}, el("summary", {}, "What these figures are"), el("p", { class: "quiet" }, ...aboutScores(names, columns, rows))));
   }
-  for (const { system, metric, p } of report.tests) {
+  for (const { system, metric, different, p } of report.tests) {
     const [one, other] = [report.systems[0].name, report.systems[system].name];
-    const verdict = p < 0.05 ? "differ by more than chance would explain" : "do not differ by more than chance would explain";
-    byId("tests").append(text("p", `${metric}: ${one} and ${other} ${verdict} on these sentences (paired bootstrap, p = ${p.toFixed(3)}).`));
+    const verdict = different ? "differ by more than chance would explain" : "do not differ by more than chance would explain";
+    byId("tests").append(text("p", `${metric}: ${one} and ${other} ${verdict} on these sentences (${p.map(([test, value]) => `${test}, p = ${value.toFixed(3)}`).join("; ")}).`));
   }
   for (const run of missing) {
     byId("tests").append(el("p", {}, el("bdi", {}, run.name), run.evaluation
@@ -291,9 +291,9 @@ function gallery(report) {
 
 // --- curves --------------------------------------------------------------------------------------
 
-const curvesOf = (validations) => [
-  ["loss", "train", "Training loss", "with label smoothing, if any, nats a token"],
-  ["validation_loss", "validation", "Validation loss", "nats a token"],
+const curvesOf = ({ validations, nats }) => [
+  ["loss", "train", "Training loss", nats ? "with label smoothing, if any, nats a token" : ""],
+  ["validation_loss", "validation", "Validation loss", nats ? "nats a token" : ""],
   ...Object.entries(validations).map(([name, title]) => [name, "validation", title, name === "validation_bleu" ? "greedy search" : ""]),
   ["learning_rate", "train", "Learning rate", ""],
   ["grad_norm", "train", "Gradient norm", "mean since the row before"],
@@ -303,7 +303,7 @@ const curvesOf = (validations) => [
 function curves(report) {
   const { runs } = report;
   const trained = runs.filter((run) => !run.again);
-  const charts = curvesOf(report.validations).filter(([name, table_]) => trained.some((run) => run.curves[table_][name].some((v) => v !== null)));
+  const charts = curvesOf(report).filter(([name, table_]) => trained.some((run) => run.curves[table_][name].some((v) => v !== null)));
   if (!charts.length) return;
   show("curves");
   const on = new Set(trained.map((run) => runs.indexOf(run)));

@@ -1,0 +1,74 @@
+"""Curves of a run, from the rows that it wrote: against steps, tokens and minutes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.directions import VALIDATION
+from transformer_jax.workdir import minutes_of
+
+Rows = list[dict[str, Any]]
+Along = Callable[[Sequence[int]], np.ndarray]
+
+
+def curves(metrics: Rows, timings: Rows, most: int = 1000) -> dict[str, Any]:
+    """Return columns: of the rows of training, of the validations, and of the rates, `most` rows
+    of each.
+    """
+    minutes, tokens = minutes_along(timings), tokens_along(metrics)
+
+    def columns(rows: Rows, *names: str) -> dict[str, list]:
+        rows = _thinned([row for row in rows if names[0] in row], most)
+        at = [row["step"] for row in rows]
+        places = {"step": at, "minutes": _rounded(minutes(at)), "tokens": _rounded(tokens(at))}
+        return places | {name: _rounded([_shown(name, row) for row in rows]) for name in names}
+
+    return {
+        "train": columns(metrics, "loss", "nll", "accuracy", "grad_norm", "learning_rate"),
+        "validation": columns(
+            metrics, "validation_loss",
+            *(f"validation_{name}" for name in VALIDATION if name != "loss"),
+        ),
+        "rate": columns(timings, "target_tokens_per_s"),
+    }  # fmt: skip
+
+
+def minutes_along(timings: Rows) -> Along:
+    """Return the minutes of training up to a step."""
+    return _along([0, *(row["step"] for row in timings)], minutes_of(timings))
+
+
+def tokens_along(metrics: Rows) -> Along:
+    """Return the target tokens up to a step."""
+    rows = [row for row in metrics if "loss" in row]
+    return _along([0, *(r["step"] for r in rows)], [0, *(r["target_tokens"] for r in rows)])
+
+
+def _along(steps: Sequence[int], values: Sequence[float]) -> Along:
+    """Return the function through these points, which goes on behind the last at its last slope:
+    rows are written every so many steps, and the end may be between.
+    """
+
+    def at(wanted: Sequence[int]) -> np.ndarray:
+        beyond = np.maximum(np.asarray(wanted, float) - steps[-1], 0)
+        slope = (values[-1] - values[-2]) / (steps[-1] - steps[-2]) if len(steps) > 1 else 0.0
+        return np.interp(wanted, steps, values) + slope * beyond
+
+    return at
+
+
+def _shown(name: str, row: dict[str, Any]) -> float | None:
+    """Return a value as tables have it; losses stay in nats."""
+    value, metric = row.get(name), VALIDATION.get(name.removeprefix("validation_"))
+    share = metric is not None and name.startswith("validation_") and name != "validation_loss"
+    return metric.shown(value) if share and metric and value is not None else value
+
+
+def _thinned(rows: Rows, most: int) -> Rows:
+    stride = -(-len(rows) // most) or 1
+    return rows[::-1][::stride][::-1]  # the last one stays
+
+
+def _rounded(values: Sequence[Any]) -> list[float | None]:
+    return [None if value is None else float(f"{value:.6g}") for value in values]
