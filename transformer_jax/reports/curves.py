@@ -1,6 +1,6 @@
 """Curves of a run, from the rows that it wrote: against steps, tokens and minutes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,5 +70,5 @@ def _thinned(rows: Rows, most: int) -> Rows:
     return rows[::-1][::stride][::-1]  # the last one stays
 
 
-def _rounded(values: Sequence[Any]) -> list[float | None]:
+def _rounded(values: Iterable[Any]) -> list[float | None]:
     return [None if value is None else float(f"{value:.6g}") for value in values]

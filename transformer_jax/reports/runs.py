@@ -13,6 +13,7 @@ from transformer_jax.directions import VALIDATION, validation
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
 from transformer_jax.messages import program
+from transformer_jax.reports.curves import minutes_along, tokens_along
 from transformer_jax.reports.evaluations import evaluations
 from transformer_jax.reports.naming import named
 from transformer_jax.sweeps import table
