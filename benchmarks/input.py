@@ -1,8 +1,8 @@
 """The input of a large corpus: from text on the disk to batches, with no model behind it.
 
     python benchmarks/input.py                            2 million pairs, in a few minutes
-    python benchmarks/input.py --pairs=36000000           as many as WMT14 English-French has
-    python benchmarks/input.py --source=spelled_numbers   spelled as they are read, by each core
+    python benchmarks/input.py --pairs=36000000  # as many as WMT14 English-French has
+    python benchmarks/input.py --source=spelled_numbers  # spelled as they are read, by each core
 
 Pairs are of the built-in source, spelled-out numbers in German and English: lines of text are drawn
 from 20,000 of them, so that a file of any size is written soon. A tokenizer of 1,000 pieces is

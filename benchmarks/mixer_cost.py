@@ -1,6 +1,6 @@
 """Cost against length: what each mixer takes for one row of 256 to 16,384 tokens.
 
-    python benchmarks/mixer_cost.py measure --output=results/mixer_cost.json      on quiet cores
+    python benchmarks/mixer_cost.py measure --output=results/mixer_cost.json  # on quiet cores
     python benchmarks/mixer_cost.py picture results/mixer_cost.json
 
 One layer's mixer alone, width 128 and 4 heads, in float32 on one thread of the XLA that is there.

@@ -2,7 +2,7 @@
 
     transformer-jax sweep --config=configs/variants.py --variants=all --workdir=DIR \
       --evaluate=validation --config.data.directory=DATA            one seed of every variant
-    python benchmarks/variant_speed.py --data=DATA >> speed.jsonl   on quiet cores
+    python benchmarks/variant_speed.py --data=DATA >> speed.jsonl  # on quiet cores
     python benchmarks/variants.py DIR --speed=speed.jsonl --output=results/variants
 
 Writes OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. DIR holds a work

@@ -1,7 +1,7 @@
 """A deep encoder with a shallow decoder (Kasai et al. 2020, arXiv:2006.10369), on Tatoeba.
 
-    python train.py --config=configs/deep_shallow.py --config.data.directory=DIR      12 + 1 layers
-    python train.py --config=configs/deep_shallow.py:6-6 --config.data.directory=DIR  6 + 6 layers
+    python train.py --config=configs/deep_shallow.py --config.data.directory=DIR  # 12 + 1 layers
+    python train.py --config=configs/deep_shallow.py:6-6 --config.data.directory=DIR  # 6 + 6 layers
 
 A sentence passes the encoder once and the decoder once a piece, so that layers moved from the
 decoder to the encoder make decoding faster; the paper finds hardly a difference in quality between

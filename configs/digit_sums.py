@@ -5,10 +5,12 @@
     python train.py --config=configs/digit_sums.py:read --config.data.directory=DIR
     python train.py --config=configs/digit_sums.py:sums --config.data.directory=DIR
     python eval.py --workdir=runs/digit_sums-sums --split=validation
+    python eval.py --workdir=runs/digit_sums-sums --config.data.test=shuffled_pairs
 
 The directory holds train.npz and validation.npz with `images`, bytes [n 28 28], and `labels` [n]
 (MNIST). The first command writes pairs of these, train_pairs.npz and validation_pairs.npz, with
-what they say, "three plus five is eight", and text of the same form, PART.sum.
+what they say, "three plus five is eight", and text of the same form, PART.sum; and, for control,
+shuffled_pairs.npz, which says of each of the latter pairs what the next one is.
 
 see   a ViT that names single digits.
 read  a language model of lines of 98 words of which all but a few are "-", the names of two digits,
@@ -129,6 +131,9 @@ def write(directory: Path) -> None:
         chosen = np.random.default_rng(len(labels)).integers(len(labels), size=(count, 2))
         sums = [said(*map(int, pair)) for pair in labels[chosen]]
         np.savez(directory / f"{part}_pairs.npz", images=images[chosen][..., None], sums=sums)
+        if part == "validation":
+            shuffled = {"images": images[chosen][..., None], "sums": np.roll(sums, 1)}
+            np.savez(directory / "shuffled_pairs.npz", **shuffled)
         chance = random.Random(part)
         text = "".join(f"{line(chance)}\n" for _ in range(lines))
         (directory / f"{part}.sum").write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Multi30k as a Transformer of today would be trained, each part chosen by measurement.
 
-    python train.py --config=configs/modern.py --config.data.directory=DIR       lc-tok
-    python train.py --config=configs/modern.py:raw --config.data.directory=DIR   raw text
+    python train.py --config=configs/modern.py --config.data.directory=DIR  # lc-tok
+    python train.py --config=configs/modern.py:raw --config.data.directory=DIR  # raw text
 
 The recipe of configs/multi30k.py (4 + 4 pre-norm layers of width 128, 10,000 pieces, Muon, a
 running mean) with three of the changes of configs/variants.py: rotary positions in place of

@@ -2,6 +2,7 @@
 
     python train.py --config=configs/movie_reviews.py --config.data.directory=DIR
     python train.py --config=configs/movie_reviews.py:scratch --config.data.directory=DIR
+    python train.py --config=configs/movie_reviews.py:bytes --config.data.directory=DIR
     python eval.py --workdir=runs/movie_reviews --split=validation
 
 The directory holds train.text and train.label, validation.text and validation.label: a review of
@@ -12,6 +13,8 @@ tuned    begins as runs/bert_brown (`--config.init.source`), with its tokenizer;
          map to classes are new. Distances beyond those of the windows there are new to it as well.
 scratch  the same model and tokenizer settings, with nothing to begin from.
 Of each review the first 512 pieces are read.
+bytes    the first 2,000 bytes (Long Range Arena's text classification, arXiv:2011.04006), by layers
+         of windows and full ones in turn, from nothing; model.encoder_pattern names others.
 """
 
 import runpy
@@ -21,9 +24,9 @@ from transformer_jax.config import Experiment
 
 
 def get_config(start: str = "tuned"):
-    """Return the experiment for "tuned" or "scratch"."""
-    if start not in ("tuned", "scratch"):
-        raise ValueError(f"no variant {start!r}; there are 'tuned' and 'scratch'")
+    """Return the experiment for "tuned", "scratch" or "bytes"."""
+    if start not in ("tuned", "scratch", "bytes"):
+        raise ValueError(f"no variant {start!r}; there are 'tuned', 'scratch' and 'bytes'")
     c = runpy.run_path(str(Path(__file__).with_name("bert_brown.py")))["get_config"]()
     if start == "tuned":
         c.init.source = "runs/bert_brown"
@@ -49,4 +52,11 @@ def get_config(start: str = "tuned"):
     c.checkpoint.every_steps = 50
     c.checkpoint.best_by = "accuracy"
     c.evaluation.every_steps = 50
+    if start == "bytes":
+        c.src.codec = "bytes"
+        c.tokenizer.vocab_size = Experiment().tokenizer.vocab_size  # which bytes do not ask for
+        c.model.encoder_pattern, c.model.window = ("local", "full"), 64
+        c.model.d_model, c.model.d_ff = 128, 256
+        c.objective.window = c.data.max_length = 2000
+        c.data.tokens_per_batch = 8 * 2000
     return c

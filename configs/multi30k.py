@@ -1,7 +1,7 @@
 """Multi30k English to German: 29,000 image captions; Transformers of about 2.6 M parameters.
 
-    python train.py --config=configs/multi30k.py --config.data.directory=DIR      raw text
-    python train.py --config=configs/multi30k.py:lc --config.data.directory=DIR   lc-tok
+    python train.py --config=configs/multi30k.py --config.data.directory=DIR  # raw text
+    python train.py --config=configs/multi30k.py:lc --config.data.directory=DIR  # lc-tok
 
 raw     cased text through SentencePiece, detokenised output, sacreBLEU 13a; the recipe of lc-tok
         below: 40.8 and 40.4 on test_2016_flickr with seeds 0 and 1, after some 45 minutes of one

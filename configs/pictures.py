@@ -14,6 +14,8 @@ cifar10     32 x 32 pixels in colour, patches of 4. 10,000 pictures, 2,500 updat
             of 2,000 others; 39 minutes of a core.
 cifar10_conv  the same behind two convolutions in place of one linear map of each patch (Xiao et al.
             2021, arXiv:2106.14881). 63.9 %, otherwise alike; 44 minutes.
+cifar10_2d   as cifar10, with sinusoids of rows and columns in place of a learned vector a place.
+cifar10_class  the class is read from the class token, by a map and tanh, and not from the mean.
 mnist_perceiver  patches of 2 x 2 pixels, 196 of them, at which 32 latents look (Perceiver IO:
             Jaegle et al. 2021, arXiv:2107.14795).
 """
@@ -21,7 +23,14 @@ mnist_perceiver  patches of 2 x 2 pixels, 196 of them, at which 32 latents look 
 from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
-_SIDES = {"mnist": 28, "cifar10": 32, "cifar10_conv": 32, "mnist_perceiver": 28}
+_SIDES = {
+    "mnist": 28,
+    "cifar10": 32,
+    "cifar10_conv": 32,
+    "cifar10_2d": 32,
+    "cifar10_class": 32,
+    "mnist_perceiver": 28,
+}
 
 
 def get_config(variant: str = "mnist"):
@@ -45,6 +54,11 @@ def get_config(variant: str = "mnist"):
         c.model.pooling, c.model.pooler = "first", True  # which a Perceiver has no use for
     if variant == "cifar10_conv":
         c.model.stem, c.model.grid = "convolution", (8, 8)
+    elif variant == "cifar10_2d":
+        c.model.positions, c.model.max_positions = "none", Experiment().model.max_positions
+        c.model.grid_positions, c.model.grid = "sinusoidal", (8, 8)
+    elif variant == "cifar10_class":
+        c.model.pooling, c.model.pooler = "first", True
 
     c.objective.name, c.objective.window = "classify", patches + 1
     c.src.codec, c.src.patch_size = "patches", size

@@ -1,7 +1,7 @@
 """The built-in default: numbers spelled out in German, translated into English.
 
-    python train.py --config=configs/spelled_numbers.py          German to English
-    python train.py --config=configs/spelled_numbers.py:fr       French, or any num2words language
+    python train.py --config=configs/spelled_numbers.py  # German to English
+    python train.py --config=configs/spelled_numbers.py:fr  # French, or any num2words language
 
 No paper; a task that a small Transformer learns in minutes on two CPU cores.
 """

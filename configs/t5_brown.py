@@ -1,12 +1,20 @@
-"""A small T5 on the Brown corpus, from scratch: spans that a text has lost.
+"""Small encoder-decoders on the Brown corpus, from scratch: what a text has lost.
 
     python train.py --config=configs/t5_brown.py --config.data.directory=DIR
+    python train.py --config=configs/t5_brown.py:v1.1 --config.data.directory=DIR
+    python train.py --config=configs/t5_brown.py:bart --config.data.directory=DIR
     python eval.py --workdir=runs/t5_brown --split=validation
+    transformer-jax generate --workdir=runs/t5_brown --prompt='the <extra_id_0> said that'
 
 Text, tokenizer, width, schedule and number of updates are those of configs/bert_brown.py; windows
-of 128 of running text, without 15 % of it, in spans of 3. T5 1.0 in its shape (Raffel et al. 2020,
-arXiv:1910.10683): pre-norm by RMSNorm, no biases, ReLU, one table of relative positions for each
-stack, scores without a scale; 4 + 4 layers. configs/movie_folds.py fine-tunes it.
+of 128 of running text; 4 + 4 layers. configs/movie_folds.py fine-tunes T5.
+
+t5    without 15 % of the text, in spans of 3, which are written. T5 1.0 in its shape (Raffel et al.
+      2020, arXiv:1910.10683): pre-norm by RMSNorm, no biases, ReLU, one table of relative positions
+      for each stack, scores without a scale.
+v1.1  the same with gated GELU, and a table of its own for what is written (the authors' release).
+bart  with sentences in another order and 30 % of the text behind masks, all of which is written
+      (Lewis et al. 2020, arXiv:1910.13461): post-norm, learned positions, GELU, one table.
 """
 
 import runpy
@@ -14,21 +22,34 @@ from pathlib import Path
 
 from transformer_jax.config import Experiment
 
+_SHAPES = ("t5", "v1.1", "bart")
 
-def get_config():
-    """Return the experiment."""
+
+def get_config(shape: str = "t5"):
+    """Return the experiment for a shape: see above."""
+    if shape not in _SHAPES:
+        raise ValueError(f"no variant {shape!r}; there are {', '.join(_SHAPES)}")
     c = runpy.run_path(str(Path(__file__).with_name("bert_brown.py")))["get_config"]()
     usual = Experiment().model
-    for name in ("token_types", "input_norm", "activation"):
-        c.model[name] = getattr(usual, name)
+    c.model.token_types = usual.token_types
     c.model.architecture = "encoder_decoder"
     c.model.num_decoder_layers = 4
+    c.objective.whole_words = False
+    if shape == "bart":
+        c.objective.name = "denoising"
+        c.model.norm_epsilon = 1e-5
+        c.model.positions, c.model.relative_positions = "learned", "none"
+        return c
+    c.objective.name = "span_corruption"
+    for name in ("input_norm", "activation"):
+        c.model[name] = getattr(usual, name)
     c.model.residual, c.model.norm, c.model.norm_epsilon = "pre_norm", "rms_norm", 1e-6
     c.model.positions, c.model.relative_positions = "none", "t5"
     c.model.biases = ()
     c.model.score_scale = "none"
     c.model.logits_scale = True
     c.model.initializer = "t5"
-    c.objective.name = "span_corruption"
-    c.objective.whole_words = False
+    if shape == "v1.1":
+        c.model.activation, c.model.logits_scale = "geglu_tanh", False
+        c.model.tied_embeddings = "none"
     return c

@@ -3,8 +3,8 @@
     transformer-jax sweep --config=configs/table3.py --variants=all --workdir=runs/table3 \
       --evaluate=validation --plot=runs/table3/table.svg --config.data.directory=DIR
 
-    python train.py --config=configs/table3.py:A-h1            one row, small, on Multi30k
-    python train.py --config=configs/table3.py:wmt_base:A-h1   the same row of the paper itself
+    python train.py --config=configs/table3.py:A-h1  # one row, small, on Multi30k
+    python train.py --config=configs/table3.py:wmt_base:A-h1  # the same row of the paper itself
 
 A row is a change of the base model: its letter, the field in the paper's notation and the paper's
 value. Applied to another base it keeps the paper's proportion: C-dff1024 is half the base's d_ff.

@@ -1,7 +1,7 @@
 """The base model of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762) on WMT14.
 
-    python train.py --config=configs/wmt_base.py            English to German
-    python train.py --config=configs/wmt_base.py:en-fr      English to French
+    python train.py --config=configs/wmt_base.py  # English to German
+    python train.py --config=configs/wmt_base.py:en-fr  # English to French
 
 Every number is the paper's (sections 5.1 to 5.4 and 6.1, Table 3); its scores on newstest2014 are
 27.3 (de) and 38.1 (fr), tokenised BLEU with compounds split, which sacreBLEU counts lower by 0.5 to

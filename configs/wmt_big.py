@@ -1,7 +1,7 @@
 """The big model of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762) on WMT14.
 
-    python train.py --config=configs/wmt_big.py             English to German
-    python train.py --config=configs/wmt_big.py:en-fr       English to French
+    python train.py --config=configs/wmt_big.py  # English to German
+    python train.py --config=configs/wmt_big.py:en-fr  # English to French
 
 Every number is the paper's (Table 3, sections 5 and 6.1); its scores on newstest2014 are 28.4 (de)
 and 41.8 (fr), tokenised BLEU with compounds split, which sacreBLEU counts lower by 0.5 to 0.9. It

@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from transformer_jax.config import ObjectiveConfig
-
 
 class Metric(NamedTuple):
     """What a score is called and which way it is better."""
@@ -41,16 +39,16 @@ VALIDATION = {
 _NO_NATS = ("regress", "forecast", "reconstruct")  # whose loss is of numbers, and no cross-entropy
 
 
-def validation(name: str, objective: ObjectiveConfig) -> Metric:
-    """Return the metric of a name in VALIDATION, as it is called where an objective measures it."""
-    if name == "loss" and not in_nats(objective):
+def validation(name: str, kind: str) -> Metric:
+    """Return the metric of a name in VALIDATION, as an objective of this kind has it."""
+    if name == "loss" and not in_nats(kind):
         return Metric("loss", greater_is_better=False)
     return VALIDATION[name]
 
 
-def in_nats(objective: ObjectiveConfig) -> bool:
-    """Say whether a loss is of pieces or classes, in nats."""
-    return objective.kind not in _NO_NATS
+def in_nats(kind: str) -> bool:
+    """Say whether the loss of an objective of this kind is of pieces or classes, in nats."""
+    return kind not in _NO_NATS
 
 
 # What eval.py and compare measure, under the names that their files have.

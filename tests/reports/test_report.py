@@ -17,7 +17,6 @@ from transformer_jax.config import (
     EvaluationConfig,
     Experiment,
     ModelConfig,
-    ObjectiveConfig,
     SideConfig,
 )
 from transformer_jax.config.words import ARCHITECTURES
@@ -383,9 +382,9 @@ def test_a_run_that_ends_between_two_rows_is_shown_to_its_end():
 
 
 def test_a_loss_of_numbers_has_no_perplexity():
-    assert validation("loss", ObjectiveConfig("forecast", window=8, horizon=2)).title == "loss"
-    assert validation("loss", ObjectiveConfig()).title == "perplexity"
-    assert validation("loss", ObjectiveConfig("reconstruct")).shown(0.38) == 0.38
+    assert validation("loss", "forecast").title == "loss"
+    assert validation("loss", "translate").title == "perplexity"
+    assert validation("loss", "reconstruct").shown(0.38) == 0.38
 
 
 def test_the_best_point_is_one_of_the_best_setting():

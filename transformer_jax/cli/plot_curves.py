@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     if measures is None:
         shown = [name for name in TITLES if name == "loss" or name.startswith("validation_")]
         measures = [name for name in shown if name in known]
-    nats = all(in_nats(run.experiment.objective) for run in found)
+    nats = all(in_nats(run.experiment.objective.kind) for run in found)
     draw(curves, arguments.output, measures, arguments.across, arguments.log, nats)
     print(f"written to {arguments.output.absolute()}")
     return 0

@@ -67,7 +67,7 @@ def gather(
             for run in all_runs
         ],
         "sweep": sweep,
-        "nats": all(in_nats(run.experiment.objective) for run in all_runs),
+        "nats": all(in_nats(run.experiment.objective.kind) for run in all_runs),
         "validations": {f"validation_{name}": f"Validation {metric.title}"
                         for name, metric in VALIDATION.items() if name != "loss"},
         "scores": _scores([run for run in whole if run is first[run.workdir.path]]),

@@ -114,7 +114,7 @@ def facts(run: Run) -> dict[str, Any]:
         "validation": {
             metric.title: metric.shown(value)
             for name, value in table.best_validation(run.point).items() if name in VALIDATION
-            for metric in [validation(name, experiment.objective)]
+            for metric in [validation(name, experiment.objective.kind)]
         },
         "seed": experiment.seed,
         "machine": _machine(started.get("machine")),

@@ -100,7 +100,7 @@ def rows(
         for kind in ("settings", "measured", "published")
     }
     first = found[0].experiment
-    best_by = validation(first.checkpoint.best_by, first.objective)
+    best_by = validation(first.checkpoint.best_by, first.objective.kind)
     by = f"validation {best_by.title}"
     listed.sort(key=lambda item: best_by.rank(item[1]["measured"].get(by)))
     seen = [run for run, _ in listed if run.metrics]

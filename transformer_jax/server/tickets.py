@@ -57,6 +57,12 @@ class Ticket:
     def __post_init__(self) -> None:
         self.left = set(range(len(self.sentences)))
 
+    def end(self, status: int, message: str) -> None:
+        """End it unfinished, unless it has ended."""
+        if self.left:
+            self.left.clear()
+            self.deliver(Ended(status, message))
+
 
 class Full(Exception):
     """There are too many waiting; after `seconds` there may be room."""

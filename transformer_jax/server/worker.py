@@ -20,7 +20,6 @@ import numpy as np
 from transformer_jax.decoding.batching.live import LiveStream
 from transformer_jax.server.tickets import (
     Closed,
-    Ended,
     Found,
     Full,
     Streams,
@@ -151,9 +150,8 @@ class Worker:
             tickets = [entry[2] for entry in self._waiting]
             tickets += [ticket for ticket, _, _ in self._running.values()]
             for ticket in tickets:
-                if ticket.left and ticket.deadline < now:
-                    ticket.left.clear()
-                    ticket.deliver(Ended(504, "not finished by the deadline; try again later"))
+                if ticket.deadline < now:
+                    ticket.end(504, "not finished by the deadline; try again later")
             self._waiting = [entry for entry in self._waiting if entry[3] in entry[2].left]
             for number, (ticket, index, stream) in list(self._running.items()):
                 if index not in ticket.left:
@@ -230,9 +228,7 @@ class Worker:
         for number in lost:
             ticket, *_ = there[number]
             self._running.pop(number, None)
-            if ticket.left:
-                ticket.left.clear()
-                ticket.deliver(Ended(500, "the search failed; try again"))
+            ticket.end(500, "the search failed; try again")
         model.renew(kind)
         return lost
 
@@ -242,9 +238,7 @@ class Worker:
             tickets = {entry[2] for entry in self._waiting}
             tickets |= {ticket for ticket, _, _ in self._running.values()}
             for ticket in tickets:
-                if ticket.left:
-                    ticket.left.clear()
-                    ticket.deliver(Ended(503, "the server is shutting down"))
+                ticket.end(503, "the server is shutting down")
             for _, future in self._calls:
                 future.cancel()
 

@@ -66,7 +66,7 @@ def tabulate(
     if any(point.variant for point in points):
         return list(rows.values())
     first = points[0].experiment
-    by = validation(first.checkpoint.best_by, first.objective)
+    by = validation(first.checkpoint.best_by, first.objective.kind)
     return sorted(rows.values(), key=lambda row: by.rank(row.mean(f"validation {by.title}")))
 
 
@@ -80,7 +80,7 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
     best = best_validation(point)
     for name in VALIDATION:
         if name in best:
-            metric = validation(name, point.experiment.objective)
+            metric = validation(name, point.experiment.objective.kind)
             found[f"validation {metric.title}"] = metric.shown(best[name])
     if split is not None and is_scored(point, split):
         written = read_scores(point, split)

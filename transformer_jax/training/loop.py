@@ -1,6 +1,7 @@
 """The loop: dispatch a step, read the metrics of the one before, validate, save, stop."""
 
 import enum
+import functools
 import math
 import signal
 import time
@@ -212,11 +213,8 @@ def _save(
     """Save a step, before its validation: what happens there costs no training."""
     passing = step % run.save_every != 0 or (last and step % run.validate_every != 0)
     host = {"step": step, **vars(progress), **report.state(), **run.identity}
-    return _try_to_write(
-        run,
-        report,
-        lambda: run.checkpoints.save(step, *state.to_items(), host, passing=passing),
-    )
+    save = functools.partial(run.checkpoints.save, step, *state.to_items(), host, passing=passing)
+    return _try_to_write(run, report, save)
 
 
 def _try_to_write(run: Run, report: Report, write: Callable[[], None]) -> bool:

@@ -73,8 +73,7 @@ class Generator:
         self._prompting = PROMPTS[objective.kind]
         check_n_best(config, n_best)
         self.models = list(model) if isinstance(model, Sequence) else [model]
-        self._codec, self._objective, self.config = codec, objective, config
-        self._n_best = n_best
+        self._codec, self._objective, self.config, self._n_best = codec, objective, config, n_best
         forbidden = [codec.piece_id(piece) for piece in config.forbidden]
         if objective.document == "file" and self._prompting.continued:  # trained without EOS
             forbidden.append(codec.special["eos"])
