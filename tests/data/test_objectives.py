@@ -113,6 +113,7 @@ def once(items: TokenStore, name: str, seen: Counter) -> dict[int, int]:
     """Return {piece: 1} of all pieces, or of those seen where only a part is predicted."""
     ids = items.tgt.ids if len(items.tgt.ids) else items.src.ids
     every = ids[ids != BOS].tolist()
+    assert seen, "nothing is predicted"
     return {piece: 1 for piece in every if piece in seen or name not in PARTLY}
 
 

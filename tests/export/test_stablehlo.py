@@ -5,11 +5,13 @@ import json
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from tiny import MODEL, RECURRENT, random_params
 
+from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
@@ -22,6 +24,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.export import stablehlo
 from transformer_jax.models.build import build_for
@@ -124,3 +127,36 @@ def test_what_reads_more_than_pieces_is_refused():
     )
     with pytest.raises(UserError, match=r"^config.objective.name='prefix_lm': such a model reads"):
         stablehlo.refuse(prefix)
+    pictures = parse(load_config("configs/pictures.py"))
+    with pytest.raises(UserError, match=r"^config.model.stem='linear': such a model reads vectors"):
+        stablehlo.refuse(pictures)
+
+
+@pytest.mark.parametrize(("name", "predicts"), [("masked_lm", "tokens"), ("classify", "class")])
+def test_an_encoder(name, predicts, tmp_path):
+    """It says what each piece is, or what the text is."""
+    classifies = name == "classify"
+    reader = dataclasses.replace(
+        WRITER, objective=ObjectiveConfig(name, window=8, whole_words=False),
+        model=dataclasses.replace(
+            MODEL, architecture="encoder", num_decoder_layers=6, token_types=2,
+        ),
+        src=SourceConfig("characters") if classifies else SourceConfig(),
+        tgt=SideConfig("classes" if classifies else "characters"),
+        tokenizer=TokenizerConfig(joint=not classifies),
+        checkpoint=CheckpointConfig(best_by="accuracy" if classifies else "loss"),
+    )  # fmt: skip
+    model, params, call, programs = written(reader, tmp_path / "out")
+    assert programs.keys() == {"forward"}
+    text = np.array([[1, 4, 9, 5, 7, 2, 0, 0], [1, 6, 6, 2, 0, 0, 0, 0]], np.int32)
+    one = np.ones((2, 1), np.int32)
+    batch = Batch(side(text), Side(one, one - 1, one), {})
+    logits = np.float64(
+        model.outputs(params, jax.tree.map(jnp.asarray, batch), None)[predicts].logits()
+    )
+    expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    found = call("forward", text)
+    if classifies:
+        close(found, expected[:, 0])
+    else:
+        close(found[text > 0], expected[text > 0])

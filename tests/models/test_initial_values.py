@@ -13,7 +13,7 @@ from tiny import MODEL, VOCAB
 from transformer_jax.config import ModelConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import abstract_params, build, init_params
-from transformer_jax.models.initial_values import restarted
+from transformer_jax.models.initial_values import INITIALIZERS, restarted
 from transformer_jax.nn.residual import deep_norm
 
 # No two sizes are equal.
@@ -76,6 +76,37 @@ def test_deviations(name, scores):
             assert values.std() == pytest.approx(wanted, rel=error), path
     first, second = (found[f"encoder/layer_{i}/feed_forward/up/kernel"] for i in range(2))
     assert not np.allclose(first, second)
+
+
+def test_xavier_is_uniform_within_its_bounds():
+    """Of every map the first axes are its input; tables are normal, matrices of states orthogonal.
+
+    sqrt(6 / (in + out)), of Glorot and Bengio 2010; N(0, 1 / d_model).
+    """
+    model = build(dataclasses.replace(BASE, num_encoder_layers=1, num_decoder_layers=1), 300, 301)
+    params = flatten_dict(nn.unbox(init_params(model, KEY)), sep="/")
+    outward = {"output": 4 * 36, "down": 80}
+    kernels = {name: x for name, x in params.items() if name.endswith("/kernel")}
+    assert {name.split("/")[-2] for name in kernels} == {*T5}
+    for path, values in kernels.items():
+        fan_in = outward.get(path.split("/")[-2], 48)
+        bound = (6 / (fan_in + values.size // fan_in)) ** 0.5
+        assert 0.97 * bound < np.abs(values).max() <= bound, path
+        assert values.std() == pytest.approx(bound / 3**0.5, rel=4 / values.size**0.5), path
+    for name in ("src_embedding", "tgt_embedding", "output"):
+        assert params[f"{name}/table"].std() == pytest.approx(48**-0.5, rel=0.05)
+    assert INITIALIZERS.keys() == {"xavier", "t5", "gpt2"}  # those that are tested here
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_matrices_of_states_are_orthogonal(kind):
+    config = dataclasses.replace(BASE, architecture="decoder", num_encoder_layers=6,
+                                 num_decoder_layers=1, decoder_pattern=(kind,))  # fmt: skip
+    params = flatten_dict(nn.unbox(init_params(build(config, 300, 301), KEY)), sep="/")
+    (matrices,) = (x for name, x in params.items() if name.endswith("recurrent_kernel"))
+    for gate in range(matrices.shape[1]):
+        matrix = np.float64(matrices[:, gate])
+        np.testing.assert_allclose(matrix.T @ matrix, np.eye(48), atol=1e-5)
 
 
 ENCODER = dataclasses.replace(

@@ -44,7 +44,7 @@ def test_gradients_are_those_of_ordinary_layers(monkeypatch):
         monkeypatch.setattr(reversible, "run", in_turn)
         expected = gradient()
         jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10), ours, expected
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), ours, expected
         )
         assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(ours))
 

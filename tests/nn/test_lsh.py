@@ -2,6 +2,7 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +14,8 @@ from transformer_jax.nn.view import self_view
 LENGTHS = (17, 9, 1)
 
 
-def parts(length: int, order: str, **fields):
-    """Return x -> what texts of LENGTHS gather in rows of a length, and an x."""
+def made(length: int, order: str, **fields):
+    """Return a mixer, its parameters, texts of LENGTHS in rows of a length, and their view."""
     config = ModelConfig(
         d_model=6, num_heads=2, head_dim=4, v_head_dim=3, decoder_pattern=("lsh",),
         hash_buckets=4, **fields,
@@ -31,7 +32,13 @@ def parts(length: int, order: str, **fields):
     shapes = jax.eval_shape(lambda x: init(x, view), jnp.asarray(x))
     draw = np.random.default_rng(1).normal
     params = jax.tree.map(lambda leaf: jnp.asarray(draw(size=leaf.shape), jnp.float32), shapes)
-    return lambda x: mixer.apply(params, x, view, False, method="mix")[0], jnp.asarray(x)
+    return mixer, params, jnp.asarray(x), view
+
+
+def parts(length: int, order: str, **fields):
+    """Return x -> what texts of LENGTHS gather in rows of a length, and an x."""
+    mixer, params, x, view = made(length, order, **fields)
+    return lambda x: mixer.apply(params, x, view, False, method="mix")[0], x
 
 
 def mixed(length: int, order: str, **fields) -> list[np.ndarray]:
@@ -56,9 +63,33 @@ def test_no_gradient_comes_from_the_future():
     assert (found > 0).sum() > 60
 
 
+def by_hand(block_size: int) -> np.ndarray:
+    """Return what texts gather if all of it is seen: keys are queries of length 1, and a position
+    looks at itself only if there is nothing else (Kitaev et al. 2020, section 2).
+    """
+    _, params, x, _ = made(17, "all", block_size=block_size)
+    params = jax.tree.map(np.float64, nn.unbox(params["params"]))
+    found = []
+    for row, count in enumerate(LENGTHS):
+        text = np.float64(x[row, :count])
+        q, v = (
+            np.einsum("TD,DNH->NTH", text, params[name]["kernel"]) + params[name]["bias"][:, None]
+            for name in ("query_key", "value")
+        )
+        k = q / np.linalg.norm(q, axis=-1, keepdims=True)
+        scores = np.einsum("NTH,NSH->NTS", q, k)
+        scores -= 1e5 * np.eye(count)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        gathered = np.einsum("NTS,NSH->TNH", weights / weights.sum(-1, keepdims=True), v)
+        out = params["output"]
+        found.append(np.einsum("TNH,NHD->TD", gathered, out["kernel"]) + out["bias"])
+    return np.concatenate(found)
+
+
 def test_one_block_is_attention_to_all():
     """However many rounds there are; and with ever larger blocks more of it is seen."""
     whole = np.concatenate(mixed(17, "all", block_size=32, hash_rounds=1))
+    np.testing.assert_allclose(whole, by_hand(32), rtol=1e-4, atol=1e-4)
     several = np.concatenate(mixed(17, "all", block_size=17, hash_rounds=3))
     np.testing.assert_allclose(several, whole, rtol=1e-4, atol=1e-5)
     away = [

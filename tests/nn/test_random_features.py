@@ -71,7 +71,8 @@ def test_directions_are_at_right_angles_and_as_long_as_normal_ones():
         assert np.var((found**2).sum(-1)) == pytest.approx(2 * SIZE, rel=0.1)  # chi squared
 
 
-def test_drawn_anew_every_so_many_steps():
+@pytest.mark.parametrize("kind", ["favor", "random_features", "lsh"])
+def test_drawn_anew_every_so_many_steps(kind):
     """By the seed and the step; in evaluation by a seed of their own."""
     features = [keys_of(3, step, 4).features for step in range(9)]
     same = [bool(one == other) for one, other in itertools.pairwise(features)]
@@ -81,10 +82,10 @@ def test_drawn_anew_every_so_many_steps():
     assert len(dropout) == 9
     config = dataclasses.replace(
         VARIANTS["features"], architecture="decoder", num_encoder_layers=6, dropout_rate=0.0,
-        encoder_pattern=("full",), decoder_pattern=("favor",), num_decoder_layers=1, window=None,
-        position_rank=64,
+        encoder_pattern=("full",), decoder_pattern=(kind,), num_decoder_layers=1, window=None,
+        position_rank=64, **({"num_features": 64, "block_size": 2} if kind == "lsh" else {}),
     )  # fmt: skip
-    model = build(config, VOCAB, VOCAB)
+    model = build(config, VOCAB, VOCAB, single=True)
     params, batch = random_params(model), alone(random_store([(1, 6), (1, 4)]), 2, 1, 6)
     batch = jax.tree.map(jnp.asarray, batch._replace(src=None))
     loss = jax.jit(lambda keys: batch_sums(model, TrainingConfig(), params, batch, keys).loss)

@@ -321,6 +321,7 @@ CASES = {
         ONE_PER_ROW,
     ),
     "t5": Case("t5", T5, ONE_PER_ROW),
+    "t5, gated": Case("t5, gated", _of(T5, activation="geglu_tanh"), ONE_PER_ROW),
     "t5, own tables, prefix": Case(
         "plain", _of(LLAMA, **T5_BUCKETS, share_relative_positions=False), **PREFIX
     ),

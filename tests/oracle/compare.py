@@ -19,7 +19,7 @@ from transformer_jax.training.loss import loss_sums
 
 CONVENTIONS = "tensor2tensor", "uniform"
 EPSILON = 0.1  # of label smoothing
-RELATIVE = 1e-9  # float64 rounding leaves about 1e-14; a wrong term at least 1e-7
+RELATIVE = 1e-10  # float64 rounding leaves about 1e-14; a wrong term at least 1e-7
 
 
 class Results(NamedTuple):

@@ -4,12 +4,13 @@ import torch
 import transformers
 from oracle.decoders import Peer
 from oracle.weights import T5 as WORDS
+from oracle.weights import T5_GATED
 
 from transformer_jax.config import ModelConfig
 
 
 class T5(Peer):
-    """T5 1.0 as it is; of 1.1 the feed-forward layers."""
+    """T5 1.0 as it is."""
 
     words = WORDS
 
@@ -33,4 +34,10 @@ class T5(Peer):
         ).logits  # fmt: skip
 
 
-PEERS = {"t5": T5}
+class Gated(T5):
+    """With the feed-forward layers of T5 1.1."""
+
+    words = T5_GATED
+
+
+PEERS = {"t5": T5, "t5, gated": Gated}

@@ -46,13 +46,25 @@ TABLES: dict[str, Collection[str]] = {
     "encoder_pattern or decoder_pattern": MIXERS,
 }
 
+# The fields that models of one kind alone read.
+ONLY_IN = {
+    "recurrence": ("architecture", "recurrent"), "source_attention": ("architecture", "recurrent"),
+    "distribution": ("stem", "series"), "pooling": ("architecture", "encoder"),
+}  # fmt: skip
+
 
 def names(config: ModelConfig, field: str) -> set[str]:
     """Return the entries of a field's table that a config names."""
+    if field in ONLY_IN and getattr(config, ONLY_IN[field][0]) != ONLY_IN[field][1]:
+        return set()  # a default that this model does not read
     if "pattern" not in field:
         return {getattr(config, field)}
-    encoder = config.encoder_pattern if "encoder" in config.stacks else ()
-    return {*encoder, *(config.decoder_pattern if "decoder" in config.stacks else ())}
+    found: set[str] = set()
+    for stack in config.stacks:
+        pattern, layers = (getattr(config, name.format(stack)) for name in
+                           ("{}_pattern", "num_{}_layers"))  # fmt: skip
+        found |= {*pattern[:layers]}
+    return found
 
 
 def unchecked() -> list[str]:

@@ -102,6 +102,7 @@ T5 = LEAVES | {
     "down": "wo",
     "relative_positions": "block.0.layer.0.SelfAttention.relative_attention_bias",
 }
+T5_GATED = T5 | {"gate": "wi_0", "up": "wi_1"}
 
 XLNET = LLAMA | {
     "embedding": "model.transformer.word_embedding",

@@ -14,6 +14,7 @@ from transformer_jax.config import OptimizerConfig
 from transformer_jax.models.build import build
 from transformer_jax.training.muon import ITERATIONS, matrix, orthogonal
 from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.selected import rate_factors
 
 RATE, RMS = 0.01, 0.3
 CONFIG = OptimizerConfig(algorithm="muon", update_rms=RMS)
@@ -119,6 +120,46 @@ def test_kernels_move_by_orthogonal_momentum_and_the_rest_by_adam():
         found_matrix = np.reshape(update, (rows, columns))
         np.testing.assert_allclose(found_matrix, -size * expected, rtol=1e-3, atol=1e-4 * size)
         assert np.sqrt(np.mean(np.square(update))) == pytest.approx(RATE * RMS, rel=0.3)
+
+
+def frozen_of(params, name):
+    return jax.tree_util.tree_map_with_path(lambda path, _: path[0].key == name, params)
+
+
+@pytest.mark.parametrize("fixed", [None, "embedding"])
+def test_a_gradient_is_clipped_by_the_norm_of_all_that_moves(fixed):
+    """By hand, in NumPy; of two gradients the first is above the bound, so that moments differ."""
+    (params, first), (_, second) = gradients(1), gradients(2)
+    first = jax.tree.map(lambda x: 100 * x, first)
+    frozen = None if fixed is None else lambda params: frozen_of(params, fixed)
+    moving = [x for path, x in jax.tree.leaves_with_path(first) if path[0].key != fixed]
+    norm = np.sqrt(sum(np.square(leaf, dtype=np.float64).sum() for leaf in moving))
+    bound = float(norm) / 7
+    found = updates(
+        make_optimizer(OptimizerConfig(clip_norm=bound), lambda _: RATE, frozen),
+        params, first, second,
+    )  # fmt: skip
+    expected = updates(
+        make_optimizer(OptimizerConfig(), lambda _: RATE, frozen),
+        params, jax.tree.map(lambda x: x / 7, first), second,
+    )  # fmt: skip
+    for name, update in found.items():
+        np.testing.assert_allclose(update, expected[name], rtol=1e-4, atol=1e-8)
+        assert np.any(update) == (fixed is None or fixed not in name)
+
+
+def test_updates_are_times_the_factors_of_their_names():
+    params, gradient = gradients(1)
+    config = OptimizerConfig(rate_factors=(".*embedding/.*=0.5", ".*bias=3"), layer_decay=0.9)
+    found = updates(make_optimizer(config, lambda _: RATE), params, gradient)
+    plain = updates(make_optimizer(OptimizerConfig(), lambda _: RATE), params, gradient)
+    factors = {
+        jax.tree_util.keystr(path): factor
+        for path, factor in jax.tree.leaves_with_path(rate_factors(config, params))
+    }
+    assert len(set(factors.values())) == 3
+    for name, update in found.items():
+        np.testing.assert_allclose(update, factors[name] * plain[name], rtol=1e-6)
 
 
 def test_size_of_a_gradient_does_not_count():
