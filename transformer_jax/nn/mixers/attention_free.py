@@ -15,6 +15,7 @@ from transformer_jax.nn.cache import KeysValues
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.mixers.attention import Attention
 from transformer_jax.nn.mixers.heads import Heads
+from transformer_jax.nn.mixers.local import Blocks
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
 from transformer_jax.nn.view import View
 
@@ -54,15 +55,52 @@ class AftFull(Attention):
         return self._joined(mixed.astype(self.dtype)), None
 
 
-class AftLocal(AftFull):
-    """w is 0 for what is `config.window` positions away or more; it is seen as well."""
+class _Near(AftFull):
+    """w is 0 for what is `config.window` positions away or more; it is seen as well.
+
+    So all that is seen weighs exp(k), in two sums of each channel, and exp(w) - 1 times that is
+    added of what is near: blocks of keys beside blocks of queries, and no weight of every pair.
+    """
+
+    def _gather(
+        self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
+    ) -> tuple[Float[Array, "B T D"], None]:
+        size, (batch, _, length, _) = self.config.window, q.shape
+        assert size is not None
+        if view.visible is not None or view.order == "ranked" or length <= 2 * size:
+            return super()._gather(q, memory, view, train)
+        q, k, v = map(at_least_float32, (q, memory.keys.swapaxes(2, 3), memory.values))
+        k = jnp.where(view.k_seg[:, None, :, None] > 0, jnp.exp(jnp.minimum(k, _MOST)), 0)
+        added = Sums(jnp.zeros_like(k), k * v, k)
+        tokens = jax.tree.map(lambda x: x.swapaxes(1, 2), added)  # [B T N H]
+        whole = _seen(tokens, view, jax.tree.map(jnp.zeros_like, tokens))[0]
+        blocks = Blocks(batch, length, size, 1, view.order == "all")
+        near = blocks.view(view)
+        seen = near.mask() & (jnp.abs(near.distance()) < size)[:, None]
+        w = jnp.where(seen, at_least_float32(self.weights(near)), 0)
+        most = jax.lax.stop_gradient(jnp.maximum(w.max(-1, keepdims=True), 0))
+        more = jnp.where(seen, jnp.exp(w - most) - jnp.exp(-most), 0)
+        more = jnp.broadcast_to(more, (more.shape[0], q.shape[1], *more.shape[2:]))
+        less = jnp.exp(-blocks.whole(jnp.broadcast_to(most, (*more.shape[:3], 1))))
+
+        def gathered(far: Array, x: Array) -> Array:
+            beside = jnp.einsum("BNTS,BNSH->BNTH", more, blocks.around(x, 2))
+            return less * far.swapaxes(1, 2) + blocks.whole(beside)
+
+        mixed, total = gathered(whole.mixed, added.mixed), gathered(whole.total, added.total)
+        mixed = jax.nn.sigmoid(q) * mixed / jnp.where(total == 0, 1, total)
+        return self._joined(mixed.astype(self.dtype)), None
+
+
+class AftLocal(_Near):
+    """w is that of AftFull for what is near."""
 
     def weights(self, view: View) -> Float[Array, "B N T S"]:
         """See AftFull."""
         return _near(self.config.window, view, super().weights(view))
 
 
-class AftConv(AftFull):
+class AftConv(_Near):
     """w depends on the distance alone, for each head, and is 0 beyond the window."""
 
     def setup(self) -> None:
@@ -133,15 +171,7 @@ class AftSimple(Recurrence, Heads):
         assert view.order != "ranked", "sums have no ranks"
         (gate, each), seg = entering, view.q_seg
         batch = seg.shape[0]
-        nothing = jax.tree.map(lambda x: x[:, None], self.blank(batch))
-        each = _where(seg > 0, each, nothing)
-        sums = whole = _prefixes(each, seg)
-        if view.order == "all":
-            backwards = jax.tree.map(lambda x: x[:, ::-1], each)
-            behind = jax.tree.map(lambda x: x[:, ::-1], _prefixes(backwards, seg[:, ::-1]))
-            after = jax.tree.map(lambda x: jnp.roll(x, -1, axis=1), behind)
-            same = seg == jnp.pad(seg, ((0, 0), (0, 1)))[:, 1:]
-            whole = sums.with_(_where(same, after, nothing))
+        whole, sums = _seen(each, view, jax.tree.map(lambda x: x[:, None], self.blank(batch)))
         last = jnp.maximum((seg > 0).sum(1) - 1, 0)  # the last token of each row
         state = jax.tree.map(lambda x: x[jnp.arange(batch), last], sums)
         return gate * whole.mixed / jnp.where(whole.total == 0, 1, whole.total), state
@@ -149,6 +179,20 @@ class AftSimple(Recurrence, Heads):
     def leave(self, out: Float[Array, "B T N H"]) -> Float[Array, "B T D"]:
         """See Recurrence."""
         return self.output(out.astype(self.dtype))
+
+
+def _seen(each: Sums, view: View, nothing: Sums) -> tuple[Sums, Sums]:
+    """Return the sums of all that each token sees, and those of what stands up to it."""
+    seg = view.q_seg
+    each = _where(seg > 0, each, nothing)
+    sums = _prefixes(each, seg)
+    if view.order != "all":
+        return sums, sums
+    backwards = jax.tree.map(lambda x: x[:, ::-1], each)
+    behind = jax.tree.map(lambda x: x[:, ::-1], _prefixes(backwards, seg[:, ::-1]))
+    after = jax.tree.map(lambda x: jnp.roll(x, -1, axis=1), behind)
+    same = seg == jnp.pad(seg, ((0, 0), (0, 1)))[:, 1:]
+    return sums.with_(_where(same, after, nothing)), sums
 
 
 def _where(condition: Bool[Array, "B T"], one: Sums, other: Sums) -> Sums:
