@@ -39,7 +39,7 @@ WIDTH, HEADS = 128, 4
 LENGTHS = [2**n for n in range(8, 15)]
 # which read texts that are whole
 WHOLE = {"longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer"}
-PAIRS = {"full", "conformer", "aft_full", "aft_local", "aft_conv"}  # which look at all pairs
+PAIRS = {"full", "conformer", "aft_full"}  # which look at all pairs
 LONGEST_RUN = 8192
 FIELDS = {
     "local": {"window": 64}, "dilated": {"window": 64}, "longformer": {"window": 64},
