@@ -1,0 +1,66 @@
+"""Every kind of layer in bfloat16, in compiled loops and computed again on the way back."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import RECURRENT, UNPACKED, VARIANTS, VOCAB, alone, for_model, random_params, random_store
+
+from transformer_jax.config import TrainingConfig
+from transformer_jax.models.build import build
+from transformer_jax.models.model import Keys
+from transformer_jax.training.step import batch_sums
+
+BATCH = alone(random_store([(1 + i % 6, (6, 2, 4, 1)[i % 4]) for i in range(4)]), 4, 6, 7)
+KINDS = VARIANTS | RECURRENT | UNPACKED
+LOOPED = [
+    name
+    for name, config in (VARIANTS | UNPACKED).items()
+    if config.residual != "reversible" and config.layer_drop_rate == 0
+]
+
+
+def made(config, dtype: str):
+    model = build(config, VOCAB, VOCAB, dtype=dtype, single=config in UNPACKED.values())
+    batch = jax.tree.map(jnp.asarray, for_model(config, BATCH))
+    return model, random_params(model), batch
+
+
+def gradient(config):
+    """Return the loss and gradients of a step in bfloat16, with all that is random, as shapes."""
+    model, params, batch = made(config, "bfloat16")
+
+    def loss(params, keys):
+        return batch_sums(model, TrainingConfig(), params, batch, keys).loss
+
+    return jax.eval_shape(
+        jax.value_and_grad(loss), params, Keys(*jax.random.split(jax.random.key(0)))
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_step_in_bfloat16_has_gradients_in_float32(name):
+    loss, slopes = gradient(KINDS[name])
+    assert loss.dtype == jnp.float32
+    assert {leaf.dtype for leaf in jax.tree.leaves(slopes)} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_loops_and_what_is_computed_again_keep_types(name):
+    """Of layers of every kind: what goes round a loop keeps its type."""
+    _, slopes = gradient(dataclasses.replace(KINDS[name], layer_loop="scan", remat="full"))
+    assert {leaf.dtype for leaf in jax.tree.leaves(slopes)} == {jnp.dtype("float32")}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", KINDS)
+def test_bfloat16_is_near_float32(name):
+    logits = []
+    for dtype in ("float32", "bfloat16"):
+        model, params, batch = made(KINDS[name], dtype)
+        run = jax.jit(lambda p, b, model=model: model.outputs(p, b, None)["tokens"].logits())
+        logits.append(np.float64(run(params, batch))[np.asarray(batch.tgt.seg) > 0])
+    one, other = logits
+    assert np.linalg.norm(other - one) < 0.03 * np.linalg.norm(one)
