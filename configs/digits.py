@@ -19,6 +19,11 @@ gpt     codes alone, each after those before it (ImageGPT: Chen et al. 2020, ICM
 dalle   text, then codes, one decoder and one vocabulary (Ramesh et al. 2021, arXiv:2102.12092).
 parti   an encoder reads the text, a decoder writes codes (Yu et al. 2022, arXiv:2206.10789).
 
+How probable pictures are, in bits of each, 1/784 of which are those of a pixel:
+
+    transformer-jax score --workdir=runs/digits-dalle --source=DIR/validation.text \
+      --target=DIR/validation.codes > scores
+
 How well they show what was asked for, a classifier of configs/pictures.py says, the last of these
 commands. Models of the other shapes write by
 

@@ -58,7 +58,9 @@ def _summary(scores: Sequence[Any]) -> str:
     """Return what all lines are together; bytes where the codec keeps texts as they are."""
     pieces = sum(len(found.ids) for found in scores)
     nats = -math.fsum(found.total for found in scores)
+    each = nats / math.log(2) / len(scores)
     found = f"{pieces:,} pieces: perplexity {math.exp(min(nats / max(pieces, 1), 700.0)):.4f}"
+    found += f", {each:.4f} bits a text"
     sizes = [getattr(score, "bytes", None) or 0 for score in scores]
     if not all(sizes):
         return found
