@@ -2,6 +2,8 @@
 
     python configs/digits.py DIR [WORKDIR]
     python train.py --config=configs/digits.py:dalle --config.data.directory=DIR
+    python eval.py --workdir=runs/digits-dalle --split=validation --codebook=DIR/codebook.npz
+    transformer-jax report runs/digits-dalle --split=validation --output=report.html
     for d in zero one two three four five six seven eight nine; do echo "a $d"; done \
       | transformer-jax generate --workdir=runs/digits-dalle --num-samples=10 > digits.codes
     transformer-jax pictures decode digits.codes --codebook=DIR/codebook.npz --output=digits.png

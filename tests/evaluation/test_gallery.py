@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from transformer_jax.config import SourceConfig
+from transformer_jax.data.codebook import Codebook, as_lines
 from transformer_jax.data.codecs import patches
-from transformer_jax.evaluation.gallery import beside, looked, rollout
+from transformer_jax.evaluation.gallery import beside, drawn, looked, rollout
 from transformer_jax.evaluation.pixels import as_uri
 
 RNG = np.random.default_rng(0)
@@ -59,3 +60,18 @@ def test_where_a_model_looked_is_bright():
     dark[4:, 4:8] = dark[:4, 8:12] = False
     assert (found[dark] == 25).all()
     assert np.array_equal(beside(pictures[0])[:, :8], pictures[0, 0])
+
+
+def test_codes_are_drawn_as_the_pictures_that_they_are_of():
+    """Spread over all lines; one that is no picture is left out."""
+    pictures = RNG.integers(0, 256, (80, 8, 8), np.uint8)
+    book = Codebook.of(pictures, codes=16, patch=4)
+    lines = as_lines(book.encode(pictures))
+    rows = [{"hypothesis": line, "source": f"a {i}"} for i, line in enumerate(lines)]
+    rows[6]["hypothesis"] = "1 2"
+    found = drawn(book, rows)
+    assert [*found] == [i for i in range(0, 80, 3) if i != 6]
+    assert found[9]["caption"] == "a 9"
+    picture = opened(found[9]["picture"])[::11, ::11]
+    np.testing.assert_array_equal(picture, book.decode(book.encode(pictures[9:10]))[0, ..., 0])
+    assert drawn(book, [{"hypothesis": "", "source": "a"}]) == {}

@@ -31,6 +31,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
     parser.add_argument("--source", type=Path, help="score this file instead of a split")
     parser.add_argument("--reference", type=Path, help="its translation, line by line")
+    parser.add_argument(
+        "--codebook", type=Path, help="what is written are codes of pictures, which a report shows: "
+        "a file of pictures codebook, or the work directory of an autoencoder"
+    )  # fmt: skip
     arguments, overrides = parser.read(argv)
     if (arguments.source is None) != (arguments.reference is None):
         raise UserError("--source and --reference belong together: give both or neither")
@@ -74,17 +78,21 @@ def main(argv: Sequence[str]) -> int:
     elif one_sided:
         _predict(trained, corpus, split, name, stem)
     else:
-        _translate(trained, corpus, split, name, stem)
+        _translate(trained, corpus, split, name, stem, arguments.codebook)
     return 0
 
 
-def _translate(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
+def _translate(
+    trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str, codebook: Path | None
+) -> None:
+    from transformer_jax.cli.pictures import codebook_at
     from transformer_jax.evaluation.run import evaluate
     from transformer_jax.progress import LineProgress
 
+    book = None if codebook is None else codebook_at(codebook)
     given, decoding = (list(corpus.src), list(corpus.tgt)), trained.experiment.decoding
     with LineProgress(len(corpus)) as progress:
-        evaluation = evaluate(trained, *given, decoding, split, name, stem, progress.watch)
+        evaluation = evaluate(trained, *given, decoding, split, name, stem, progress.watch, book)
     result = evaluation.result
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
         print(f"{line}\n    {scored['signature']}")

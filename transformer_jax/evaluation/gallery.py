@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.api import TrainedModel
+from transformer_jax.data.codebook import Codebook
 from transformer_jax.data.codecs.log_mel import LogMel
 from transformer_jax.data.codecs.patches import Patches
 from transformer_jax.data.codecs.trees import Trees
+from transformer_jax.decoding.pictures import PictureCodes
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.pixels import as_uri
@@ -64,6 +66,22 @@ def shown(
     if isinstance(source, Patches):
         return {i: _picture(trained, source, values[i]) for i in _chosen(rows)}
     return {}
+
+
+def drawn(
+    book: Codebook | PictureCodes, rows: Sequence[dict[str, Any]]
+) -> dict[int, dict[str, str]]:
+    """Return the same of some rows, spread over all, whose hypotheses are codes of pictures: each
+    picture, and below it what was asked for. Lines that are no whole picture are left out.
+    """
+    every = max(1, -(-len(rows) // (_WRONG + _RIGHT)))
+    codes = {i: book.read(rows[i]["hypothesis"]) for i in range(0, len(rows), every)}
+    whole = {i: line for i, line in codes.items() if line is not None}
+    pictures = book.decode(np.stack([*whole.values()])) if whole else ()
+    return {
+        i: {"picture": as_uri(picture), "caption": str(rows[i]["source"])}
+        for i, picture in zip(whole, pictures, strict=True)
+    }
 
 
 def _chosen(rows: Sequence[dict[str, Any]]) -> list[int]:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from transformer_jax.api import TrainedEnsemble, TrainedModel
 from transformer_jax.config import DecodingConfig
+from transformer_jax.data.codebook import Codebook
 from transformer_jax.data.codecs.trees import check_pairs
+from transformer_jax.decoding.pictures import PictureCodes
 from transformer_jax.disk import DiskError, write_text, writing
 from transformer_jax.evaluation import gallery, trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score
@@ -79,8 +81,9 @@ def evaluate(
     checkpoint: str,
     stem: str,
     progress: Any = iter,
+    codebook: Codebook | PictureCodes | None = None,
 ) -> Evaluation:
-    """Translate, write STEM.hyp, and score.
+    """Translate, write STEM.hyp, and score. With a codebook what is written are codes of pictures.
 
     References are raw text and never pass through the tokenizer. A disk that does not take the
     translations does not keep them from being scored: `Evaluation.write` tries again.
@@ -116,8 +119,11 @@ def evaluate(
         result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, found) if small else []
     if rows and not isinstance(trained, TrainedEnsemble):
-        for place, drawn in gallery.shown(trained, src, rows).items():
-            rows[place] |= drawn
+        shown = gallery.shown(trained, src, rows)
+        if codebook is not None:
+            shown = gallery.drawn(codebook, rows)
+        for place, of_row in shown.items():
+            rows[place] |= of_row
     return Evaluation(result, hypotheses, rows)
 
 

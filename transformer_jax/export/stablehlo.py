@@ -98,11 +98,8 @@ def refuse(experiment: Experiment) -> None:
             f"config.objective.name={name!r}: such a model reads or says more than pieces; the "
             f"export to StableHLO writes {' or '.join(map(repr, READ))}"
         )
-    if experiment.model.stem != "embedding":
-        raise UserError(
-            f"config.model.stem={experiment.model.stem!r}: such a model reads vectors; the export "
-            "to StableHLO is of models that read pieces"
-        )
+    if (stem := experiment.model.stem) != "embedding":
+        raise UserError(f"config.model.stem={stem!r}: such a model reads vectors, and no pieces")
     try:
         import flatbuffers  # noqa: F401 (of jax.export)
     except ImportError:
