@@ -2,16 +2,18 @@
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax.traverse_util import flatten_dict
 from optax.contrib._muon import orthogonalize_via_newton_schulz
-from tiny import MODEL, VOCAB, random_params
+from tiny import MODEL, RECURRENT, UNPACKED, VARIANTS, VOCAB, random_params
 
 from transformer_jax.config import OptimizerConfig
-from transformer_jax.models.build import build
+from transformer_jax.models.build import abstract_params, build
 from transformer_jax.training.muon import ITERATIONS, matrix, orthogonal
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.selected import rate_factors
@@ -160,6 +162,23 @@ def test_updates_are_times_the_factors_of_their_names():
     assert len(set(factors.values())) == 3
     for name, update in found.items():
         np.testing.assert_allclose(update, factors[name] * plain[name], rtol=1e-6)
+
+
+# Parameters of two axes and more that are no kernels: Adam moves them, and none decays.
+BY_ADAM = {
+    "bias", "content_bias", "position_bias", "recurrent_bias", "scale",
+    "distances", "keys", "values", "key_places", "query_places", "sigma",
+    "recurrent_kernel", "query", "outward",
+}  # fmt: skip
+
+
+def test_every_matrix_is_one_that_decays_or_one_that_does_not():
+    """A new name is a choice, and none that is made by silence."""
+    found = set()
+    for config in (VARIANTS | RECURRENT | UNPACKED).values():
+        leaves = flatten_dict(nn.unbox(abstract_params(build(config, VOCAB, VOCAB))))
+        found |= {path[-1] for path, leaf in leaves.items() if leaf.ndim > 1}
+    assert found == BY_ADAM | {"kernel", "table"}
 
 
 def test_size_of_a_gradient_does_not_count():

@@ -32,8 +32,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--source", type=Path, help="score this file instead of a split")
     parser.add_argument("--reference", type=Path, help="its translation, line by line")
     parser.add_argument(
-        "--codebook", type=Path, help="what is written are codes of pictures, which a report shows: "
-        "a file of pictures codebook, or the work directory of an autoencoder"
+        "--codebook", type=Path, help="a file of pictures codebook, or the work directory of an "
+        "autoencoder: what is written are its codes, and a report shows their pictures"
     )  # fmt: skip
     arguments, overrides = parser.read(argv)
     if (arguments.source is None) != (arguments.reference is None):

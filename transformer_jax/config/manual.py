@@ -688,7 +688,8 @@ class OptimizerConfig:
 
     # "muon": the kernels of linear maps move by their momentum, made orthogonal, so that no
     # direction of it outweighs the others (Jordan et al. 2024,
-    # https://kellerjordan.github.io/posts/muon/); embeddings, biases and norms by Adam.
+    # https://kellerjordan.github.io/posts/muon/); all else by Adam: embeddings, biases, norms, and
+    # what is no linear map of a layer's input, such as a cell's map of its state.
     algorithm: Literal["adam", "muon"] = "adam"
     momentum: float = 0.95  # muon: decay of the sum of a kernel's past gradients
     # muon: root mean square of a kernel's update, in learning rates; 0.2 is about that of Adam's
@@ -705,7 +706,7 @@ class OptimizerConfig:
     warmup_steps: int = 4000  # updates over which the learning rate rises
     clip_norm: float | None = None  # largest norm of the gradient; None: unclipped
     # The share of kernels and embeddings, times the learning rate, that an update takes away
-    # (Loshchilov and Hutter 2019, arXiv:1711.05101); biases and norms stay. 0: none.
+    # (Loshchilov and Hutter 2019, arXiv:1711.05101); all else stays. 0: none.
     weight_decay: float = 0.0
     # Patterns (regular expressions for whole names, "encoder/.*") of parameters that stay as they
     # begin; the log of a start lists all names.
