@@ -86,13 +86,16 @@ def test_the_last_and_the_best_are_kept(tmp_path, scores, keep_last, kept):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("best_by", "best"), [("bleu", 2), ("loss", 3)])
-def test_the_best_by_bleu_is_the_highest_and_by_loss_the_lowest(tmp_path, best_by, best):
-    """The first of equal ones, as the table of a sweep and a run's patience count them."""
+@pytest.mark.parametrize(
+    ("best_by", "last", "best"),
+    [("bleu", 2.0, 2), ("bleu", 1.5, 4), ("bleu", math.nan, 2), ("loss", 2.0, 3), ("loss", 1.0, 3)],
+)
+def test_the_best_by_bleu_is_the_highest_and_by_loss_the_lowest(tmp_path, best_by, last, best):
+    """Of equal ones that with the least loss, and then the first, as the table of a sweep."""
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1, best_by=best_by))
-    for step, (bleu, loss) in enumerate(((10.0, 3.0), (30.0, 2.0), (20.0, 1.0), (30.0, 1.0)), 1):
+    for step, (bleu, loss) in enumerate(((10.0, 3.0), (30.0, 2.0), (20.0, 1.0), (30.0, last)), 1):
         checkpoints.save(step, params(step), training(step), {}, {"bleu": bleu, "loss": loss})
-    assert checkpoints.steps() == [best, 4]
+    assert checkpoints.steps() == sorted({best, 4})
     assert checkpoints.best() == best
     checkpoints.close()
 

@@ -4,7 +4,7 @@ A new score is a line in one of the tables; the value of `checkpoint.best_by` is
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
@@ -35,6 +35,14 @@ VALIDATION = {
     "accuracy": Metric("accuracy", greater_is_better=True, shown=lambda share: 100 * share),
     "wer": Metric("WER", greater_is_better=False),
 }
+
+def standing(scores: Mapping[str, float], by: str) -> tuple[float, float]:
+    """Return what puts the scores of validations in order, by a name in VALIDATION, the best the
+    greatest: of those that are alike, as where all is right, the one with the least loss.
+    """
+    loss = scores.get("loss", math.inf)
+    return VALIDATION[by].gain(scores[by]), -loss if math.isfinite(loss) else -math.inf
+
 
 _NO_NATS = ("regress", "forecast", "reconstruct")  # whose loss is of numbers, and no cross-entropy
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from transformer_jax.config import CheckpointConfig, average_count
-from transformer_jax.directions import VALIDATION
+from transformer_jax.directions import standing
 from transformer_jax.errors import UserError
 
 log = logging.getLogger("transformer_jax")
@@ -23,12 +23,14 @@ class Record(TypedDict):
 
 
 def best(records: Mapping[int, Record], by: str) -> int | None:
-    """Return the step with the best score of a name in VALIDATION, the first of equal ones, or None
-    if none has a score.
+    """Return the step with the best score of a name in VALIDATION, of equal ones that with the
+    least loss and then the first, or None if none has a score.
     """
-    gain = VALIDATION[by].gain
-    values = {step: gain(it["scores"][by]) for step, it in records.items() if it["scores"]}
-    ranked = [(value, -step) for step, value in values.items() if math.isfinite(value)]
+    ranked = [
+        (standing(record["scores"], by), -step)
+        for step, record in records.items()
+        if record["scores"] and math.isfinite(record["scores"][by])
+    ]
     return -max(ranked)[1] if ranked else None
 
 

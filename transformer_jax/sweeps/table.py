@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_jax.data.codecs.pair import TokenizerPair, expected_sizes
-from transformer_jax.directions import VALIDATION, validation
+from transformer_jax.directions import VALIDATION, standing, validation
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
 from transformer_jax.sweeps.points import Point, shown
@@ -117,7 +117,7 @@ def best_validation(point: Point) -> dict[str, float]:
         for row in read_rows(point.workdir.metrics)
     ]  # fmt: skip
     known = [row for row in scores if by in row]
-    return max(known, key=lambda row: VALIDATION[by].gain(row[by]), default={})
+    return max(known, key=lambda row: standing(row, by), default={})
 
 
 def training_minutes(point: Point) -> float:
