@@ -46,5 +46,7 @@ def test_gradients_on_a_mesh_are_those_of_one_device(name):
     for (path, one), other in zip(
         jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
     ):
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith("key/bias"):
+            continue  # which is exactly zero but for rounding
         size = 1e-3 + np.abs(other).max()
         np.testing.assert_allclose(one / size, other / size, atol=2e-4, err_msg=str(path))
