@@ -307,7 +307,8 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
 
 def summary(path: Path) -> None:
     """Print our share of the matmul rate and our ratio to the best peer, by kind and size."""
-    lines = {row["stage"]: row for row in map(json.loads, path.read_text().splitlines())}
+    rows = map(json.loads, path.read_text().splitlines())
+    lines = {row["stage"]: row for row in rows if "over_limit_s" not in row}
     if "agree" in lines:
         print(json.dumps(lines["agree"]))
     rate = lines["matmul"]["operations_per_s"]
