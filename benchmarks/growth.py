@@ -10,7 +10,8 @@ perceiver  one text of 256 to 16,384 places read, and all of its pieces predicte
            matrix products, counted from the program, and the compiler's temporary memory.
 features   weights of 64 keys for 64 queries, of 32 numbers each, by 8 to 4,096 random features: how
            far they are from those of a softmax, root of the mean square over 20 draws, in mean
-           weights (1/64). The error falls as one over the root of the number of features, or it is not of their kind.
+           weights (1/64). The error falls as one over the root of the number of features, or it is
+           not of their kind.
 """
 
 import argparse

@@ -36,6 +36,7 @@ VALIDATION = {
     "wer": Metric("WER", greater_is_better=False),
 }
 
+
 def standing(scores: Mapping[str, float], by: str) -> tuple[float, float]:
     """Return what puts the scores of validations in order, by a name in VALIDATION, the best the
     greatest: of those that are alike, as where all is right, the one with the least loss.
