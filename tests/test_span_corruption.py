@@ -68,5 +68,7 @@ def test_it_is_scored_as_it_was_validated(home, capsys):
 def test_what_it_cannot_do_is_refused(home):
     with pytest.raises(UserError, match="predicts the spans that a text has lost, and gives no pr"):
         score.main([f"--workdir={home}/whole", f"--target={__file__}"])
+    with pytest.raises(UserError, match="--codebook: such a model writes no codes of pictures"):
+        evaluate.main([f"--workdir={home}/whole", "--codebook=book.npz"])
     with pytest.raises(UserError, match="'span_corruption': such a model has no source to transl"):
         transformer_jax.load(home / "whole").translate("x")

@@ -20,7 +20,8 @@ from transformer_jax.config import (
     SideConfig,
 )
 from transformer_jax.config.words import ARCHITECTURES
-from transformer_jax.directions import TRANSLATION, VALIDATION, validation
+from transformer_jax.data.objectives import OBJECTIVES
+from transformer_jax.directions import TRANSLATION, VALIDATION, in_nats, validation
 from transformer_jax.door import from_json, parse
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
@@ -31,6 +32,7 @@ from transformer_jax.reports.naming import KINDS, named
 from transformer_jax.reports.report import gather
 from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps.sweep import Record
+from transformer_jax.training.other_losses import LOSSES
 from transformer_jax.workdir import WorkDir, append_row, read_rows
 
 REFERENCES = [*PLAIN, *HOSTILE]
@@ -385,6 +387,14 @@ def test_a_loss_of_numbers_has_no_perplexity():
     assert validation("loss", "forecast").title == "loss"
     assert validation("loss", "translate").title == "perplexity"
     assert validation("loss", "reconstruct").shown(0.38) == 0.38
+
+
+def test_losses_are_in_nats_or_of_numbers():
+    """By what each objective predicts, and no list that a new one could be missing from."""
+    numbers = {"value", "forecast", "pixels"}
+    assert LOSSES.keys() == numbers | {"span", "ctc"}  # and all others are cross-entropies
+    for kind, objective in OBJECTIVES.items():
+        assert in_nats(kind) == numbers.isdisjoint(objective.predicts), kind
 
 
 def test_the_best_point_is_one_of_the_best_setting():

@@ -16,8 +16,7 @@ from transformer_jax.sweeps.scores import scores_name
 from transformer_jax.workdir import WorkDir
 
 
-def main(argv: Sequence[str]) -> int:
-    """Score a checkpoint, and return the exit code."""
+def _parser() -> Parser:
     parser = Parser(
         "Translate a split or a file with a trained model, and score the result. Of a language\n"
         "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
@@ -35,7 +34,12 @@ def main(argv: Sequence[str]) -> int:
         "--codebook", type=Path, help="a file of pictures codebook, or the work directory of an "
         "autoencoder: what is written are its codes, and a report shows their pictures"
     )  # fmt: skip
-    arguments, overrides = parser.read(argv)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Score a checkpoint, and return the exit code."""
+    arguments, overrides = _parser().read(argv)
     if (arguments.source is None) != (arguments.reference is None):
         raise UserError("--source and --reference belong together: give both or neither")
 
@@ -47,6 +51,8 @@ def main(argv: Sequence[str]) -> int:
             "--source: such a model has no source; name the split's parts instead, as in "
             "--config.data.test=PART"
         )
+    if arguments.codebook is not None and not experiment.objective.translates:
+        raise UserError("--codebook: such a model writes no codes of pictures; leave it out")
     corpus = _corpus(arguments, experiment)
     split = arguments.split if arguments.source is None else arguments.source.name
 

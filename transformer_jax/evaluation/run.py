@@ -119,10 +119,10 @@ def evaluate(
         result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, found) if small else []
     if rows and not isinstance(trained, TrainedEnsemble):
-        shown = gallery.shown(trained, src, rows)
-        if codebook is not None:
-            shown = gallery.drawn(codebook, rows)
-        for place, of_row in shown.items():
+        given = gallery.shown(trained, src, rows) if codebook is None else (
+            gallery.drawn(codebook, rows)
+        )  # fmt: skip
+        for place, of_row in given.items():
             rows[place] |= of_row
     return Evaluation(result, hypotheses, rows)
 

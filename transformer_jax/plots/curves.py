@@ -7,7 +7,7 @@ from typing import Any
 from transformer_jax.directions import VALIDATION
 from transformer_jax.plots.picture import save
 
-# By the names of the columns that reports.runs.curves returns.
+# By the names of the columns that reports.curves.curves returns.
 TITLES = {
     "loss": "training loss",
     "nll": "training loss without smoothing",

@@ -60,9 +60,10 @@ def _along(steps: Sequence[int], values: Sequence[float]) -> Along:
 
 def _shown(name: str, row: dict[str, Any]) -> float | None:
     """Return a value as tables have it; losses stay in nats."""
-    value, metric = row.get(name), VALIDATION.get(name.removeprefix("validation_"))
-    share = metric is not None and name.startswith("validation_") and name != "validation_loss"
-    return metric.shown(value) if share and metric and value is not None else value
+    value, score = row.get(name), name.removeprefix("validation_")
+    if value is None or score in (name, "loss"):
+        return value
+    return VALIDATION[score].shown(value)
 
 
 def _thinned(rows: Rows, most: int) -> Rows:

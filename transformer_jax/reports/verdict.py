@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from scipy import stats
-
 from transformer_jax.directions import TRANSLATION, VALIDATION, Metric
 
 _SCORES = (*VALIDATION.values(), *TRANSLATION.values())
@@ -55,6 +53,8 @@ def _noise(one: Sequence[float], other: Sequence[float], metric: Metric) -> floa
     several seeds, else a rule of thumb: what they explain on Multi30k (results/).
     """
     if min(len(one), len(other)) > 1:
+        from scipy import stats  # takes long to import
+
         error = math.sqrt(sum(statistics.variance(x) / len(x) for x in (one, other)))
         return float(stats.t.ppf(0.975, len(one) + len(other) - 2)) * error
     return _SEEDS if metric.title in _PER_CENT else _SEEDS_RATIO * abs(statistics.fmean(one))

@@ -196,9 +196,9 @@ class Worker:
                 self._tell(stream)
             except Exception:
                 begun |= self._failed(model, kind, left)
-        self._again -= begun
         with self._changed:
             self._waiting = [entry for entry in self._waiting if entry[1] not in begun]
+            self._again &= {entry[1] for entry in self._waiting}
 
     def _tell(self, stream: LiveStream) -> None:
         """Deliver what is written so far, to those who watch."""

@@ -10,20 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import ObjectiveConfig
-from transformer_jax.config.words import OF_VECTORS
+from transformer_jax.config.words import OF_TEXT, OF_VECTORS
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.errors import UserError
 from transformer_jax.models.layers import Layer
 from transformer_jax.models.model import Model
 from transformer_jax.models.network import Network
 from transformer_jax.models.stack import Stack
 from transformer_jax.nn.mixers.attention import Attention
-
-_PAIRS = ("translate", "prefix_lm", "span_corruption", "denoising")  # a text, and what is written
 
 
 class Inside(NamedTuple):
@@ -61,7 +60,9 @@ def inside(
         raise UserError("inside: the layers of such a model see latents, and no places of a text")
     if objective.kind in OF_VECTORS:
         raise UserError("inside: the layers of such a model see values, and no pieces of a text")
-    if (target is None) == (objective.kind in _PAIRS):
+    prompting = PROMPTS.get(objective.kind)  # of one that continues what it reads there is no pair
+    pairs = objective.kind == "translate" if prompting is None else not prompting.continued
+    if (target is None) == pairs:
         raise UserError(
             "inside: give a text and its translation, or what else is written to it"
             if target is None
@@ -108,7 +109,7 @@ def _batch(
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
     special = special_of(tokenizers.tgt)
     store = TokenStore(Ragged.from_lists(src), Ragged.from_lists(tgt), special)
-    shown = "prefix_lm" if config.kind == "prefix_lm" else "translate"  # nothing is hidden
+    shown = "translate" if config.kind in OF_TEXT else config.name  # nothing is hidden
     return _one(objective_named(shown), store, config, tokenizers)
 
 
