@@ -70,7 +70,7 @@ def outcome(directory: Path) -> str:
             else:
                 params = checkpoints.restore_params(7, abstract(PARAMS))
             jax.tree.map(np.testing.assert_array_equal, params, PARAMS)
-            assert checkpoints.scores(7) == SCORES
+            assert checkpoints.record(7)["scores"] == SCORES
             found.append("harmless")
         except DamagedCheckpoint as error:
             clear = "\n" not in str(error) and str(error).startswith(f"{directory}/7: damaged: ")
@@ -137,7 +137,7 @@ def test_orbax_alone_restores_another_number(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     with pytest.raises(DamagedCheckpoint, match=r"the checksum differs of params/w$"):
         checkpoints.restore_params(7, abstract(PARAMS))
-    monkeypatch.setattr("transformer_jax.checkpoint.checksums", lambda tree: {})
+    monkeypatch.setattr("transformer_jax.integrity.checksums", lambda tree: {})
     found = checkpoints.restore_params(7, abstract(PARAMS))
     assert (np.asarray(found["w"]) != np.asarray(PARAMS["w"])).any()
 
@@ -202,6 +202,7 @@ def test_what_is_set_aside_is_counted_and_chosen_no_more(tmp_path):
     assert checkpoints.set_aside(8).name == "8.damaged"
     assert checkpoints.choose("last") == checkpoints.choose("best") == [7]
     checkpoints.save(8, PARAMS, TRAINING, HOST | {"step": 8}, None)
+    checkpoints.wait()
     assert checkpoints.steps() == [7, 8]
 
 

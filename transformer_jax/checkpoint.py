@@ -4,9 +4,7 @@ A checkpoint is a directory <step>/ with the items params, training and record. 
 values of the host, validation scores, a checksum of every array, and a hash of itself.
 """
 
-import errno
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,14 +14,17 @@ from typing import Any, cast
 import jax
 import orbax.checkpoint as ocp
 
+from transformer_jax import integrity
 from transformer_jax.arrays import mean
 from transformer_jax.config import CheckpointConfig
-from transformer_jax.disk import DiskError, quiet, write_text, writing
+from transformer_jax.disk import DiskError, check_room, quiet, write_text, writing
 from transformer_jax.errors import UserError
-from transformer_jax.integrity import DamagedCheckpoint, checksums, mismatch, read_record, seal
-from transformer_jax.retention import Record, best, check_one_run, choose, kept
+from transformer_jax.integrity import DamagedCheckpoint, checksums, seal
+from transformer_jax.retention import Record, best, check_one_run, choose, kept, steps_in
 from transformer_jax.sharding.processes import all_or_none, together
 
+_ITEMS = ("params", "training", "record")
+_OPTIONS = ocp.CheckpointManagerOptions(create=False)
 _RECORD = "record/metadata"  # in the directory of a step; where Orbax puts JSON
 
 
@@ -36,6 +37,7 @@ class Checkpoints:
     def __init__(self, directory: Path, config: CheckpointConfig) -> None:
         self._directory, self._config = directory.absolute(), config
         self._records: dict[int, Record] = {}
+        self._begun: tuple[int, Record, int] | None = None  # and the bytes that it needs
         self._writes = jax.process_index() == 0  # of several processes; Orbax divides its own work
         self._open_manager: ocp.CheckpointManager | None = None
 
@@ -43,19 +45,15 @@ class Checkpoints:
     def _manager(self) -> ocp.CheckpointManager:
         if self._open_manager is None:
             # Orbax keeps all: which of them stay is for `_prune` to say, for it reads the records.
-            options = ocp.CheckpointManagerOptions(create=False, enable_async_checkpointing=False)
-            names = ("params", "training", "record")
             self._open_manager = ocp.CheckpointManager(
-                self._directory, item_names=names, options=options
+                self._directory, item_names=_ITEMS, options=_OPTIONS
             )
         return self._open_manager
 
     def steps(self) -> list[int]:
         """Return the steps that are saved, ascending."""
         # Not asked of Orbax, which would make all processes wait for one another.
-        paths = self._directory.glob("[0-9]*")
-        names = (path.name for path in paths if path.name.isdecimal() and path.is_dir())
-        return sorted(int(name) for name in names if name == str(int(name)))
+        return steps_in(self._directory)
 
     def save(
         self,
@@ -66,14 +64,17 @@ class Checkpoints:
         scores: dict[str, float] | None = None,
         passing: bool = False,
     ) -> None:
-        """Save a step, whole or not at all.
+        """Begin to save a step, whole or not at all: `wait` says how it ended.
 
-        `training` is {} for parameters that are not trained further; scores are {"bleu": ...,
-        "loss": ...}, or None as long as validation did not run.
+        The arrays may be donated when this returns. `training` is {} for parameters that are not
+        trained further; scores are {"bleu": ..., "loss": ...}, or None as long as validation did
+        not run.
 
         Raises:
-          DiskError: if the disk does not take it; says what was needed and what room there is.
+          DiskError: if the disk does not take it, or did not take the step before; says what was
+            needed and what room there is.
         """
+        self.wait()
         if step in self.steps():
             return  # a resumed run reached its own last save
         tree = {"params": params} | ({"training": training} if training else {})  # no empty trees
@@ -84,12 +85,24 @@ class Checkpoints:
         with self._writing(f"checkpoint {step}", need):
             with all_or_none():
                 self._directory.mkdir(exist_ok=True)  # its parent was claimed
-                if shutil.disk_usage(self._directory).free < need:  # sooner than after half of it
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                check_room(self._directory, need)  # sooner than after half of it
             saved = self._manager.save(step, args=composite, force=True)
             assert saved, f"checkpoint {step} was not saved"
-            self._records[step] = record
-            self._prune()
+            self._begun = step, record, need
+
+    def wait(self) -> None:
+        """Return when the step that is being saved, if one is, can be chosen and restored.
+
+        Raises:
+          DiskError: if the disk does not take it.
+        """
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            step, record, need = begun
+            with self._writing(f"checkpoint {step}", need):
+                self._manager.wait_until_finished()
+                self._records[step] = record
+                self._prune()
 
     def amend(self, step: int, **changes: Any) -> None:
         """Change host, scores or passing of a saved step.
@@ -168,15 +181,7 @@ class Checkpoints:
     def _read(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
         place = self._directory / str(step)
         stored = {k: v for k, v in self.record(step)["arrays"].items() if k.split("/")[0] in like}
-        if "training" in like and not any(name.startswith("training/") for name in stored):
-            raise UserError(
-                f"{place}: parameters alone, as `average` writes them, "
-                "cannot be trained on; go on in the work directory that they come from"
-            )
-        difference = mismatch(like, stored)
-        if difference is not None:
-            part = "optimizer" if difference.startswith("training/") else "model"
-            raise UserError(f"{place}: {difference}: not a checkpoint of the {part} of config.json")
+        integrity.check_kinds(place, like, stored)
         items = {name: ocp.args.StandardRestore(part) for name, part in like.items()}
         try:
             with quiet():
@@ -187,10 +192,7 @@ class Checkpoints:
             reason = " ".join(str(error).split()).partition(". ")[0][:200]
             raise DamagedCheckpoint(f"{place}: damaged: cannot be read ({reason})") from None
         found = {name: restored[name] for name in like}
-        wrong = [name for name, line in checksums(found).items() if stored[name] != line]
-        if wrong:
-            names = ", ".join(wrong[:3]) + ", ..." * (len(wrong) > 3)
-            raise DamagedCheckpoint(f"{place}: damaged: the checksum differs of {names}")
+        integrity.check_sums(place, found, stored)
         return found
 
     def record(self, step: int) -> Record:
@@ -201,7 +203,7 @@ class Checkpoints:
         """
         if step not in self._records:
             path = self._directory / str(step) / _RECORD
-            self._records[step] = cast(Record, read_record(path, step))
+            self._records[step] = cast(Record, integrity.read_record(path, step))
         return self._records[step]
 
     def hosts(self) -> dict[int, dict[str, Any]]:
@@ -211,10 +213,6 @@ class Checkpoints:
             with suppress(DamagedCheckpoint):
                 hosts[step] = self.record(step)["host"]
         return hosts
-
-    def scores(self, step: int) -> dict[str, float] | None:
-        """Return the validation scores of a step, or None if validation did not run."""
-        return self.record(step)["scores"]
 
     def best(self) -> int:
         """Return the step with the best score, or the last step if none has a score."""
@@ -245,6 +243,7 @@ class Checkpoints:
         return mean((self.restore_params(step, params) for step in steps), params), steps
 
     def close(self) -> None:
-        """End Orbax's threads."""
+        """Wait, as `wait` does, and end Orbax's threads."""
+        self.wait()
         if self._open_manager is not None:
             self._open_manager.close()

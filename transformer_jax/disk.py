@@ -55,6 +55,12 @@ def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
         raise failure from None
 
 
+def check_room(place: Path, need: int) -> None:
+    """Raise OSError if a directory's disk has no room for so many bytes."""
+    if shutil.disk_usage(place).free < need:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep absl, through which Orbax logs, from printing tracebacks of what is raised as well."""

@@ -43,6 +43,27 @@ def mismatch(like: Any, stored: dict[str, str]) -> str | None:
     )
 
 
+def check_kinds(place: Path, like: dict[str, Any], stored: dict[str, str]) -> None:
+    """Raise UserError if the checksums stored at a place are not of arrays like these."""
+    if "training" in like and not any(name.startswith("training/") for name in stored):
+        raise UserError(
+            f"{place}: parameters alone, as `average` writes them, "
+            "cannot be trained on; go on in the work directory that they come from"
+        )
+    difference = mismatch(like, stored)
+    if difference is not None:
+        part = "optimizer" if difference.startswith("training/") else "model"
+        raise UserError(f"{place}: {difference}: not a checkpoint of the {part} of config.json")
+
+
+def check_sums(place: Path, found: Any, stored: dict[str, str]) -> None:
+    """Raise DamagedCheckpoint if arrays have other checksums than those stored."""
+    wrong = [name for name, line in checksums(found).items() if stored[name] != line]
+    if wrong:
+        names = ", ".join(wrong[:3]) + ", ..." * (len(wrong) > 3)
+        raise DamagedCheckpoint(f"{place}: damaged: the checksum differs of {names}")
+
+
 def _leaves(tree: Any) -> list[tuple[str, Any]]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]

@@ -4,6 +4,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict
 
 from transformer_jax.config import CheckpointConfig, average_count
@@ -20,6 +21,13 @@ class Record(TypedDict):
     scores: dict[str, float] | None  # of validation; None as long as it did not run
     passing: bool  # a run that goes on past this step would not have it, or not its scores
     arrays: dict[str, str]  # a checksum of each
+
+
+def steps_in(directory: Path) -> list[int]:
+    """Return the steps that are saved in a directory, ascending."""
+    paths = directory.glob("[0-9]*")
+    names = (path.name for path in paths if path.name.isdecimal() and path.is_dir())
+    return sorted(int(name) for name in names if name == str(int(name)))
 
 
 def best(records: Mapping[int, Record], by: str) -> int | None:

@@ -75,7 +75,7 @@ def saved(workdir: WorkDir):
     host = dict(checkpoints.record(step)["host"])
     assert host.pop("seconds") > 0
     assert len(host.pop("run")) == 32
-    scores = checkpoints.scores(step)
+    scores = checkpoints.record(step)["scores"]
     checkpoints.close()
     return step, arrays, host, scores
 

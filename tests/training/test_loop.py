@@ -1,6 +1,7 @@
 """The loop by itself: a step that only counts, validations that are given, a clock that obeys."""
 
 import dataclasses
+import errno
 import functools
 import math
 import os
@@ -11,6 +12,7 @@ import threading
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from tiny import TRANSLATE, random_store
@@ -246,17 +248,38 @@ def test_loss_spikes_are_reported(tmp_path, monkeypatch, caplog, bound, spikes):
         assert "loss 4 is above 2 x 1.049, the running mean; gradient norm 1; its batch" in shown[0]
 
 
+def no_room_at_first(scene, monkeypatch):
+    """The disk has no room for step 2."""
+    room = iter([10**9, 0, 0])  # asked twice at step 2: before the save, and for the message
+    usage = shutil.disk_usage(scene.workdir.path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=next(room, 10**9)))
+
+
+def no_room_in_the_end(scene, monkeypatch):
+    """The disk has no room for all of step 2, which shows while training goes on."""
+    real, failed = ocp.CheckpointManager.wait_until_finished, []
+
+    def wait(manager):
+        real(manager)
+        place = scene.workdir.checkpoints / "2"
+        if place.exists() and not failed:
+            failed.append(place.rename(f"{place}.orbax-checkpoint-tmp"))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ocp.CheckpointManager, "wait_until_finished", wait)
+
+
 @pytest.mark.parametrize("choice", ["continue", "stop"])
-def test_a_save_that_fails(tmp_path, monkeypatch, caplog, choice):
+@pytest.mark.parametrize("fault", [no_room_at_first, no_room_in_the_end])
+def test_a_save_that_fails(tmp_path, monkeypatch, caplog, fault, choice):
     """The rest stays, and the next one is tried; or the run stops with code 74."""
     scene = Scene(tmp_path, steps=4)
     config = dataclasses.replace(scene.run.experiment.checkpoint, on_failed_save=choice)
     scene.run.experiment = dataclasses.replace(scene.run.experiment, checkpoint=config)
-    room = iter([10**9, 0, 0])  # asked twice at step 2: before the save, and for the message
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=next(room, 10**9)))
+    fault(scene, monkeypatch)
     outcome = scene.train(monkeypatch)
     assert "step 2: checkpoint 2 cannot be written: No space left on device (at most" in caplog.text
+    assert not [path for path in scene.workdir.checkpoints.iterdir() if "tmp" in path.name]
     if choice == "stop":
         assert outcome == Outcome.UNSAVED == 74
         assert scene.checkpoints.steps() == [1]

@@ -49,7 +49,7 @@ def say_goodbye(
         log.info("saved; run the same command again to go on")
         return
     best = checkpoints.best()
-    scores = (checkpoints.scores(best) or {}).items()
+    scores = (checkpoints.record(best)["scores"] or {}).items()
     log.info("best checkpoint: step %d  %s", best, "  ".join(f"{k} {v:.4g}" for k, v in scores))
     log.info("everything is in %s", workdir.path)
     log.info("next: %s --workdir=%s", program("evaluate"), workdir.path)

@@ -1,7 +1,6 @@
 """The loop: dispatch a step, read the metrics of the one before, validate, save, stop."""
 
 import enum
-import functools
 import math
 import signal
 import time
@@ -18,13 +17,13 @@ from transformer_jax.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.config import Experiment, TrainingConfig
 from transformer_jax.data.batching import BatchSource
 from transformer_jax.directions import VALIDATION
-from transformer_jax.disk import DiskError
 from transformer_jax.errors import UserError
 from transformer_jax.retention import Record
-from transformer_jax.sharding.processes import Agreement, all_or_none
+from transformer_jax.sharding.processes import Agreement
 from transformer_jax.training.feed import feed
 from transformer_jax.training.profiling import Times
 from transformer_jax.training.report import Report, log
+from transformer_jax.training.saving import Saving
 from transformer_jax.training.state import TrainState, abstract
 
 Scores = dict[str, float]
@@ -125,7 +124,7 @@ def restore(run: Run, state: TrainState) -> Start:
     for step, reason in damaged.items():
         log.warning("%s; set aside as %s", reason, run.checkpoints.set_aside(step))
     start = Start(state, Progress(), None, {}) if start is None else _go_past(run, start)
-    scores = {step: run.checkpoints.scores(step) for step in run.checkpoints.steps()}
+    scores = {step: run.checkpoints.record(step)["scores"] for step in run.checkpoints.steps()}
     return start._replace(scores={step: found for step, found in scores.items() if found})
 
 
@@ -151,11 +150,13 @@ def validation_due(run: Run, start: Start) -> bool:
 def train(run: Run, start: Start, report: Report) -> Outcome:
     """Train until the steps, the time or the patience are used up, a signal or divergence."""
     config, state, progress = run.experiment.training, start.state, start.progress
-    step, saved, validated = int(state.step), True, True
+    on_failed = run.experiment.checkpoint.on_failed_save
+    step, validated = int(state.step), True
+    saving = Saving(run.checkpoints, report, run.times, on_failed)
     agree = Agreement(run.mesh)  # one process's signal or clock stops all of them after one step
     with jax.set_mesh(run.mesh), stop_signals() as signals:
         if validation_due(run, start):
-            validated = _validate(run, step, state, progress, report)
+            validated = _validate(run, step, state, progress, report, saving)
             report.restart_clock()
         batches = feed(run.source, run.mesh, step)
         clock = time.monotonic() - progress.seconds
@@ -172,23 +173,34 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
                 report.flush()
                 trained = time.monotonic()
                 if report.bad_steps < config.max_bad_steps:
-                    saved = _save(run, step, state, progress, report, last)
+                    host = {"step": step, **vars(progress), **report.state(), **run.identity}
+                    saving.begin(step, state.to_items(), host, _passing(run, step, last))
                     # After a signal there may be no time for it: the next start makes up for it.
                     validated = not due or (
-                        not stopping and _validate(run, step, state, progress, report)
+                        not stopping and _validate(run, step, state, progress, report, saving)
                     )
+                if last or stopping:
+                    saving.settle()
                 clock += time.monotonic() - trained  # neither of them is training time
                 report.restart_clock()
             if report.bad_steps >= config.max_bad_steps:
+                saving.settle()
                 return Outcome.DIVERGED
-            if not saved and (stopping or run.experiment.checkpoint.on_failed_save == "stop"):
+            if not saving.ok and (stopping or on_failed == "stop"):
                 return Outcome.UNSAVED
             if stopping:
                 return Outcome.INTERRUPTED
-    return Outcome.FINISHED if saved and validated else Outcome.UNSAVED
+    return Outcome.FINISHED if saving.ok and validated else Outcome.UNSAVED
 
 
-def _validate(run: Run, step: int, state: TrainState, progress: Progress, report: Report) -> bool:
+def _passing(run: Run, step: int, last: bool) -> bool:
+    """Say whether a checkpoint is none of a longer run."""
+    return step % run.save_every != 0 or (last and step % run.validate_every != 0)
+
+
+def _validate(
+    run: Run, step: int, state: TrainState, progress: Progress, report: Report, saving: Saving
+) -> bool:
     """Validate a step, and say whether its checkpoint, where it has one, now holds the scores."""
     with run.times.on("evaluation"):
         scores = run.validate(state.weights)
@@ -199,34 +211,8 @@ def _validate(run: Run, step: int, state: TrainState, progress: Progress, report
         progress.best, progress.evaluations_since_best = score, 0
     else:
         progress.evaluations_since_best += 1
-    if step not in run.checkpoints.steps():
-        return True
-    host = run.checkpoints.record(step)["host"]
-    if step % run.validate_every == 0:  # else it is the last step's, and none of a longer run
-        host = host | vars(progress)
-    return _try_to_write(run, report, lambda: run.checkpoints.amend(step, scores=scores, host=host))
-
-
-def _save(
-    run: Run, step: int, state: TrainState, progress: Progress, report: Report, last: bool
-) -> bool:
-    """Save a step, before its validation: what happens there costs no training."""
-    passing = step % run.save_every != 0 or (last and step % run.validate_every != 0)
-    host = {"step": step, **vars(progress), **report.state(), **run.identity}
-    save = functools.partial(run.checkpoints.save, step, *state.to_items(), host, passing=passing)
-    return _try_to_write(run, report, save)
-
-
-def _try_to_write(run: Run, report: Report, write: Callable[[], None]) -> bool:
-    try:
-        with run.times.on("checkpoint"):
-            with all_or_none():
-                report.make_durable()  # a checkpoint never is ahead of the rows
-            write()
-    except DiskError as error:
-        log.warning("step %d: %s; what was saved before is intact", report.step, error)
-        return False
-    return True
+    # Of the last step they are those of no longer run.
+    return saving.amend(step, scores, vars(progress) if step % run.validate_every == 0 else {})
 
 
 @contextmanager

@@ -1,0 +1,61 @@
+"""What a training saves: a checkpoint is written while it goes on, and then gets its scores."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from transformer_jax.checkpoint import Checkpoints
+from transformer_jax.disk import DiskError
+from transformer_jax.sharding.processes import all_or_none
+from transformer_jax.training.profiling import Times
+from transformer_jax.training.report import Report, log
+
+
+class Saving:
+    """The saves of one training.
+
+    `ok` says whether the disk took the last one, as far as that is known; where a failed save is to
+    stop the training, whether it took all.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, report: Report, times: Times, on_failed: str
+    ) -> None:
+        self._checkpoints, self._report, self._times = checkpoints, report, times
+        self._on_failed, self._step = on_failed, 0
+        self.ok = True
+
+    def begin(self, step: int, items: tuple[Any, Any], host: dict[str, Any], passing: bool) -> None:
+        """Begin to save a step; the one before is settled."""
+        before = self.settle()
+        self._step = step
+        save = functools.partial(self._checkpoints.save, step, *items, host, passing=passing)
+        self.ok = self._try(save) and (before or self._on_failed == "continue")
+
+    def settle(self) -> bool:
+        """Return `ok` of what was begun, when it is known."""
+        self.ok = self._try(self._checkpoints.wait) and self.ok
+        return self.ok
+
+    def amend(self, step: int, scores: dict[str, float], changed: dict[str, Any]) -> bool:
+        """Give the checkpoint of a step, if there is one, scores and values of the host.
+
+        Returns whether it now has them.
+        """
+        self.settle()
+        if step not in self._checkpoints.steps():
+            return True
+        host = self._checkpoints.record(step)["host"] | changed
+        amend = functools.partial(self._checkpoints.amend, step, scores=scores, host=host)
+        return self._try(amend)
+
+    def _try(self, write: Callable[[], None]) -> bool:
+        try:
+            with self._times.on("checkpoint"):
+                with all_or_none():
+                    self._report.make_durable()  # a checkpoint never is ahead of the rows
+                write()
+        except DiskError as error:
+            log.warning("step %d: %s; what was saved before is intact", self._step, error)
+            return False
+        return True
