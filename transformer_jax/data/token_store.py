@@ -51,19 +51,8 @@ class TokenStore(NamedTuple):
 
     def sides(self, length: int) -> tuple[int, int]:
         """Return how long both sides of a batch are, for examples of at most so many positions on
-        each: 0 where there is no side. Where all have one or two positions, as classes and spans, a
-        row of one example needs no more.
+        each: no longer than the longest there is, and 0 where there is no side.
         """
-        most = (int(lengths.max(initial=0)) for lengths in self.lengths)
-        src, tgt = (length if longest > 2 else longest for longest in most)
-        return src, tgt
-
-
-class Uneven(TokenStore):
-    """Pairs of which one side is by far the shorter, such as texts and names of their classes."""
-
-    def sides(self, length: int) -> tuple[int, int]:
-        """See TokenStore: neither side is longer than the longest there is."""
         src, tgt = (min(length, int(lengths.max(initial=0))) for lengths in self.lengths)
         return src, tgt
 

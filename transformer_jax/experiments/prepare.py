@@ -19,7 +19,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
-from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
+from transformer_jax.data.token_store import Selection, TokenStore, open_store
 from transformer_jax.disk import cache_dir
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
@@ -162,7 +162,7 @@ def _cut(store: TokenStore, source: Codec, data: DataConfig) -> TokenStore:
     if data.long_sources == "drop":
         return store
     cut = store.src.cut(data.max_length, special_of(source).eos)
-    return Uneven(cut, store.tgt, store.special)
+    return TokenStore(cut, store.tgt, store.special)
 
 
 def _counted(codec: Codec) -> str:
