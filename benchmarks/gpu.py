@@ -7,17 +7,23 @@ bfloat16 products with float32 weights; batches without padding of 25,000 random
 row; one full step each: forward, backward, label smoothing, dropout 0.1, Adam. PyTorch gets its own
 model with `scaled_dot_product_attention` and fused Adam, eager or through `torch.compile`.
 Decoding is of 64 forced tokens from 256 sources of 64 pieces, greedy or with a beam of 4, beside
-`generate` of a MarianMTModel, whose weights are bfloat16 as well. The first calls, with
-compilation, are apart; the median of the others counts, after all work on the device is done. The
-stage `agree` tells whether fused and dense attention have the same gradients, and whether a
-gradient computed again has the same bits.
+`generate` of a MarianMTModel, whose weights are bfloat16 as well, and CTranslate2 in float16 on our
+weights. The first calls, with compilation, are apart; the median of the others counts, after all
+work on the device is done. The stage `agree` tells whether fused and dense attention have the same
+gradients, and whether a gradient computed again has the same bits; `ours-repeatable` is the step
+compiled so that it has. `trace-SIZE` are the kernels that a step of ours takes longest for.
 """
 
 import argparse
 import dataclasses
+import gzip
 import json
+import os
+import re
 import statistics
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,13 +36,17 @@ SIZES = {
 }
 DRY = {"d_model": 32, "d_ff": 48, "num_heads": 4, "layers": 1}
 TRAIN = ("ours-fused", "ours-dense", "torch", "torch-compile")
-DECODE = ("ours-greedy", "ours-beam", "transformers-greedy", "transformers-beam")
+DECODE = [f"{who}-{search}" for search in ("beam", "greedy")
+          for who in ("ours", "ctranslate2", "transformers")]  # fmt: skip
+REPEATABLE = "train-base-ours-repeatable"
+# In order of worth: base before big, and what nothing stands beside in the end.
 STAGES = (
-    "agree",
-    "matmul",
-    *(f"train-{size}-{engine}" for size in SIZES for engine in TRAIN),
-    *(f"decode-{size}-{engine}" for size in SIZES for engine in DECODE),
-)
+    "agree", "matmul",
+    *(f"train-base-{engine}" for engine in TRAIN), REPEATABLE, "trace-base",
+    *(f"decode-base-{engine}" for engine in DECODE),
+    *(f"train-big-{engine}" for engine in TRAIN), "trace-big",
+    *(f"decode-big-{engine}" for engine in DECODE),
+)  # fmt: skip
 
 
 class Task:
@@ -205,22 +215,53 @@ def train_torch(task: Task, compiled: bool) -> Work:
     return work
 
 
-def decode_ours(task: Task, beam: int) -> Work:
-    """Return our search on random weights."""
+def trace(task: Task, shown: int = 20) -> dict[str, Any]:
+    """Return the milliseconds of a step of ours by kernel, those of one name but for its number
+    together, and how many of them ran: the greatest, and all.
+    """
+    import jax
+
+    work = train_ours(task, "fused")
+    work()
+    work()
+    steps = 3
+    with tempfile.TemporaryDirectory() as place:
+        with jax.profiler.trace(place, create_perfetto_trace=True):
+            for _ in range(steps):
+                work()
+        (file,) = Path(place).rglob("perfetto_trace.json.gz")
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    found: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        if "hlo_op" in event.get("args", {}):
+            found[re.sub(r"[._]\d+", "", event["name"])].append(event["dur"] / 1000 / steps)
+    rows = [(name, round(sum(each), 3), len(each) // steps) for name, each in found.items()]
+    rows.sort(key=lambda row: -row[1])
+    return {"kernels": rows[:shown], "milliseconds": round(sum(row[1] for row in rows), 3)}
+
+
+def our_weights(task: Task) -> tuple[Any, Any, Any]:
+    """Return our model, random weights of it, and the mesh that they are on."""
     import flax.linen as nn
     import jax
 
-    from transformer_jax.config import DecodingConfig
-    from transformer_jax.decoding.batching.engine import Engine
-    from transformer_jax.decoding.batching.stream import Sentence, stream
-    from transformer_jax.decoding.search.beam import BeamSearch
     from transformer_jax.models.build import build, init_params
 
     model = build(model_config(task, "dense"), task.vocab, task.vocab)
     mesh = jax.sharding.Mesh(jax.devices()[:1], "rows")
     everywhere = jax.sharding.NamedSharding(mesh, jax.P())
     init = jax.jit(lambda key: nn.unbox(init_params(model, key)), out_shardings=everywhere)
-    params = init(jax.random.key(0))
+    return model, init(jax.random.key(0)), mesh
+
+
+def decode_ours(task: Task, beam: int) -> Work:
+    """Return our search on random weights."""
+    from transformer_jax.config import DecodingConfig
+    from transformer_jax.decoding.batching.engine import Engine
+    from transformer_jax.decoding.batching.stream import Sentence, stream
+    from transformer_jax.decoding.search.beam import BeamSearch
+
+    model, params, mesh = our_weights(task)
     config = DecodingConfig(beam_size=beam, length_penalty="power", alpha=1.0, stop="width")
     engine = Engine(model.stepper, mesh)
     sources = ids(task, task.sources).tolist()
@@ -230,6 +271,50 @@ def decode_ours(task: Task, beam: int) -> Work:
     def work() -> None:
         found = list(stream(engine, BeamSearch.of(config), params, sentences, room))
         assert all((tokens[0] > 0).sum() == task.length for _, tokens, _ in found)
+
+    return work
+
+
+class Numbers:
+    """A vocabulary of so many numbers, as far as an export asks for one."""
+
+    model = b""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def pieces(self, ids: Any) -> list[str]:
+        """Return the names of pieces."""
+        from transformer_jax.vocabulary import BOS, EOS, UNK
+
+        special = {BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
+        return [special.get(number, str(number)) for number in ids]
+
+
+def decode_ctranslate2(task: Task, beam: int) -> Work:
+    """Return CTranslate2's search on the weights of ours."""
+    import ctranslate2
+    import jax
+
+    from transformer_jax.data.codecs.pair import TokenizerPair
+    from transformer_jax.export.ctranslate2.directory import export
+
+    model, params, _ = our_weights(task)
+    words = Numbers(task.vocab)
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place) / "model"
+        export(model.config, params, TokenizerPair(words, words), directory, "float32")
+        device = "cpu" if jax.devices()[0].platform == "cpu" else "cuda"
+        kind = "float32" if device == "cpu" else "float16"
+        translator = ctranslate2.Translator(str(directory), device=device, compute_type=kind)
+    sources = [words.pieces(row) for row in ids(task, task.sources).tolist()]
+
+    def work() -> None:
+        results = translator.translate_batch(
+            sources, beam_size=beam, length_penalty=1.0, max_batch_size=task.sources,
+            max_input_length=0, max_decoding_length=task.length, min_decoding_length=task.length,
+        )  # fmt: skip
+        assert all(len(result.hypotheses[0]) == task.length for result in results)
 
     return work
 
@@ -270,8 +355,8 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
     size, _, engine = rest.partition("-")
     task = Task(size or "base", dry)
     shown: dict[str, Any] = {"stage": stage, "dtype": "bfloat16", "dry_run": dry}
-    if kind == "agree":
-        return shown | agree(task)
+    if kind in ("agree", "trace"):
+        return shown | (agree if kind == "agree" else trace)(task)
     operations, tokens = 0.0, 0
     if kind == "matmul":
         work, operations = matmul(task)
@@ -281,6 +366,7 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
         from transformer_jax.training.cost import step_cost
 
         ours, _, variant = engine.partition("-")
+        variant = {"repeatable": "fused"}.get(variant, variant)
         work = train_ours(task, variant) if ours == "ours" else train_torch(task, bool(variant))
         tokens = task.rows * task.length
         experiment, sizes = Experiment(model=model_config(task, "dense")), (task.vocab, task.vocab)
@@ -288,8 +374,10 @@ def measure(stage: str, dry: bool) -> dict[str, Any]:
         operations = step_cost(experiment, sizes, shape).operations.products
     else:
         who, _, search = engine.partition("-")
-        decode = decode_ours if who == "ours" else decode_transformers
-        work = decode(task, 4 if search == "beam" else 1)
+        if who == "ctranslate2":
+            shown["dtype"] = "float16"
+        decode = {"ours": decode_ours, "ctranslate2": decode_ctranslate2}
+        work = decode.get(who, decode_transformers)(task, 4 if search == "beam" else 1)
         tokens = task.sources * task.length
     began = time.perf_counter()
     work()
@@ -346,6 +434,9 @@ def main() -> None:
     elif arguments.summary:
         summary(arguments.output)
     elif arguments.stage:
+        if arguments.stage == REPEATABLE:  # read when the device is first asked for
+            flag = "--xla_gpu_exclude_nondeterministic_ops=true"
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
         line = json.dumps(measure(arguments.stage, arguments.dry_run))
         print(line)
         with open(arguments.output, "a") as file:

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Measure training and decoding on one NVIDIA GPU beside PyTorch, and train Multi30k to its score.
 #
-#     bash benchmarks/gpu.sh MULTI30K OUT [--one]
+#     [TATOEBA=DIR] bash benchmarks/gpu.sh MULTI30K OUT [--one]
 #
-# MULTI30K is the folder of train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; results go to OUT:
-# results.jsonl (a line a stage), multi30k/ (the run). Every stage takes at most 9 minutes, for
+# MULTI30K is the folder of train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; DIR, if it is given,
+# that of configs/tatoeba.py, of which a model of the paper's base size is trained in the end. Results go
+# to OUT: results.jsonl (a line a stage), multi30k/ and tatoeba/ (the runs). Every stage takes at most 9 minutes, for
 # machines that end longer commands; one that is done, or took longer, is not done again, so the same
 # command goes on where it stopped. --one runs the next stage and exits with 75 while others remain.
 #
 # The machine needs jax for CUDA, flax, optax, orbax-checkpoint, sentencepiece, torch and
-# transformers. What else the program imports is installed into OUT/packages if it is missing; where
+# transformers, and CTranslate2 if it is to be compared. What else the program imports is installed into OUT/packages if it is missing; where
 # there is no network, fill that folder elsewhere (DRY_RUN=1 does). Grain, tensorflow-datasets and
 # tensorboardX are not needed.
 #
@@ -57,6 +58,7 @@ after() {  # exit code of a stage
 
 for stage in $("$PYTHON" "$HERE/benchmarks/gpu.py" --list); do
   grep -qs "\"stage\": \"$stage\"" "$OUT/results.jsonl" && continue
+  case $stage in *ctranslate2*) "$PYTHON" -c "import ctranslate2" 2>/dev/null || continue ;; esac
   timeout "$LIMIT" "$PYTHON" "$HERE/benchmarks/gpu.py" "$stage" ${DRY[@]+"${DRY[@]}"} \
     --output="$OUT/results.jsonl"
   code=$?
@@ -68,14 +70,22 @@ for stage in $("$PYTHON" "$HERE/benchmarks/gpu.py" --list); do
   after $code
 done
 
-RUN="$OUT/multi30k"
-if ! ls "$RUN"/eval/*.json >/dev/null 2>&1; then
-  # SIGTERM saves and exits with 75, well before the limit.
-  timeout -s TERM $((LIMIT - 60)) "$PYTHON" "$HERE/train.py" --config="$HERE/configs/multi30k.py:lc" \
-    --workdir="$RUN" --config.data.directory="$DATA" "${QUICK[@]}" ${SHORT[@]+"${SHORT[@]}"}
-  code=$?; [ $code = 124 ] && code=75; [ $code = 0 ] || after $code
-  timeout "$LIMIT" "$PYTHON" "$HERE/eval.py" --workdir="$RUN"
-  code=$?; [ $code = 0 ] || after $code
+run() {  # name, config, fields: train, evaluate and show a run, in as many calls as it takes
+  local place="$OUT/$1" config=$2 code; shift 2
+  if ! ls "$place"/eval/*.json >/dev/null 2>&1; then
+    # SIGTERM saves and exits with 75, well before the limit.
+    timeout -s TERM $((LIMIT - 60)) "$PYTHON" "$HERE/train.py" --config="$HERE/configs/$config" \
+      --workdir="$place" "$@" "${QUICK[@]}" ${SHORT[@]+"${SHORT[@]}"}
+    code=$?; [ $code = 124 ] && code=75; [ $code = 0 ] || after $code
+    timeout "$LIMIT" "$PYTHON" "$HERE/eval.py" --workdir="$place"
+    code=$?; [ $code = 0 ] || after $code
+  fi
+}
+run multi30k multi30k.py:lc --config.data.directory="$DATA"
+if [ -n "${TATOEBA:-}" ]; then
+  run tatoeba tatoeba.py --config.data.directory="$TATOEBA" --config.model.d_model=512 \
+    --config.model.d_ff=2048 --config.model.num_heads=8 --config.model.num_encoder_layers=6 \
+    --config.model.num_decoder_layers=6
 fi
 "$PYTHON" "$HERE/benchmarks/gpu.py" --summary --output="$OUT/results.jsonl"
-cat "$RUN"/eval/*.json
+cat "$OUT"/*/eval/*.json

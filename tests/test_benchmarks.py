@@ -59,11 +59,27 @@ BASE = [pytest.param(name, marks=pytest.mark.e2e)
         for name in ("train-base-ours-fused", "decode-base-ours-beam")]  # fmt: skip
 
 
-@pytest.mark.parametrize("stage", ["matmul", *BASE])
+PEER = pytest.param("decode-base-ctranslate2-beam", marks=pytest.mark.e2e)
+
+
+@pytest.mark.parametrize("stage", ["matmul", *BASE, PEER])
 def test_a_dry_run(gpu, stage):
+    if "ctranslate2" in stage:
+        pytest.importorskip("ctranslate2")
     row = gpu.measure(stage, dry=True)
     assert (row["stage"], row["dry_run"]) == (stage, True)
     assert (row["operations_per_s"] or 0) + (row["target_tokens_per_s"] or 0) > 0
+
+
+@pytest.mark.e2e
+def test_a_trace_names_what_takes_the_time(gpu):
+    """Of a dry run, of which products are a part."""
+    row = gpu.measure("trace-base", dry=True)
+    names, times, counts = zip(*row["kernels"], strict=True)
+    assert any("dot" in name for name in names)
+    assert sum(times) <= row["milliseconds"] + 1e-3 * len(times)
+    assert list(times) == sorted(times, reverse=True)
+    assert min(counts) >= 1
 
 
 @pytest.mark.e2e
