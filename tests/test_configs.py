@@ -12,6 +12,7 @@ from transformer_jax.cli.arguments import Parser, load_config
 from transformer_jax.config import Experiment
 from transformer_jax.door import differences, own_parts, parse
 from transformer_jax.errors import UserError
+from transformer_jax.workdir import WorkDir
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(ROOT.glob("configs/*.py"))
@@ -274,3 +275,30 @@ def test_an_error_raised_by_a_file_is_told_as_it_is(config_file):
 def test_what_the_file_allows_but_the_field_does_not(config_file):
     with pytest.raises(UserError, match=r"^config\.model\.norm='layernorm': must be one of"):
         parse(load_config(config_file("c.model.norm = 'layernorm'")))
+
+
+def test_the_config_of_a_run(tmp_path):
+    """A work directory stands for it, and overrides are as those of a file."""
+    workdir = WorkDir(tmp_path / "run")
+    with workdir.claim(parse(load_config("multi30k:lc", [("model.dropout_rate", "0.25")]))):
+        found = parse(load_config(str(workdir.path), [("seed", "3")]))
+    wanted = load_config("multi30k:lc", [("model.dropout_rate", "0.25"), ("seed", "3")])
+    assert found == parse(wanted)
+    assert refusal(str(tmp_path)).startswith(f"{tmp_path}: no config.json here")
+
+
+def test_the_config_of_a_run_admits_no_part(tmp_path, monkeypatch):
+    """Code that a config.json names does not run for that."""
+    file = tmp_path / "mine.py"
+    file.write_text("from transformer_jax.nn.norm import LayerNorm as Mine\n")
+    given = [("model.norm", f"{file}:Mine")]
+    workdir = WorkDir(tmp_path / "run")
+    with workdir.claim(parse(load_config("base", given))):
+        pass
+    for admitted in ("_now", "_ever"):  # as in a process of its own
+        monkeypatch.setattr(parts, admitted, {})
+    experiment = parse(load_config(str(workdir.path)))
+    with pytest.raises(UserError, match="--parts"):
+        parts.resolve(*next(iter(own_parts(experiment).items())))
+    again = parse(load_config(str(workdir.path), given))
+    assert parts.resolve(*next(iter(own_parts(again).items()))).__name__ == "LayerNorm"

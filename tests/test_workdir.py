@@ -335,6 +335,11 @@ def test_default_workdir(spec, place):
     assert default_workdir(spec) == place
 
 
+def test_the_config_of_a_run_has_no_workdir_of_its_own(tmp_path):
+    with pytest.raises(UserError, match=f"--config={tmp_path}: is of a run; name a new one with"):
+        default_workdir(str(tmp_path))
+
+
 def test_cache_dir(monkeypatch):
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", "/some/where")
     assert cache_dir() == Path("/some/where")

@@ -231,6 +231,12 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def default_workdir(config_spec: str) -> str:
-    """Return runs/<config>[-<variant>] for --config=configs/<config>.py[:<variant>]."""
+    """Return runs/<config>[-<variant>] for --config=configs/<config>.py[:<variant>].
+
+    Raises:
+      UserError: if the config is that of a work directory, which has no name of its own.
+    """
+    if Path(config_spec).is_dir():
+        raise UserError(f"--config={config_spec}: is of a run; name a new one with --workdir")
     path, _, variant = config_spec.partition(":")
     return f"runs/{Path(path).stem}" + (f"-{variant}" if variant else "")

@@ -18,10 +18,11 @@ from ml_collections import ConfigDict
 from transformer_jax.choices import did_you_mean, pick
 from transformer_jax.config import TAKE_PARTS
 from transformer_jax.disk import exit_code
-from transformer_jax.door import override, value_at
+from transformer_jax.door import door, override, value_at
 from transformer_jax.errors import UserError, explained
 from transformer_jax.messages import warn_on_stderr
 from transformer_jax.parts import admit, admit_named
+from transformer_jax.workdir import WorkDir
 
 # Help of options that several commands have.
 WORKDIR = "the work directory of a run, as train.py writes it"
@@ -93,11 +94,24 @@ class Parser(argparse.ArgumentParser):
 
 def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigDict:
     """Run PATH or PATH:ARGUMENT, a file with get_config or the name of one of ours, and apply the
-    overrides. Parts of one's own that they name are admitted: the caller wrote them.
+    overrides. Parts of one's own that they name are admitted: the caller wrote them. Of a work
+    directory, it is the config of its run, whose parts are not.
 
     Raises:
       UserError: if there is no such file, or it or an override is wrong.
     """
+    of_run = Path(spec).is_dir()
+    config = door(WorkDir(spec).experiment()) if of_run else _run(spec)
+    for field, text in overrides:
+        if field in TAKE_PARTS:
+            admit_named(text)
+        override(config, field, text)
+    for field in () if of_run else TAKE_PARTS:
+        admit_named(value_at(config, field))
+    return config
+
+
+def _run(spec: str) -> ConfigDict:
     path, colon, argument = _config_file(spec)
     try:
         get_config = runpy.run_path(str(path)).get("get_config")
@@ -112,12 +126,6 @@ def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigD
         raise UserError(f"--config={spec}: {error}") from None
     except (Exception, SystemExit) as error:  # a typo in the file
         raise UserError(explained(path, error)) from None
-    for field, text in overrides:
-        if field in TAKE_PARTS:
-            admit_named(text)
-        override(config, field, text)
-    for field in TAKE_PARTS:
-        admit_named(value_at(config, field))
     return config
 
 

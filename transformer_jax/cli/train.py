@@ -11,7 +11,10 @@ def main(argv: Sequence[str]) -> int:
     """Train, and return the exit code."""
     parser = Parser("Train a model, or resume its training.")
     parser.add_argument(
-        "--config", required=True, help="a file, or a NAME of configs/; FILE:VARIANT, NAME:VARIANT"
+        "--config",
+        required=True,
+        help="a file, or a NAME of configs/; FILE:VARIANT, NAME:VARIANT; "
+        "or a work directory, whose run has it",
     )
     parser.add_argument("--workdir", help="default: runs/NAME or runs/NAME-VARIANT")
     group = parser.add_argument_group(
