@@ -92,6 +92,7 @@ MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
     "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss",
 }  # fmt: skip
+MODEL_OF_PREFIXES = {"objective.name": "prefix_lm", "model.architecture": "decoder"}
 MODEL_OF_ORDERS = MODEL_OF_LINES | {
     "objective.name": "permutation_lm", "model.architecture": "two_stream",
 }  # fmt: skip
@@ -843,6 +844,10 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.tokenizer.lowercase=True", "tgt.codec='subwords'", "leave it at False"]),
         ({"src.codec": "words", "tgt.codec": "words", "tokenizer.algorithm": "unigram"},
          ["config.tokenizer.algorithm='unigram'", "tgt.codec='words'", "leave it at 'bpe'"]),
+        (MODEL_OF_PREFIXES | {"data.long_sources": "cut", "objective.window": 256},
+         ["config.objective.window=256", "data.max_length=256", "no room for a target", "lower"]),
+        (MODEL_OF_PREFIXES | {"objective.window": 64},
+         ["config.objective.window=64", "'prefix_lm'", "leave it at 256", "long_sources='cut'"]),
         (MODEL_OF_SPANS | {"data.long_sources": "cut"},
          ["config.data.long_sources='cut'", "'span_corruption'", "leave it at 'drop'"]),
         (MODEL_OF_LINES | {"data.prefixes": ["train=x"]},

@@ -495,7 +495,8 @@ class DataConfig:
     max_length: int = 256  # longest side of a training pair, in pieces with EOS; longer are dropped
     max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
     # translate: of sources longer than max_length; "drop" such pairs in training, and translate
-    # them in parts; "cut" what is beyond it, there and here: texts whose class is written.
+    # them in parts; "cut" what is beyond it, there and here: texts whose class is written. In
+    # prefix_lm both sides share max_length, so a source is cut at objective.window.
     long_sources: Literal["drop", "cut"] = "drop"
     tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
     # "bucket": one pair a row, with pairs of similar length; "pack": several pairs a row, which do
@@ -569,12 +570,13 @@ class ObjectiveConfig:
         "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
         "classify", "classify_pairs", "forecast", "ctc", "reconstruct",
     ] = "translate"  # fmt: skip
-    # For all but translate, prefix_lm, ctc and reconstruct: the most pieces read at a time. Longer
+    # For all but translate, ctc and reconstruct: the most pieces read at a time. Longer
     # documents are cut into consecutive windows. Each but the first begins with the last piece of
     # the one before; of masked_lm, each begins with BOS; of span_corruption and denoising, each
     # ends with EOS, and is as long as leaves neither side with more; of tag and answer, they are of
     # whole words. What classify, classify_pairs and regress do not read is left out. Of forecast,
-    # windows begin at every row.
+    # windows begin at every row. Of prefix_lm with data.long_sources="cut", the most pieces of a
+    # source, whatever its target, of which it would tell the length.
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
@@ -653,6 +655,12 @@ class ObjectiveConfig:
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
         return self.kind in WINDOWED
+
+    def cut_at(self, data: DataConfig) -> int | None:
+        """The most pieces of a source, EOS included, where long ones are cut."""
+        if data.long_sources == "drop":
+            return None
+        return self.window if self.kind == "prefix_lm" else data.max_length
 
     @property
     def lengths(self) -> tuple[int, int] | None:

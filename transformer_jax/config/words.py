@@ -145,7 +145,7 @@ NO_CHOICE = ("regress", "answer", "ctc", *OF_VECTORS)  # which predict no piece 
 WINDOWED = (*OF_TEXT, "forecast", *LABELS)
 # The objectives that read a field.
 READ_BY = {
-    "window": WINDOWED,
+    "window": (*WINDOWED, "prefix_lm"),
     "horizon": ("forecast",),
     "document": tuple(kind for kind in OF_TEXT if kind != "masked_lm_nsp"),
     "partial_prediction": ("permutation_lm",),

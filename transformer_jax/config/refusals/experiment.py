@@ -4,7 +4,12 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import ELEMENTS, check, either, within
 from transformer_jax.config.refusals.layers import without_scores
-from transformer_jax.config.refusals.texts import check_codecs, check_tasks, check_windows
+from transformer_jax.config.refusals.texts import (
+    check_codecs,
+    check_long_sources,
+    check_tasks,
+    check_windows,
+)
 from transformer_jax.config.words import (
     ALONE,
     ARCHITECTURES,
@@ -25,6 +30,7 @@ def check_experiment(run: "Experiment") -> None:
     _check_model(run)
     check_codecs(run)
     _check_objective(run)
+    check_long_sources(run)
     if run.objective.windowed:
         check_windows(run)
     if run.objective.parts:
@@ -176,10 +182,6 @@ def _check_objective(run: "Experiment") -> None:
         not objective.whole_words or codec in SIZED,
         f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
         f"it to False or choose {either(SIZED)}",
-    )
-    check(
-        data.long_sources == "drop" or objective.kind == "translate",
-        f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at 'drop'",
     )
     check(
         not data.mixes or objective.kinds.isdisjoint(UNMIXED),
