@@ -836,6 +836,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
           "'span_corruption' or name='denoising'"]),
         (MODEL_OF_NOISE | {"objective.noise_density": 0.3},
          ["config.objective.noise_density=0.3", "'denoising'", "choose name='span_corruption'"]),
+        (MODEL_OF_SPANS | {"objective.name": "text_continuation", "objective.window": 1},
+         ["config.objective.window=1", "'text_continuation'", "at least 2"]),
         (MODEL_OF_SPANS | {"objective.window": 2},
          ["config.objective.window=2", "'span_corruption'", "at least 3"]),
         (MODEL_OF_SPANS | {"tokenizer.vocab_size": 105},

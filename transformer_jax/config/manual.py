@@ -541,6 +541,9 @@ class ObjectiveConfig:
     # "language_model": each piece of one text from those before it; the text is the target side,
     # and there is no source: with data.source="text" the files PART.TARGET_LANGUAGE alone.
     # "prefix_lm": the target side from the source side, which stands before it in one sequence.
+    # "text_prefix_lm": the rest of each window of one text, from its first part, which is read in
+    # both directions as a prefix is; where the rest begins is drawn anew each epoch. Texts as for
+    # language_model.
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
     # "bidirectional_lm": each piece from those before it, and from those behind it (ELMo); texts
@@ -548,6 +551,7 @@ class ObjectiveConfig:
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
     # "span_corruption": the spans that a text has lost, from what is left of it (T5).
     # "denoising": a text, from what noise has made of it (BART); texts of both likewise.
+    # "text_continuation": the rest of each window, from its first part, as in text_prefix_lm.
     # "masked_lm_nsp": the same of two segments of one text, and whether the second follows the
     # first or is from elsewhere (BERT 3.1); a line is a sentence, an empty one ends a document.
     # "tag": a label for each word, both with spaces between them: parts of speech, names.
@@ -566,9 +570,10 @@ class ObjectiveConfig:
     # "reconstruct": pictures, from the codes that are left of them; they are the target side, and
     # src.patch_size says into what they are cut.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "bidirectional_lm",
-        "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
-        "classify", "classify_pairs", "forecast", "ctc", "reconstruct",
+        "translate", "language_model", "prefix_lm", "text_prefix_lm", "permutation_lm",
+        "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption", "denoising",
+        "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs", "forecast",
+        "ctc", "reconstruct",
     ] = "translate"  # fmt: skip
     # For all but translate, ctc and reconstruct: the most pieces read at a time. Longer
     # documents are cut into consecutive windows. Each but the first begins with the last piece of
@@ -580,8 +585,8 @@ class ObjectiveConfig:
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
-    # "joined" (language_model, masked_lm, span_corruption, denoising): all lines behind one
-    # another, EOS between them, and BOS behind that in language_model.
+    # "joined" (all of these but permutation_lm and bidirectional_lm): all lines behind one another,
+    # EOS between them, and BOS behind that in language_model and text_prefix_lm.
     document: Literal["line", "file", "joined"] = "line"
     horizon: int = 96  # forecast: rows that are predicted behind each window
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).

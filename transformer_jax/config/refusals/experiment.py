@@ -15,6 +15,7 @@ from transformer_jax.config.words import (
     ARCHITECTURES,
     ATTENTION,
     NO_CHOICE,
+    PREFIXED,
     SIZED,
     UNMIXED,
     average_count,
@@ -165,7 +166,7 @@ def _check_objective(run: "Experiment") -> None:
         f"architecture={either(wanted)}; choose that, or another objective",
     )
     check(
-        objective.kind != "prefix_lm" or not without_scores(run.model.decoder_pattern),
+        objective.kind not in PREFIXED or not without_scores(run.model.decoder_pattern),
         f"model.decoder_pattern={run.model.decoder_pattern}: {name} has a prefix that sees "
         f"itself whole, which only {either(ATTENTION)} can; choose these, or another objective",
     )

@@ -41,8 +41,10 @@ class Prompting(NamedTuple):
 PROMPTS: dict[str, Prompting] = {
     "language_model": Prompting(_continued, continued=True),
     "prefix_lm": Prompting(_answered, continued=False),
+    "text_prefix_lm": Prompting(_continued, continued=True),
     "span_corruption": Prompting(_answered, continued=False),
     "denoising": Prompting(_answered, continued=False),
+    "text_continuation": Prompting(_answered, continued=False),
 }
 
 
