@@ -885,6 +885,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.whole_words=True", "tgt.codec='bytes'", "choose 'subwords'"]),
         (MODEL_OF_MASKS | {"model.num_decoder_layers": 2},
          ["config.model.num_decoder_layers=2", "'encoder' has no decoder", "leave it at 6"]),
+        (MODEL_OF_CLASSES | {"model.architecture": "decoder"},
+         ["config.model.pooling='first'", "sees itself alone", "choose 'last' or 'mean'"]),
         ({"model.pooling": "mean"},
          ["config.model.pooling='mean'", "'encoder_decoder'", "leave it at 'first'"]),
         (MODEL_OF_CLASSES | {"tgt.codec": "subwords"},

@@ -248,11 +248,13 @@ class ModelConfig:
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
     # A norm of the sum of embeddings, before the first layer of each stack: BERT, BART, BLOOM.
     input_norm: bool = False
-    # "encoder" alone reads these three, and "elmo" pooling. Kinds of tokens, as sentence A and B,
-    # each with a vector that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
+    # "encoder" alone reads these three, and "elmo" and "decoder" pooling. Kinds of tokens, as
+    # sentence A and B, each with a vector that is added to embeddings (BERT's type_vocab_size, 2
+    # there); 0: none.
     token_types: int = 0
-    # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
-    pooling: Literal["first", "mean"] = "first"
+    # What a class is predicted from: the "first" position (BERT), the "mean" of all, or the "last"
+    # (GPT), which alone has seen the whole text where each sees those before it.
+    pooling: Literal["first", "mean", "last"] = "first"
     # Whether that passes a linear map and tanh first, as in BERT; in ViT it does not.
     pooler: bool = True
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5

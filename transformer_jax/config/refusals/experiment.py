@@ -54,7 +54,8 @@ def _check_model(run: "Experiment") -> None:
         run.tokenizer.joint
         or model.tied_embeddings != "all"
         or "decoder" not in model.stacks
-        or model.architecture == "prefix_decoder",
+        or model.architecture == "prefix_decoder"
+        or run.objective.labels,
         "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
         "choose 'decoder' or 'none'",
     )
@@ -164,6 +165,11 @@ def _check_objective(run: "Experiment") -> None:
         run.model.architecture in wanted,
         f"model.architecture={run.model.architecture!r}: {name} is an objective of "
         f"architecture={either(wanted)}; choose that, or another objective",
+    )
+    check(
+        run.model.architecture != "decoder" or not objective.labels or run.model.pooling != "first",
+        "model.pooling='first': a class is said of what has seen the text, and with architecture="
+        "'decoder' the first position sees itself alone; choose 'last' or 'mean'",
     )
     check(
         objective.kind not in PREFIXED or not without_scores(run.model.decoder_pattern),
