@@ -2,20 +2,27 @@
 
     python benchmarks/folds.py text --reviews=DIR --output=PLACE
     python benchmarks/folds.py table SWEEP --output=results/movie_folds
+    python benchmarks/folds.py control PLACE --output=results/movie_control
 
 `text` deals the texts of train.* and validation.* (.text, a text a line, and .label) to the folds,
 as many of each class to each, in an order of its own. Below PLACE, fold-K/test.* are those of fold
 K, fold-K/validation.* a tenth of the others and fold-K/train.* the rest; .txt is .text once more.
 `table` reads what eval.py wrote of SWEEP/ARM-K and puts the folds of each arm together: accuracy,
-McNemar's exact test against the second arm, and the difference with its 95 % interval.
+McNemar's exact test against the second arm, and the difference with its 95 % interval. `control`
+is the same of naive Bayes on single words, once each or as often as they are there (Pang et al.
+2002, https://doi.org/10.3115/1118693.1118704): what a model should beat.
 """
 
 import argparse
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from transformer_jax.config import EvaluationConfig
 from transformer_jax.data.files import read_lines, read_parallel
 from transformer_jax.disk import write_text
 from transformer_jax.reports.compare import System, read_system
@@ -80,18 +87,69 @@ def make_table(arguments: argparse.Namespace) -> None:
     (_, right), *others = arms
     if any(other != right for _, other in others):
         raise SystemExit(f"{arguments.sweep}: the arms were tested on different texts")
+    write_rows([system for system, _ in reversed(arms)], right, arguments.output)
+
+
+def write_rows(systems: Sequence[System], right: Sequence[str], output: Path) -> None:
+    """Write the accuracy of each system, and its test against the first."""
     rows = [
         {"arm": found.system, "texts": len(right), "accuracy": found.score,
          "half_interval": found.interval, **found.p_values, "difference": found.difference}
-        for found in accuracy_tests([system for system, _ in reversed(arms)], right)
+        for found in accuracy_tests(systems, right)
     ]  # fmt: skip
     text = json.dumps(rows, indent=1) + "\n"
-    write_text(arguments.output.with_suffix(".json"), text)
+    write_text(output.with_suffix(".json"), text)
     print(text, end="")
 
 
+def naive_bayes(learned: Labelled, tested: Sequence[str], once: bool) -> list[str]:
+    """Return the likeliest class of each text by the multinomial model of its words, each `once` or
+    as often as it is there; one is added to all counts, words that are new say nothing.
+    """
+    bags = [Counter(set(words) if once else words) for words in map(_words, tested)]
+    of_class = {label: Counter[str]() for label in sorted({label for _, label in learned})}
+    for text, label in learned:
+        of_class[label].update(set(_words(text)) if once else _words(text))
+    place = {word: number for number, word in enumerate(sorted(set().union(*of_class.values())))}
+    counts = np.array([[1 + words[word] for word in place] for words in of_class.values()])
+    log_probs = np.log(counts / counts.sum(1, keepdims=True))
+    texts = Counter(label for _, label in learned)
+    prior = np.log([texts[label] / len(learned) for label in of_class])
+    said = []
+    for bag in bags:
+        known = {place[word]: count for word, count in bag.items() if word in place}
+        score = prior + log_probs[:, [*known]] @ np.array([*known.values()], float)
+        said.append([*of_class][int(score.argmax())])
+    return said
+
+
+def _words(text: str) -> list[str]:
+    return text.lower().split()
+
+
+def make_control(arguments: argparse.Namespace) -> None:
+    """Write the accuracy of naive Bayes over all folds, which learns from the texts of training."""
+    said: dict[str, list[str]] = {"presence": [], "counts": []}
+    right: list[str] = []
+    for fold in range(arguments.folds):
+        learned, tested = (
+            read_parallel(*(arguments.place / f"fold-{fold}" / f"{split}.{ending}"
+                            for ending in ("text", "label")))
+            for split in ("train", "test")
+        )  # fmt: skip
+        right += tested[1]
+        for name, found in said.items():
+            pairs = list(zip(*learned, strict=True))
+            found += naive_bayes(pairs, tested[0], once=name == "presence")
+    systems = [
+        System(f"naive Bayes, {name}", found, "", EvaluationConfig(), classifies=True)
+        for name, found in said.items()
+    ]
+    write_rows(systems, right, arguments.output)
+
+
 def main() -> None:
-    """Make the text, or the table."""
+    """Make the text, the table or the control."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -107,6 +165,11 @@ def main() -> None:
     table.add_argument("--folds", type=int, default=10)
     table.add_argument("--output", type=Path, required=True, help="without ending")
     table.set_defaults(run=make_table)
+    control = commands.add_parser("control")
+    control.add_argument("place", type=Path)
+    control.add_argument("--folds", type=int, default=10)
+    control.add_argument("--output", type=Path, required=True, help="without ending")
+    control.set_defaults(run=make_control)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

@@ -2,6 +2,7 @@
 
     python train.py --config=configs/gpt_brown.py --config.data.directory=DIR
     python train.py --config=configs/gpt_brown.py:llama --config.data.directory=DIR
+    python train.py --config=configs/gpt_brown.py:prefix --config.data.directory=DIR
     python train.py --config=configs/gpt_brown.py:xlnet --config.data.directory=DIR
     python train.py --config=configs/gpt_brown.py:elmo --config.data.directory=DIR
     python eval.py --workdir=runs/gpt_brown --split=validation
@@ -9,12 +10,14 @@
 Text, tokenizer, sizes, schedule and number of updates are those of configs/bert_brown.py; windows
 of 128 are of running text, with BOS and EOS around each sentence.
 
-gpt2   in GPT-2's shape (Radford et al. 2019): pre-norm, GELU by tanh, learned positions, one table
-       for what is read and written.
-llama  in Llama's (Touvron et al. 2023, arXiv:2302.13971): RMSNorm, SwiGLU, rotary positions, no
-       biases, two tables; two heads of keys for four of queries, as the larger ones have.
-xlnet  each window in an order that is drawn, by two streams (Yang et al. 2019, arXiv:1906.08237).
-elmo   from either end by LSTM layers (Peters et al. 2018, arXiv:1802.05365).
+gpt2    in GPT-2's shape (Radford et al. 2019): pre-norm, GELU by tanh, learned positions, one table
+        for what is read and written.
+llama   in Llama's (Touvron et al. 2023, arXiv:2302.13971): RMSNorm, SwiGLU, rotary positions, no
+        biases, two tables; two heads of keys for four of queries, as the larger ones have.
+prefix  in the same, the rest of each window from its first part, which is read in both directions
+        (Raffel et al. 2020, arXiv:1910.10683, section 3.2.3).
+xlnet   each window in an order that is drawn, by two streams (Yang et al. 2019, arXiv:1906.08237).
+elmo    from either end by LSTM layers (Peters et al. 2018, arXiv:1802.05365).
 """
 
 import runpy
@@ -22,7 +25,7 @@ from pathlib import Path
 
 from transformer_jax.config import Experiment
 
-_SHAPES = ("gpt2", "llama", "xlnet", "elmo")
+_SHAPES = ("gpt2", "llama", "prefix", "xlnet", "elmo")
 
 
 def get_config(shape: str = "gpt2"):
@@ -37,11 +40,11 @@ def get_config(shape: str = "gpt2"):
     c.model.num_decoder_layers = 4
     c.model.residual = "pre_norm"
     c.model.activation = "gelu_tanh"
-    c.objective.name = "language_model"
+    c.objective.name = "text_prefix_lm" if shape == "prefix" else "language_model"
     c.objective.whole_words = False
     if shape == "gpt2":
         c.model.positions, c.model.relative_positions = "learned", "none"
-    elif shape == "llama":
+    elif shape in ("llama", "prefix"):
         c.model.norm, c.model.biases, c.model.tied_embeddings = "rms_norm", (), "none"
         c.model.activation, c.model.d_ff, c.model.num_kv_heads = "swiglu", 688, 2
     elif shape == "xlnet":

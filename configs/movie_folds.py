@@ -9,7 +9,8 @@
     python train.py --config=configs/movie_folds.py:scratch-0
 
 and likewise --variants='t5-adapted-*', --variants='t5-tuned-*,t5-scratch-*' and
-`benchmarks/folds.py table runs/movie_folds --arms t5-tuned t5-scratch`.
+`benchmarks/folds.py table runs/movie_folds --arms t5-tuned t5-scratch`; gpt- as well. What words
+alone tell says `benchmarks/folds.py control data/movie_folds`.
 
 1,800 reviews (configs/movie_reviews.py) in ten folds, each of which is once the test text and then
 in no training, with labels or without; a tenth of the others, for validation, chooses the
@@ -22,6 +23,8 @@ tuned-K    begins as runs/movie_folds/adapted-K, with its tokenizer; the pooler 
 scratch-K  the same model and tokenizer settings, with nothing to begin from.
 t5-...     the same with runs/t5_brown, of configs/t5_brown.py, text to text: it reads "sentiment:"
            and the review, and writes the label (Raffel et al. 2020, arXiv:1910.10683).
+gpt-...    likewise with runs/gpt_brown-llama, of configs/gpt_brown.py:llama: a decoder that reads
+           the review in both directions, and writes the label behind it.
 """
 
 import runpy
@@ -31,7 +34,12 @@ from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
 FOLDS = 10
-ARMS = [model + arm for model in ("", "t5-") for arm in ("adapted", "tuned", "scratch")]
+MODELS = {"": "bert_brown", "t5-": "t5_brown", "gpt-": "gpt_brown:llama"}
+ARMS = {
+    prefix + arm: (model, arm)
+    for prefix, model in MODELS.items()
+    for arm in ("adapted", "tuned", "scratch")
+}
 VARIANTS: dict = {f"{arm}-{k}": {} for arm in ARMS for k in range(FOLDS)}
 
 
@@ -39,12 +47,12 @@ def get_config(variant: str = "tuned-0"):
     """Return the experiment of one of VARIANTS."""
     if variant not in VARIANTS:
         raise ValueError(f"no variant {variant!r}; there are {', '.join(VARIANTS)}")
-    arm, fold = variant.rsplit("-", 1)
-    model, arm = "t5" if arm.startswith("t5-") else "bert", arm.removeprefix("t5-")
+    name, fold = variant.rsplit("-", 1)
+    model, arm = ARMS[name]
     parts = {split: f"fold-{fold}/{split}" for split in ("train", "validation", "test")}
+    c = _file(model)
     if arm == "adapted":
-        c = _file(f"{model}_brown")()
-        c.init.source = f"runs/{model}_brown"
+        c.init.source = f"runs/{model.replace(':', '-')}"
         c.objective.window = 512
         c.data.max_length = 512
         c.data.tokens_per_batch = 16 * 512
@@ -52,8 +60,10 @@ def get_config(variant: str = "tuned-0"):
         c.checkpoint.every_steps = 100
         c.evaluation.every_steps = 100
     else:
-        c = _file("movie_reviews")("scratch") if model == "bert" else _text_to_text()
-        if model == "t5":
+        if model == "bert_brown":
+            c = _file("movie_reviews:scratch")
+        else:
+            _make_text_to_text(c)
             c.data.prefixes = tuple(f"{part}=sentiment:" for part in parts.values())
         if arm == "tuned":
             c.init.source = f"runs/movie_folds/{variant.replace('tuned', 'adapted')}"
@@ -65,20 +75,21 @@ def get_config(variant: str = "tuned-0"):
     return c
 
 
-def _text_to_text():
-    """Return T5 that reads a text and writes its label."""
-    c = _file("t5_brown")()
-    reviews = _file("movie_reviews")("scratch")
+def _make_text_to_text(c) -> None:
+    """Make a model read a text and write its label."""
+    reviews = _file("movie_reviews:scratch")
     for section in ("data", "optimizer", "checkpoint", "evaluation"):
         c[section] = reviews[section]
     c.objective = door(Experiment().objective)
+    if c.model.architecture == "decoder":
+        c.objective.name, c.objective.window = "prefix_lm", 500  # of 512; the label has the rest
     c.data.long_sources = "cut"
     c.data.max_length_ratio = 512.0
     c.decoding.beam_size = 1
     c.decoding.max_length_ratio, c.decoding.max_extra_length = 0.0, 10
     c.checkpoint.best_by = "loss"
-    return c
 
 
-def _file(name: str):
-    return runpy.run_path(str(Path(__file__).with_name(f"{name}.py")))["get_config"]
+def _file(spec: str):
+    name, *variant = spec.split(":")
+    return runpy.run_path(str(Path(__file__).with_name(f"{name}.py")))["get_config"](*variant)

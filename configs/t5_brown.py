@@ -1,7 +1,8 @@
-"""Small encoder-decoders on the Brown corpus, from scratch: what a text has lost.
+"""Small encoder-decoders on the Brown corpus, from scratch: what a text has lost, or how it ends.
 
     python train.py --config=configs/t5_brown.py --config.data.directory=DIR
     python train.py --config=configs/t5_brown.py:v1.1 --config.data.directory=DIR
+    python train.py --config=configs/t5_brown.py:prefix --config.data.directory=DIR
     python train.py --config=configs/t5_brown.py:bart --config.data.directory=DIR
     python eval.py --workdir=runs/t5_brown --split=validation
     transformer-jax generate --workdir=runs/t5_brown --prompt='the <extra_id_0> said that'
@@ -9,12 +10,13 @@
 Text, tokenizer, width, schedule and number of updates are those of configs/bert_brown.py; windows
 of 128 of running text; 4 + 4 layers. configs/movie_folds.py fine-tunes T5.
 
-t5    without 15 % of the text, in spans of 3, which are written. T5 1.0 in its shape (Raffel et al.
-      2020, arXiv:1910.10683): pre-norm by RMSNorm, no biases, ReLU, one table of relative positions
-      for each stack, scores without a scale.
-v1.1  the same with gated GELU, and a table of its own for what is written (the authors' release).
-bart  with sentences in another order and 30 % of the text behind masks, all of which is written
-      (Lewis et al. 2020, arXiv:1910.13461): post-norm, learned positions, GELU, one table.
+t5      without 15 % of the text, in spans of 3, which are written. T5 1.0 in its shape (Raffel et
+        al. 2020, arXiv:1910.10683): pre-norm by RMSNorm, no biases, ReLU, one table of relative
+        positions for each stack, scores without a scale.
+v1.1    the same with gated GELU, and a table of its own for what is written (the authors' release).
+prefix  in T5's shape, the first part of each window is read and the rest written (section 3.2.3).
+bart    with sentences in another order and 30 % of the text behind masks, all of which is written
+        (Lewis et al. 2020, arXiv:1910.13461): post-norm, learned positions, GELU, one table.
 """
 
 import runpy
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from transformer_jax.config import Experiment
 
-_SHAPES = ("t5", "v1.1", "bart")
+_SHAPES = ("t5", "v1.1", "prefix", "bart")
 
 
 def get_config(shape: str = "t5"):
@@ -40,7 +42,7 @@ def get_config(shape: str = "t5"):
         c.model.norm_epsilon = 1e-5
         c.model.positions, c.model.relative_positions = "learned", "none"
         return c
-    c.objective.name = "span_corruption"
+    c.objective.name = "text_continuation" if shape == "prefix" else "span_corruption"
     for name in ("input_norm", "activation"):
         c.model[name] = getattr(usual, name)
     c.model.residual, c.model.norm, c.model.norm_epsilon = "pre_norm", "rms_norm", 1e-6

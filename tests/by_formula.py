@@ -105,6 +105,9 @@ def parameters(
         layers += mixers(c.decoder_pattern, decoders) + adapted_tables
         layers += d if c.architecture == "two_stream" else 0  # what queries start from
         tables = (2 if c.tied_embeddings == "none" else 1) * tgt_vocab_size
+        if objective in ("classify", "regress"):  # no output, but classes or a number
+            layers += (d + 1) * (tgt_vocab_size if objective == "classify" else 1)
+            tables = src_vocab_size
         layers += one + c.input_norm * norm
         return (tables + (c.max_positions if c.positions == "learned" else 0)) * d + layers
     encoder = encoders * (feed_forward + 2 * part) + pre * norm

@@ -108,6 +108,7 @@ NEEDS: dict[tuple[str, Any], Choice] = {
     ("share_relative_positions", True): {"relative_positions": "t5"},
     ("share_relative_positions", False): {"relative_positions": "t5"},
     ("pooling", "mean"): {"architecture": "encoder"},
+    ("pooling", "last"): {"architecture": "decoder"},
 }  # fmt: skip
 
 

@@ -6,6 +6,8 @@ import dataclasses
 import importlib
 import importlib.util
 import json
+import random
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -216,8 +218,6 @@ def test_the_table_of_variants_grows():
 
 def test_joined_sentences_stay_beside_their_translations():
     """Consecutive ones, of no more words than asked for; all of them come about equally often."""
-    import random
-
     pairs = [(f"{'a ' * (n % 7 + 1)}s{n}", f"t{n}") for n in range(40)]
     texts = script("lengths").joined(pairs, 500, 24, random.Random(0))
     assert len(texts) == 500
@@ -266,6 +266,33 @@ def test_folds_share_no_text_and_every_text_is_tested_once(tmp_path):
     assert (scratch["accuracy"], tuned["accuracy"]) == (80.0, 90.0)
     assert tuned["mcnemar"] == pytest.approx(2 / 2**12)
     assert tuned["difference"][0] == 10.0
+    folds.make_control(argparse.Namespace(place=place, folds=4, output=output))
+    presence, counts = json.loads(output.read_text())
+    assert (presence["texts"], counts["texts"]) == (120, 120)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_naive_bayes_is_bayes_rule(once):
+    """With exact fractions, a word after the other."""
+    folds, rng = script("folds"), random.Random(1)
+    words = [f"w{i}" for i in range(9)]
+    texts = [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(60)]
+    learned = [(text, "pos" if text[1] in "01234" else "neg") for text in texts[:20]]
+    bags = {label: [w for text, own in learned if own == label
+                    for w in (set(text.split()) if once else text.split())]
+            for label in ("pos", "neg")}  # fmt: skip
+    known = {*bags["pos"], *bags["neg"]}
+
+    def chance(text: str, label: str) -> Fraction:
+        found = Fraction(sum(own == label for _, own in learned), len(learned))
+        for word in set(text.split()) if once else text.split():
+            if word in known:
+                found *= Fraction(bags[label].count(word) + 1, len(bags[label]) + len(known))
+        return found
+
+    said = folds.naive_bayes(learned, [f"{text.upper()} new" for text in texts[20:]], once)
+    assert said == [max(bags, key=lambda label: chance(t, label)) for t in texts[20:]]
+    assert len({*said}) == 2
 
 
 def test_input(monkeypatch, tmp_path):

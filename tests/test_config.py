@@ -92,6 +92,7 @@ MODEL_OF_LINES = {
     "objective.name": "language_model", "model.architecture": "decoder",
     "evaluation.bleu_sentences": 0, "checkpoint.best_by": "loss",
 }  # fmt: skip
+MODEL_OF_PREFIXES = {"objective.name": "prefix_lm", "model.architecture": "decoder"}
 MODEL_OF_ORDERS = MODEL_OF_LINES | {
     "objective.name": "permutation_lm", "model.architecture": "two_stream",
 }  # fmt: skip
@@ -835,6 +836,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
           "'span_corruption' or name='denoising'"]),
         (MODEL_OF_NOISE | {"objective.noise_density": 0.3},
          ["config.objective.noise_density=0.3", "'denoising'", "choose name='span_corruption'"]),
+        (MODEL_OF_SPANS | {"objective.name": "text_continuation", "objective.window": 1},
+         ["config.objective.window=1", "'text_continuation'", "at least 2"]),
         (MODEL_OF_SPANS | {"objective.window": 2},
          ["config.objective.window=2", "'span_corruption'", "at least 3"]),
         (MODEL_OF_SPANS | {"tokenizer.vocab_size": 105},
@@ -843,6 +846,10 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.tokenizer.lowercase=True", "tgt.codec='subwords'", "leave it at False"]),
         ({"src.codec": "words", "tgt.codec": "words", "tokenizer.algorithm": "unigram"},
          ["config.tokenizer.algorithm='unigram'", "tgt.codec='words'", "leave it at 'bpe'"]),
+        (MODEL_OF_PREFIXES | {"data.long_sources": "cut", "objective.window": 256},
+         ["config.objective.window=256", "data.max_length=256", "no room for a target", "lower"]),
+        (MODEL_OF_PREFIXES | {"objective.window": 64},
+         ["config.objective.window=64", "'prefix_lm'", "leave it at 256", "long_sources='cut'"]),
         (MODEL_OF_SPANS | {"data.long_sources": "cut"},
          ["config.data.long_sources='cut'", "'span_corruption'", "leave it at 'drop'"]),
         (MODEL_OF_LINES | {"data.prefixes": ["train=x"]},
@@ -878,6 +885,8 @@ def test_all_outputs_of_a_sentence_can_be_held():
          ["config.objective.whole_words=True", "tgt.codec='bytes'", "choose 'subwords'"]),
         (MODEL_OF_MASKS | {"model.num_decoder_layers": 2},
          ["config.model.num_decoder_layers=2", "'encoder' has no decoder", "leave it at 6"]),
+        (MODEL_OF_CLASSES | {"model.architecture": "decoder"},
+         ["config.model.pooling='first'", "sees itself alone", "choose 'last' or 'mean'"]),
         ({"model.pooling": "mean"},
          ["config.model.pooling='mean'", "'encoder_decoder'", "leave it at 'first'"]),
         (MODEL_OF_CLASSES | {"tgt.codec": "subwords"},

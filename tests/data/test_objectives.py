@@ -24,6 +24,8 @@ DATA = DataConfig(max_length=24, tokens_per_batch=200, num_buckets=3, rows_divis
 # A window of 7 cuts texts of up to 12 pieces in two.
 CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
     "language_model": ObjectiveConfig("language_model", window=7),
+    "text_prefix_lm": ObjectiveConfig("text_prefix_lm", window=7),
+    "text_continuation": ObjectiveConfig("text_continuation", window=7),
     "permutation_lm": ObjectiveConfig("permutation_lm", window=7, partial_prediction=2),
     "masked_lm": ObjectiveConfig("masked_lm", window=7, mask_rate=0.3),
     "span_corruption": ObjectiveConfig("span_corruption", window=7, noise_density=0.4),
@@ -31,9 +33,10 @@ CONFIGS = {name: ObjectiveConfig(name) for name in OBJECTIVES} | {
 }
 # Classes, and pairs of segments, have laws of their own: test_reading.py, test_next_sentence.py.
 OF_PIECES = [name for name, objective in OBJECTIVES.items() if objective.predicts == ("tokens",)]
-# Of these a part of the pieces is predicted; of corrupted texts sentinels and EOS too.
-PARTLY = {"permutation_lm", "masked_lm", "span_corruption"}
-CORRUPTED = {"span_corruption", "denoising"}
+# Of these a part of the pieces is predicted; of what some models read, sentinels and EOS too.
+CONTINUED = ["text_prefix_lm", "text_continuation"]
+PARTLY = {"permutation_lm", "masked_lm", "span_corruption", *CONTINUED}
+CORRUPTED = {"span_corruption", "denoising", "text_continuation"}
 CODEC: Any = SimpleNamespace(
     size=3000, special={**SPECIAL, "mask": 4}, decode=lambda ids: "." if ids[0] % 5 == 0 else "x",
     piece_id=lambda piece: 4 if piece == "<mask>" else 10 + int(piece[10:-1]),
@@ -292,6 +295,44 @@ def test_a_prefix_and_its_target_share_the_greatest_length():
     items = PrefixLM().items(pair, CONFIGS["prefix_lm"])
     assert PrefixLM().select(items, DATA).pairs.tolist() == [0]
     assert Translate().select(pair, DATA).pairs.tolist() == [0, 1]
+
+
+def halves(name: str, text: list[int], draw: Draw) -> list[tuple[list[int], list[int]]]:
+    """Return the windows of a text as what is read and what is written."""
+    config, objective = CONFIGS[name], OBJECTIVES[name]
+    begun = [BOS] * objective.frame(config).bos + text
+    store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([begun]))
+    items = objective.items(store, config)
+    place = one_per_row(np.arange(len(items)))
+    batch = objective.examples(items, place, len(items), config.window, config.window, draw)
+    found = []
+    for row, (side, labels, weight) in enumerate(rows(batch)):
+        rest = labels[weight > 0].tolist()
+        if batch.src is None:
+            prefix = len(labels) - len(rest)
+            assert side.rank.tolist() == [0] * prefix + list(range(1, len(rest) + 1))
+            found.append((side.inputs[: prefix + 1].tolist(), rest))
+        else:
+            (*read, last), (*written, end) = batch.src.inputs[row, batch.src.seg[row] > 0], rest
+            assert last == end == EOS
+            found.append(([int(piece) for piece in read], written))
+    return found
+
+
+@pytest.mark.parametrize("name", CONTINUED)
+def test_a_window_is_its_first_part_and_the_rest(name):
+    """Which begins anywhere behind the first piece, equally often; no piece is lost, nor is one
+    twice there, but for those with which windows of language models overlap.
+    """
+    text, overlap = list(range(TEXT, TEXT + 20)), name == "text_prefix_lm"
+    drawn = [halves(name, text, Draw(7, epoch)) for epoch in range(600)]
+    for windows in drawn:
+        assert [i for first, rest in windows for i in [*first[overlap:], *rest]] == text
+        assert all(first and rest for first, rest in windows)
+    counts = Counter(len(windows[0][1]) for windows in drawn)
+    ways = 6 + overlap
+    assert counts.keys() == {*range(1, ways + 1)}
+    assert max(abs(count - 600 / ways) for count in counts.values()) < 45  # of sqrt(100): 4.5 times
 
 
 def test_a_language_model_has_no_source():

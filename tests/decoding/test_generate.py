@@ -25,13 +25,15 @@ MODEL = dataclasses.replace(VARIANTS["decoder"], positions="learned", max_positi
 LINES = ObjectiveConfig("language_model", window=8)
 FILES = ObjectiveConfig("language_model", window=8, document="file")
 PREFIX = ObjectiveConfig("prefix_lm")
+WINDOWS = ObjectiveConfig("text_prefix_lm", window=8)
+RANKED = (PREFIX, WINDOWS)
 GREEDY = DecodingConfig(beam_size=1)
 SAMPLES = DecodingConfig(search="sample", num_samples=2, seed=3)
 PROMPTS = ["", "ab", "helloworld"]
 
 
 def made(objective: ObjectiveConfig):
-    return make(MODEL, "ranked" if objective == PREFIX else "causal")
+    return make(MODEL, "ranked" if objective in RANKED else "causal")
 
 
 def generator(objective: ObjectiveConfig, decoding: DecodingConfig = GREEDY, n_best: int = 1):
@@ -51,7 +53,7 @@ def logits(objective: ObjectiveConfig, texts: list[list[int]], prefixes: list[in
         inputs[row, : len(text)] = text
     pos = np.broadcast_to(np.arange(MODEL.max_positions, dtype=np.int32), inputs.shape)
     rank = None
-    if objective == PREFIX:
+    if objective in RANKED:
         rank = np.maximum(pos - np.resize(prefixes, len(inputs))[:, None] + 1, 0)
     side = Side(inputs, pos, (inputs > 0).astype(np.int32), rank)
     return np.array(one_pass(*made(objective), side))
@@ -69,10 +71,10 @@ def prompts_of(objective: ObjectiveConfig) -> tuple[list[list[int]], list[int]]:
         return [[*ids, EOS, BOS] for ids in letters], [len(ids) + 1 for ids in letters]
     if objective == FILES:  # in the midst of a text, unless there is none
         return [ids or [BOS] for ids in letters], [0, 0, 0]
-    return [[BOS, *ids] for ids in letters], [0, 0, 0]
+    return [[BOS, *ids] for ids in letters], [len(ids) * (objective == WINDOWS) for ids in letters]
 
 
-@pytest.mark.parametrize("objective", [LINES, FILES, PREFIX], ids=["lines", "files", "prefixes"])
+@pytest.mark.parametrize("objective", [LINES, FILES, *RANKED], ids=lambda x: x.name + x.document)
 def test_greedy_text_is_the_argmax_of_the_whole_pass(objective):
     """Token by token, behind prompts of different lengths in one batch."""
     texts, prefixes = prompts_of(objective)
@@ -143,7 +145,7 @@ def padded(ids: list[int]) -> Side:
     return Side(inputs, pos, (np.arange(13, dtype=np.int32) < len(ids))[None].astype(np.int32))
 
 
-@pytest.mark.parametrize("name", ["span_corruption", "denoising"])
+@pytest.mark.parametrize("name", ["span_corruption", "denoising", "text_continuation"])
 def test_a_pretrained_encoder_decoder_writes_its_answer(name):
     """Greedily what one pass over both sides says, with all positions for either side."""
     model, params = make(dataclasses.replace(TINY, positions="learned", max_positions=13))

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from decoding.test_generate import CODEC, LINES, PREFIX, made
+from decoding.test_generate import CODEC, LINES, PREFIX, WINDOWS, made
 from tiny import MODEL, VOCAB, make, random_params
 
 from transformer_jax.config import ObjectiveConfig
@@ -44,6 +44,11 @@ def test_a_language_model():
     np.testing.assert_allclose(found, scored.log_probs, atol=1e-5)
 
 
+def test_a_model_of_prefixes_reads_a_text_as_one():
+    (stack,) = inside(*made(WINDOWS), PAIR, WINDOWS, "hound", None).values()
+    looks(stack.attention, causal=False)
+
+
 def test_a_translation_model():
     """Its cross-attention is what a search sees, too."""
     model, params = make()
@@ -62,7 +67,7 @@ def test_a_translation_model():
                                atol=1e-5)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["span_corruption", "denoising"])
+@pytest.mark.parametrize("name", ["span_corruption", "denoising", "text_continuation"])
 def test_a_pretrained_encoder_decoder_reads_both_as_they_are(name):
     stacks = [
         inside(*make(), PAIR, objective, "dog", "hund")

@@ -4,17 +4,29 @@ import dataclasses
 import re
 
 import numpy as np
+import pytest
 from tiny import RUN
 
+from transformer_jax.api.trained import TrainedModel
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batching import BatchSource
+from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.experiments.prepare import describe, prepare
-from transformer_jax.vocabulary import EOS
+from transformer_jax.models.build import build_for
+from transformer_jax.vocabulary import BOS, EOS
 from transformer_jax.workdir import WorkDir
 
+SHARED = {
+    "model": dataclasses.replace(RUN.model, architecture="decoder", num_encoder_layers=6),
+    "objective": ObjectiveConfig("prefix_lm", window=40),
+}
 
-def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch):
-    """A text of many words and the name of its class, in training and validation."""
+
+@pytest.mark.parametrize(("other", "most"), [({}, 48), (SHARED, 40)])
+def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch, other, most):
+    """A text of many words and the name of its class, in training, validation and decoding; in one
+    row with its target, of which nothing is cut, a source leaves room.
+    """
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     for part in ("train", "validation"):
         texts = (f"{i % 7} {i % 11} " * (3 + 97 * (i % 2)) for i in range(40))
@@ -29,15 +41,27 @@ def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch):
     experiment = dataclasses.replace(RUN, data=data, tokenizer=tokenizer)
     long = prepare(experiment, WorkDir(tmp_path / "run")).selection
     assert (len(long.pairs), long.dropped["longer than 48 pieces"]) == (20, 20)
-    experiment = dataclasses.replace(experiment, data=dataclasses.replace(data, long_sources="cut"))
+    data = dataclasses.replace(data, long_sources="cut")
+    experiment = dataclasses.replace(experiment, data=data, **other)
     prepared = prepare(experiment, WorkDir(tmp_path / "run"))
     assert len(prepared.selection.pairs) == 40
     names = prepared.tokenizers.tgt.encode(["pos", "neg"])
-    (shape,) = prepared.plan.shapes
-    assert shape[1:] == (48, max(map(len, names)))
+    (shape,), longest = prepared.plan.shapes, max(map(len, names))
+    assert shape[1:] == ((0, most + longest) if other else (most, longest))
+    model = build_for(experiment, 34, 34)
+    writer = make_writer(
+        [model], prepared.tokenizers, experiment.objective, experiment.data, experiment.decoding
+    )
+    read = [part.ids for part in writer.sentences(prepared.validation.src)]
     for store in (prepared.train, prepared.validation_store):
-        assert store.src.lengths.max() == 48
+        assert store.src.lengths.max() == most
         assert {store.src.sequence(i)[-1] for i in range(40)} == {EOS}
+        assert [store.tgt.sequence(i).tolist() for i in (0, 1)] == names
+    assert [prepared.validation_store.src.sequence(i).tolist() for i in range(40)] == read
+    if other:
+        trained = TrainedModel(experiment, model, {}, prepared.tokenizers, [0])
+        prompts = map(trained.generator().read, prepared.validation.src)
+        assert [[*ids, BOS] for ids in read] == [*prompts]
 
 
 def test_a_mixture_with_tags(tmp_path, monkeypatch):

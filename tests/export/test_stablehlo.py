@@ -132,15 +132,22 @@ def test_what_reads_more_than_pieces_is_refused():
         stablehlo.refuse(pictures)
 
 
-@pytest.mark.parametrize(("name", "predicts"), [("masked_lm", "tokens"), ("classify", "class")])
-def test_an_encoder(name, predicts, tmp_path):
+BOTH_WAYS = dataclasses.replace(
+    MODEL, architecture="encoder", num_decoder_layers=6, token_types=2
+)  # fmt: skip
+FORWARDS = dataclasses.replace(WRITER.model, pooling="last")
+
+
+@pytest.mark.parametrize(
+    ("name", "predicts", "read_by"),
+    [("masked_lm", "tokens", BOTH_WAYS), ("classify", "class", BOTH_WAYS),
+     ("classify", "class", FORWARDS)],
+)  # fmt: skip
+def test_a_reader(name, predicts, read_by, tmp_path):
     """It says what each piece is, or what the text is."""
     classifies = name == "classify"
     reader = dataclasses.replace(
-        WRITER, objective=ObjectiveConfig(name, window=8, whole_words=False),
-        model=dataclasses.replace(
-            MODEL, architecture="encoder", num_decoder_layers=6, token_types=2,
-        ),
+        WRITER, objective=ObjectiveConfig(name, window=8, whole_words=False), model=read_by,
         src=SourceConfig("characters") if classifies else SourceConfig(),
         tgt=SideConfig("classes" if classifies else "characters"),
         tokenizer=TokenizerConfig(joint=not classifies),

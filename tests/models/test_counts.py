@@ -115,6 +115,10 @@ def test_of_classes():
         ):  # fmt: skip
             expected = by_formula.parameters(config, *sizes, objective)
             assert parameters(config, sizes, ObjectiveConfig(objective)) == expected
+    for config in (VARIANTS["decoder"], VARIANTS["llama"]):
+        for objective in ("classify", "regress"):
+            expected = by_formula.parameters(config, 30, 3, objective)
+            assert parameters(config, (30, 3), ObjectiveConfig(objective)) == expected
 
 
 def test_a_formula_that_forgets_a_term_is_noticed():

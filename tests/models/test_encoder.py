@@ -103,6 +103,26 @@ def test_every_place_sees_both_ways(config):
             assert not changed[[0, 2]].any()
 
 
+def test_a_decoder_says_the_class_of_the_last_place():
+    """Packed as alone, and of all that was read; it writes nothing."""
+    forwards = {"architecture": "decoder", "num_encoder_layers": 6, "pooling": "last"}
+    model = build(dataclasses.replace(MODEL, **forwards), VOCAB, 3, predicts=("class",))
+    params = random_params(model)
+
+    def said(batch: Batch) -> np.ndarray:
+        return np.asarray(_logits(model, params, batch)["class"])
+
+    expected = said(batch_of(IDS))
+    np.testing.assert_allclose(said(PACKED)[0], expected[:2, 0], rtol=1e-5, atol=1e-5)
+    for place in range(5):
+        ids = IDS.copy()
+        ids[1, place] = (ids[1, place] - UNK + 1) % (VOCAB - UNK) + UNK
+        changed = np.abs(said(batch_of(ids)) - expected).max((1, 2))
+        assert changed[1] > 1e-5
+        assert not changed[[0, 2]].any()
+    assert model.stepper(params) is None
+
+
 def test_kinds_count():
     """And where none are given all are 0."""
     batch = batch_of(IDS)

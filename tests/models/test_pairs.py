@@ -37,8 +37,8 @@ def test_pairs_that_mean_nothing_are_refused_and_no_others():
         {"positions": "none", "layer_sharing": "universal"},
         {"tied_embeddings": "none", "logits_scale": True},
         {"embedding_norm": "fix_norm", "logits_scale": True},
-        *({"architecture": name, "pooling": "mean"}
-          for name in ("encoder_decoder", "decoder", "two_stream")),
+        *({"architecture": name, "pooling": pooling}
+          for name in ("encoder_decoder", "two_stream") for pooling in ("mean", "last")),
         *({"relative_positions": name, "share_relative_positions": shared}
           for name in UNSHARED for shared in (True, False)),
     ]  # fmt: skip

@@ -91,6 +91,11 @@ CASES = {
     "llama": Case("llama", LLAMA),
     "llama, interleaved": Case("llama", _of(LLAMA, relative_positions="rope_interleaved")),
     "llama, prefix": Case("llama", LLAMA, **PREFIX),
+    "llama, classes": Case(
+        "llama, classes", _of(LLAMA, pooling="last", embedding_scale=False), ONE_PER_ROW,
+        ranks=asked,
+    ),
+    "decoder, classes packed": Case("plain", _of(DECODER, pooling="last"), ranks=asked),
     "gpt_neox": Case("gpt_neox", GPT_NEOX),
     "gpt2": Case("gpt2", GPT2),
     "gpt2, prefix": Case("gpt2", GPT2, ONE_PER_ROW, **PREFIX),

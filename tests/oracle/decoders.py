@@ -132,6 +132,25 @@ class Llama(Peer):
         return tensors | turned
 
 
+class LlamaOfClasses(Llama):
+    """Llama with classes, which reads a text a row. Theirs are said without a bias, ours with."""
+
+    words = LLAMA | {"class_head": "score"}
+    kind = (transformers.LlamaForSequenceClassification, transformers.LlamaConfig)
+
+    def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
+        """See Peer."""
+        model = super().build(c, vocab_size)
+        model.num_labels = vocab_size
+        model.score = torch.nn.Linear(c.d_model, vocab_size)
+        return model
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.model(
+            input_ids=batch["src_ids"], attention_mask=batch["src_seg"] > 0, use_cache=False
+        ).logits[:, None]
+
+
 class Qwen2(Llama):
     """Qwen2: biases of queries, keys and values."""
 
@@ -329,6 +348,7 @@ class GPT2Peer(Peer):
 
 
 PEERS = {
-    "llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3, "nemotron": Nemotron, "olmo2, t5": Olmo2T5,
-    "olmo2": Olmo2, "gemma2": Gemma2, "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer,
+    "llama": Llama, "llama, classes": LlamaOfClasses, "qwen2": Qwen2, "qwen3": Qwen3,
+    "nemotron": Nemotron, "olmo2, t5": Olmo2T5, "olmo2": Olmo2, "gemma2": Gemma2,
+    "gpt_neox": GPTNeoX, "bloom": Bloom, "gpt2": GPT2Peer,
 }  # fmt: skip

@@ -113,6 +113,9 @@ class BertOfSpans(Bert):
     labels = 2
 
 
+POOLED = {"first": lambda x: x[0], "last": lambda x: x[-1], "mean": lambda x: x.mean(0)}
+
+
 class PlainEncoder(Plain):
     """Any of our encoders."""
 
@@ -127,7 +130,7 @@ class PlainEncoder(Plain):
             x = self._norm("input_norm", x)
         x = self._stack("encoder", x, pos, alike(seg, seg))
         if "class_head/table" in self.p:
-            return self._of_classes(x, batch)
+            return self.of_classes(x, batch)
         x = self._norm(
             "piece_head/norm", ACTIVATIONS[c.activation](self._map("piece_head/dense", x))
         )
@@ -135,14 +138,26 @@ class PlainEncoder(Plain):
         name = "output" if "output/table" in self.p else "embedding"
         return x @ self._table(f"{name}/table").T + self.p["piece_head/bias"]
 
-    def _of_classes(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def of_classes(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         asked = batch["tgt_seg"]
         found = torch.zeros(*asked.shape, x.shape[-1], dtype=x.dtype)
         for row, column in np.argwhere(asked.numpy() > 0):
             places = x[row][batch["src_seg"][row] == asked[row, column]]
-            pooled = places[0] if self.config.pooling == "first" else places.mean(0)
-            found[row, column] = torch.tanh(self._map("pooler", pooled))
+            pooled = POOLED[self.config.pooling](places)
+            whole = self.config.architecture == "decoder"  # GPT has no pooler
+            found[row, column] = pooled if whole else torch.tanh(self._map("pooler", pooled))
         return found @ self.p["class_head/table"].T + self.p["class_head/bias"]
+
+
+class PlainDecoderOfClasses(PlainEncoder):
+    """A decoder that reads texts and says the class of each."""
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        self.ranked = False
+        seg, pos = batch["src_seg"], batch["src_pos"]
+        earlier = torch.ones(seg.shape[1], seg.shape[1], dtype=torch.bool).tril()
+        x = self._embedded("src", batch["src_ids"], pos)
+        return self.of_classes(self._stack("decoder", x, pos, alike(seg, seg) & earlier), batch)
 
 
 PEERS = {"bert": Bert, "bert, classes": BertOfClasses, "longformer": Longformer}

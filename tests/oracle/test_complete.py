@@ -48,14 +48,15 @@ TABLES: dict[str, Collection[str]] = {
 
 # The fields that models of one kind alone read.
 ONLY_IN = {
-    "recurrence": ("architecture", "recurrent"), "source_attention": ("architecture", "recurrent"),
-    "distribution": ("stem", "series"), "pooling": ("architecture", "encoder"),
+    "recurrence": ("architecture", ("recurrent",)),
+    "source_attention": ("architecture", ("recurrent",)),
+    "distribution": ("stem", ("series",)), "pooling": ("architecture", ("encoder", "decoder")),
 }  # fmt: skip
 
 
 def names(config: ModelConfig, field: str) -> set[str]:
     """Return the entries of a field's table that a config names."""
-    if field in ONLY_IN and getattr(config, ONLY_IN[field][0]) != ONLY_IN[field][1]:
+    if field in ONLY_IN and getattr(config, ONLY_IN[field][0]) not in ONLY_IN[field][1]:
         return set()  # a default that this model does not read
     if "pattern" not in field:
         return {getattr(config, field)}

@@ -23,6 +23,8 @@ def peer_of(case, monkeypatch):
             "recurrent": recurrent.PlainRecurrent,
             "decomposable_attention": two_texts.PlainDecomposable,
         }  # fmt: skip
+        if predicts == "class":
+            others["decoder"] = encoders.PlainDecoderOfClasses
         peer = others.get(case.config.architecture, plain.Plain)(case.config, tree)
         translate = dict
     else:

@@ -138,6 +138,7 @@ def test_continued_is_uninterrupted(start, whole):
 
 def test_muon_and_running_means_go_on_too(start):
     """Momentum is part of a checkpoint; so are means, which it offers, and what they are means of.
+    Where windows are cut in two is drawn again as it was.
 
     That parameters are those of a run without means, tests/training/test_step.py has.
     """
@@ -147,7 +148,7 @@ def test_muon_and_running_means_go_on_too(start):
         return dataclasses.replace(
             experiment,
             model=dataclasses.replace(experiment.model, **decoder),
-            objective=ObjectiveConfig("language_model", window=48),
+            objective=ObjectiveConfig("text_prefix_lm", window=48),
             optimizer=dataclasses.replace(experiment.optimizer, algorithm="muon"),
             training=dataclasses.replace(experiment.training, ema_decay=0.5),
         )

@@ -125,8 +125,9 @@ class TrainedModel(Reading):
             params = [self.params] if len(self._models) == 1 else self.params
             prompts = self._beside.prompts(self._models, params, draft, prompt_cache)
         return Generator(
-            self._models, codec, objective, chosen, n_best, draft=draft, prompts=prompts
-        )
+            self._models, codec, objective, chosen, n_best, draft=draft, prompts=prompts,
+            cut_at=objective.cut_at(experiment.data),
+        )  # fmt: skip
 
     def generate(
         self,

@@ -248,11 +248,13 @@ class ModelConfig:
     embedding_scale: bool = True  # inputs times sqrt(d_model) (paper 3.4); GPT-2, BERT, T5: False
     # A norm of the sum of embeddings, before the first layer of each stack: BERT, BART, BLOOM.
     input_norm: bool = False
-    # "encoder" alone reads these three, and "elmo" pooling. Kinds of tokens, as sentence A and B,
-    # each with a vector that is added to embeddings (BERT's type_vocab_size, 2 there); 0: none.
+    # "encoder" alone reads these three, and "elmo" and "decoder" pooling. Kinds of tokens, as
+    # sentence A and B, each with a vector that is added to embeddings (BERT's type_vocab_size, 2
+    # there); 0: none.
     token_types: int = 0
-    # What a class is predicted from: the "first" position (BERT), or the "mean" of all.
-    pooling: Literal["first", "mean"] = "first"
+    # What a class is predicted from: the "first" position (BERT), the "mean" of all, or the "last"
+    # (GPT), which alone has seen the whole text where each sees those before it.
+    pooling: Literal["first", "mean", "last"] = "first"
     # Whether that passes a linear map and tanh first, as in BERT; in ViT it does not.
     pooler: bool = True
     logits_scale: bool = False  # hidden states times 1 / sqrt(d_model) before a tied table: T5
@@ -495,7 +497,8 @@ class DataConfig:
     max_length: int = 256  # longest side of a training pair, in pieces with EOS; longer are dropped
     max_length_ratio: float = 9.0  # training pairs more uneven than this, in pieces, are dropped
     # translate: of sources longer than max_length; "drop" such pairs in training, and translate
-    # them in parts; "cut" what is beyond it, there and here: texts whose class is written.
+    # them in parts; "cut" what is beyond it, there and here: texts whose class is written. In
+    # prefix_lm both sides share max_length, so a source is cut at objective.window.
     long_sources: Literal["drop", "cut"] = "drop"
     tokens_per_batch: int = 25_000  # most positions on each side of one global batch, with padding
     # "bucket": one pair a row, with pairs of similar length; "pack": several pairs a row, which do
@@ -540,6 +543,9 @@ class ObjectiveConfig:
     # "language_model": each piece of one text from those before it; the text is the target side,
     # and there is no source: with data.source="text" the files PART.TARGET_LANGUAGE alone.
     # "prefix_lm": the target side from the source side, which stands before it in one sequence.
+    # "text_prefix_lm": the rest of each window of one text, from its first part, which is read in
+    # both directions as a prefix is; where the rest begins is drawn anew each epoch. Texts as for
+    # language_model.
     # "permutation_lm": some pieces of one text, in a random order, each from all others but those
     # behind it in that order (XLNet); texts as for language_model.
     # "bidirectional_lm": each piece from those before it, and from those behind it (ELMo); texts
@@ -547,6 +553,7 @@ class ObjectiveConfig:
     # "masked_lm": pieces of one text that are hidden, from all others (BERT); texts likewise.
     # "span_corruption": the spans that a text has lost, from what is left of it (T5).
     # "denoising": a text, from what noise has made of it (BART); texts of both likewise.
+    # "text_continuation": the rest of each window, from its first part, as in text_prefix_lm.
     # "masked_lm_nsp": the same of two segments of one text, and whether the second follows the
     # first or is from elsewhere (BERT 3.1); a line is a sentence, an empty one ends a document.
     # "tag": a label for each word, both with spaces between them: parts of speech, names.
@@ -565,21 +572,23 @@ class ObjectiveConfig:
     # "reconstruct": pictures, from the codes that are left of them; they are the target side, and
     # src.patch_size says into what they are cut.
     name: Literal[
-        "translate", "language_model", "prefix_lm", "permutation_lm", "bidirectional_lm",
-        "masked_lm", "masked_lm_nsp", "span_corruption", "denoising", "tag", "answer", "regress",
-        "classify", "classify_pairs", "forecast", "ctc", "reconstruct",
+        "translate", "language_model", "prefix_lm", "text_prefix_lm", "permutation_lm",
+        "bidirectional_lm", "masked_lm", "masked_lm_nsp", "span_corruption", "denoising",
+        "text_continuation", "tag", "answer", "regress", "classify", "classify_pairs", "forecast",
+        "ctc", "reconstruct",
     ] = "translate"  # fmt: skip
-    # For all but translate, prefix_lm, ctc and reconstruct: the most pieces read at a time. Longer
+    # For all but translate, ctc and reconstruct: the most pieces read at a time. Longer
     # documents are cut into consecutive windows. Each but the first begins with the last piece of
     # the one before; of masked_lm, each begins with BOS; of span_corruption and denoising, each
     # ends with EOS, and is as long as leaves neither side with more; of tag and answer, they are of
     # whole words. What classify, classify_pairs and regress do not read is left out. Of forecast,
-    # windows begin at every row.
+    # windows begin at every row. Of prefix_lm with data.long_sources="cut", the most pieces of a
+    # source, whatever its target, of which it would tell the length.
     window: int = 256
     # Of those without a source side but masked_lm_nsp, what a document is. "line": each line, EOS
     # stands for its end. "file": each part of the split, line ends and all, as it lies on the disk.
-    # "joined" (language_model, masked_lm, span_corruption, denoising): all lines behind one
-    # another, EOS between them, and BOS behind that in language_model.
+    # "joined" (all of these but permutation_lm and bidirectional_lm): all lines behind one another,
+    # EOS between them, and BOS behind that in language_model and text_prefix_lm.
     document: Literal["line", "file", "joined"] = "line"
     horizon: int = 96  # forecast: rows that are predicted behind each window
     # permutation_lm: one piece in so many is predicted, K in the paper (section 2.3).
@@ -653,6 +662,12 @@ class ObjectiveConfig:
     def windowed(self) -> bool:
         """Whether `window` is the most that is read at a time."""
         return self.kind in WINDOWED
+
+    def cut_at(self, data: DataConfig) -> int | None:
+        """The most pieces of a source, EOS included, where long ones are cut."""
+        if data.long_sources == "drop":
+            return None
+        return self.window if self.kind == "prefix_lm" else data.max_length
 
     @property
     def lengths(self) -> tuple[int, int] | None:

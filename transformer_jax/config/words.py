@@ -106,16 +106,18 @@ ARCHITECTURES = {
     "translate": ("encoder_decoder", "recurrent", "prefix_decoder"),
     "language_model": ("decoder",),
     "prefix_lm": ("decoder",),
+    "text_prefix_lm": ("decoder",),
     "permutation_lm": ("two_stream",),
     "bidirectional_lm": ("elmo",),
     "masked_lm": ("encoder", "perceiver"),
     "span_corruption": ("encoder_decoder",),
     "denoising": ("encoder_decoder",),
+    "text_continuation": ("encoder_decoder",),
     "masked_lm_nsp": ("encoder",),
     "tag": ("encoder", "elmo"),
     "answer": ("encoder",),
-    "regress": ("encoder", "perceiver", "elmo"),
-    "classify": ("encoder", "perceiver", "elmo"),
+    "regress": ("encoder", "perceiver", "elmo", "decoder"),
+    "classify": ("encoder", "perceiver", "elmo", "decoder"),
     "classify_pairs": ("encoder", "decomposable_attention"),
     "forecast": ("encoder",),
     "ctc": ("encoder",),
@@ -133,9 +135,10 @@ NO_TEXT = (*LABELS.values(), *CLASSES)
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
 SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
 MASKED = ("masked_lm", "masked_lm_nsp")
+PREFIXED = ("prefix_lm", "text_prefix_lm")  # which read the beginning of a row in both directions
 OF_TEXT = (
-    "language_model", "permutation_lm", "bidirectional_lm", *MASKED, "span_corruption",
-    "denoising",
+    "language_model", "text_prefix_lm", "permutation_lm", "bidirectional_lm", *MASKED,
+    "span_corruption", "denoising", "text_continuation",
 )  # fmt: skip
 # Those of vectors, and the codec that each reads.
 OF_VECTORS = {"forecast": "series", "reconstruct": "patches"}
@@ -145,7 +148,7 @@ NO_CHOICE = ("regress", "answer", "ctc", *OF_VECTORS)  # which predict no piece 
 WINDOWED = (*OF_TEXT, "forecast", *LABELS)
 # The objectives that read a field.
 READ_BY = {
-    "window": WINDOWED,
+    "window": (*WINDOWED, "prefix_lm"),
     "horizon": ("forecast",),
     "document": tuple(kind for kind in OF_TEXT if kind != "masked_lm_nsp"),
     "partial_prediction": ("permutation_lm",),
@@ -160,7 +163,10 @@ READ_BY = {
     "sentence_permutation_rate": ("denoising",),
     "document_rotation_rate": ("denoising",),
 }
-JOINS = ("language_model", "masked_lm", "span_corruption", "denoising")
+JOINS = (
+    "language_model", "text_prefix_lm", "masked_lm", "span_corruption", "denoising",
+    "text_continuation",
+)  # fmt: skip
 # What parts of the training text may be for beside an objective: the same model reads and writes.
 BESIDE: dict[str, tuple[str, ...]] = {
     "translate": ("span_corruption", "denoising"),

@@ -1,4 +1,4 @@
-"""Objectives that read a corrupted text and write what it lost, or was: encoder-decoders."""
+"""Objectives that read what is left of a text and write what it lost, or was: encoder-decoders."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from transformer_jax.data.batch import Batch, Placement, Ragged, lay_out, places
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.noise import Texts
 from transformer_jax.data.objective import Order
-from transformer_jax.data.random import Draw
+from transformer_jax.data.random import Draw, random
 from transformer_jax.data.spans import Spans
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
 from transformer_jax.errors import UserError
@@ -176,6 +176,43 @@ class Denoising(SpanCorruption):
         texts = _texts(items.tgt, placement)
         read = items.noising.of(texts, draw) if isinstance(items, _Noised) else texts
         return _batch(items, read, texts, placement, rows, src_length, tgt_length)
+
+
+class _Halves(TokenStore):
+    """Windows of a text, on the target side, of which the first part is read."""
+
+    @property
+    def lengths(self) -> Lengths:
+        """See TokenStore. Either part has at most so many, with EOS; how many is drawn."""
+        most = np.maximum(self.tgt.lengths, 2)
+        return Lengths(most, most)
+
+
+class TextContinuation(SpanCorruption):
+    """Read the first part of a window, write the rest (prefix language modelling by an encoder and
+    a decoder: Raffel et al. 2020, arXiv:1910.10683, section 3.2.3). Every piece but the first may
+    begin the rest, all alike likely.
+    """
+
+    def items(
+        self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
+    ) -> TokenStore:
+        """See Objective."""
+        documents = store.tgt.joined() if config.document == "joined" else store.tgt
+        windows = documents.windows(config.window)
+        return _Halves(windows.emptied(), windows, store.special)
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        texts = _texts(items.tgt, placement)
+        owner, within = places(texts.lengths)
+        ways = np.maximum(texts.lengths - 1, 1).astype(np.uint64)
+        first = within <= (random(*draw, texts.numbers) % ways).astype(np.int64)[owner]
+        read, written = (Texts(texts.ids[x], owner[x], texts.numbers) for x in (first, ~first))
+        return _batch(items, read, written, placement, rows, src_length, tgt_length)
 
 
 def _texts(texts: Ragged, placement: Placement) -> Texts:

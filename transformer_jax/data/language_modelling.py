@@ -65,6 +65,34 @@ class LanguageModel:
         return Batch(None, lay_out(items.tgt, *where), {"tokens": predicted(labels)})
 
 
+class TextPrefixLM(LanguageModel):
+    """Read the first part of a window as a prefix that sees itself whole, write the rest (Raffel et
+    al. 2020, arXiv:1910.10683, section 3.2.3; Dong et al. 2019, arXiv:1905.03197).
+
+    Every piece but the first may begin the rest, all alike likely. The piece before it has rank 1,
+    the next one 2, and so on, as BOS and a target have where prefixes are sources.
+    """
+
+    order: Order = "ranked"
+
+    def examples(
+        self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
+        draw: Draw = Draw(),  # noqa: B008 (immutable)
+    ) -> Batch:  # fmt: skip
+        """See Objective."""
+        batch = super().examples(items, placement, rows, src_length, tgt_length, draw)
+        assert batch.tgt is not None
+        lengths = items.tgt.lengths[placement.pairs]
+        prefix = (random(*draw, placement.pairs) % lengths.astype(np.uint64)).astype(np.int64)
+        item, within = places(lengths)
+        rank = np.zeros((rows, tgt_length), np.int32)
+        where = placement.rows[item], placement.tgt_offset[item] + within
+        rank[where] = np.maximum(within - prefix[item] + 1, 0)
+        labels = np.where(rank > 0, batch.targets["tokens"].labels, PAD)
+        target = Target(labels, (rank > 0).astype(np.float32))
+        return Batch(None, batch.tgt._replace(rank=rank), {"tokens": target})
+
+
 class _Partly(TokenStore):
     """Windows of which one piece in so many is predicted."""
 

@@ -15,10 +15,10 @@ from transformer_jax.data.batch import (
 )
 from transformer_jax.data.both_ways import BidirectionalLM
 from transformer_jax.data.codecs.codec import Codec
-from transformer_jax.data.corrupting import Denoising, SpanCorruption
+from transformer_jax.data.corrupting import Denoising, SpanCorruption, TextContinuation
 from transformer_jax.data.forecasting import Forecast
 from transformer_jax.data.labelling import Classify, Regress
-from transformer_jax.data.language_modelling import LanguageModel, PermutationLM
+from transformer_jax.data.language_modelling import LanguageModel, PermutationLM, TextPrefixLM
 from transformer_jax.data.next_sentence import NextSentence
 from transformer_jax.data.objective import Objective, Order
 from transformer_jax.data.random import Draw
@@ -128,12 +128,14 @@ OBJECTIVES: dict[str, Objective] = {
     "translate": Translate(),
     "language_model": LanguageModel(),
     "prefix_lm": PrefixLM(),
+    "text_prefix_lm": TextPrefixLM(),
     "permutation_lm": PermutationLM(),
     "bidirectional_lm": BidirectionalLM(),
     "masked_lm": MaskedLM(),
     "masked_lm_nsp": NextSentence(),
     "span_corruption": SpanCorruption(),
     "denoising": Denoising(),
+    "text_continuation": TextContinuation(),
     "tag": Tag(),
     "answer": Answer(),
     "regress": Regress(),

@@ -28,6 +28,8 @@ _COUNTED = {
     "permutation_lm": "predicted in the orders of validation",
     "span_corruption": "of the spans that validation leaves out, with sentinels and EOS",
     "denoising": "each once, of texts with the noise of validation",
+    "text_prefix_lm": "of the rest of each window, behind where validation cuts it",
+    "text_continuation": "of the rest of each window, behind where validation cuts it, with EOS",
 }
 _POSITIONS = 2**20  # that are computed for a pseudo-perplexity; a small model takes minutes
 

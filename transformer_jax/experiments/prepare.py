@@ -90,7 +90,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     watched = objective_named(experiment.objective.name)
     frame = watched.frame(experiment.objective)
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
-    text = _cut(text, tokenizers.src, data)
+    text = _cut(text, tokenizers.src, experiment.objective.cut_at(data))
     held_out_store = watched.items(text, experiment.objective, tokenizers.src)
     notes = _tasks(store, corpora, selection.pairs)
     notes += mixing.describe(data, mixture, selection.pairs)
@@ -124,7 +124,7 @@ def _opened(
         frame = objective.frame(config)
         store = open_store(corpus, tokenizers, cache_dir(), sampling, frame)
         members.append((objective, config))
-        texts.append(_cut(store, tokenizers.src, experiment.data))
+        texts.append(_cut(store, tokenizers.src, config.cut_at(experiment.data)))
     if len(members) == 1:
         return members[0][0], texts[0]
     return Several(members), Blend.of(texts)
@@ -157,12 +157,11 @@ def _tasks(items: TokenStore, corpora: dict[str, Corpus], chosen: np.ndarray) ->
     ]
 
 
-def _cut(store: TokenStore, source: Codec, data: DataConfig) -> TokenStore:
+def _cut(store: TokenStore, source: Codec, most: int | None) -> TokenStore:
     """Return the store with sources as long as training reads them."""
-    if data.long_sources == "drop":
+    if most is None:
         return store
-    cut = store.src.cut(data.max_length, special_of(source).eos)
-    return TokenStore(cut, store.tgt, store.special)
+    return TokenStore(store.src.cut(most, special_of(source).eos), store.tgt, store.special)
 
 
 def _counted(codec: Codec) -> str:

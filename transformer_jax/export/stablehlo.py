@@ -137,7 +137,8 @@ def programs(
     options = {"order": objective.order, "single": True, "predicts": objective.predicts}
     model = build(config, *tokenizers.sizes, **options)  # type: ignore[arg-type]
     pad = special_of(tokenizers.src).pad
-    two, reads = len(config.stacks) == 2, "decoder" not in config.stacks
+    two, says = len(config.stacks) == 2, objective.predicts == ("class",)
+    reads = says or "decoder" not in config.stacks
 
     def whole(params: Any, *ids: Array) -> Array:
         source, target = _side(ids[0], pad), _side(ids[-1], pad)
@@ -147,7 +148,7 @@ def programs(
             batch = Batch(source, Side(asked, asked - 1, asked), {})
         (output,) = model.outputs(unflatten_dict(params, sep="/"), batch, None).values()
         found = jax.nn.log_softmax(at_least_float32(output.logits()))
-        return found[:, 0] if objective.predicts == ("class",) else found
+        return found[:, 0] if says else found
 
     def start(params: Any, ids: Array) -> Any:
         stepper = stepper_of(model, unflatten_dict(params, sep="/"))
@@ -175,11 +176,8 @@ def programs(
 
     def step(params: Any, state: list[Array], piece: Array, position: Array) -> Any:
         stepper, everyone = stepper_of(model, unflatten_dict(params, sep="/")), piece >= 0
-        given = (
-            jax.tree.unflatten(trees[0], state),
-            piece.reshape(-1, 1, 1),
-            position.reshape(-1, 1),
-        )
+        given = (jax.tree.unflatten(trees[0], state), piece.reshape(-1, 1, 1),
+                 position.reshape(-1, 1))  # fmt: skip
         logits, _, new = stepper.step(*given, jnp.ones_like(everyone))
         return jax.nn.log_softmax(at_least_float32(logits[:, 0, 0])), jax.tree.leaves(new)
 

@@ -1,26 +1,48 @@
-"""One stack that reads a text and writes on (GPT: Radford et al. 2018, 2019).
+"""One stack that reads a text and writes on, or says something of it (GPT: Radford et al. 2018,
+2019).
 
 With ranks it is a prefix language model too (Raffel et al. 2020, arXiv:1910.10683, section 3.2.1).
 """
+
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.data.batch import Batch, Side
+from transformer_jax.models.encoder import HEADS, ClassHead, pool
 from transformer_jax.models.model import Output
-from transformer_jax.models.network import Network
+from transformer_jax.models.network import Memory, Network, NetworkStepper
+from transformer_jax.nn.view import self_view
 
 
 class Decoder(Network):
-    """Embedding, decoder and pre-softmax product; there is no source."""
+    """Embedding, decoder and pre-softmax product; there is no source. Or, in place of that product,
+    a linear map of what the text has become at the places of `pooling` to what is said of it.
+    """
+
+    @property
+    def writes(self) -> bool:
+        """Whether it predicts pieces, and reads what is on the target side."""
+        return "tokens" in self.predicts
+
+    @nn.nowrap
+    def stepper(self, params: Any) -> NetworkStepper | None:
+        """See Model."""
+        return super().stepper(params) if self.writes else None
 
     def setup(self) -> None:
         c = self.config
-        self.embedding = self.new_embedding(self.tgt_vocab_size)
-        self.tgt_embedding = self.output = self.embedding
-        if c.tied_embeddings == "none":
-            self.output = self.new_embedding(self.tgt_vocab_size)
+        size = self.tgt_vocab_size if self.writes else self.src_vocab_size
+        self.embedding = self.tgt_embedding = self.new_embedding(size)
+        if self.writes:
+            own = c.tied_embeddings == "none"
+            self.output = self.new_embedding(size) if own else self.embedding
+        for name in (name for name in self.predicts if name in HEADS):
+            count = HEADS[name].choices
+            rows = "classes" if count is None else "choices"
+            setattr(self, f"{name}_head", ClassHead(c, count or self.tgt_vocab_size, rows))
         self.positions = self.new_positions()
         self.tgt_positions = self.positions
         self.input_norm = self.new_input_norm()
@@ -30,7 +52,15 @@ class Decoder(Network):
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
         assert batch.tgt is not None
-        return self.write(batch.tgt, None, train)
+        if self.writes:
+            return self.write(batch.tgt, None, train)
+        assert batch.src is not None
+        inputs, pos, seg = map(jnp.asarray, batch.src[:3])
+        x = self.embed_target(inputs, pos, pos.shape[1], train)
+        x = self.decoder(x, self_view(pos, seg, "causal", single=self.single), train)
+        pooled = pool(Memory(x, pos, seg), batch.tgt, self.config.pooling)
+        pooled = self.dropout(pooled, train)
+        return {name: Output(pooled, getattr(self, f"{name}_head")()) for name in self.predicts}
 
     def encode(self, side: Side | None, train: bool) -> None:
         """There is nothing to encode."""
@@ -44,4 +74,5 @@ class Decoder(Network):
     def example(self) -> Batch:
         """See Model."""
         ones = np.ones((1, 2), np.int32)
-        return Batch(None, Side(ones, ones, ones, ones), {})
+        side = Side(ones, ones, ones, ones)
+        return Batch(None if self.writes else side, side, {})

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.arrays import Array, Float, Int, at_least_float32
+from transformer_jax.arrays import Array, Bool, Float, Int, at_least_float32
 from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Side
@@ -160,7 +160,13 @@ class Encoder(Network):
 POOLINGS: dict[str, Callable[[Array, Array], Array]] = {
     "first": lambda seen, pos: seen & (pos == 0)[:, None, :],
     "mean": lambda seen, pos: seen,
+    "last": lambda seen, pos: seen & (pos[:, None] == _last(seen, pos)),
 }
+
+
+def _last(seen: Bool[Array, "B T S"], pos: Int[Array, "B S"]) -> Int[Array, "B T 1"]:
+    """Return the last position of each segment, -1 where there is none."""
+    return jnp.where(seen, pos[:, None], -1).max(-1, keepdims=True)
 
 
 def pool(memory: Memory, tgt: Side, pooling: str) -> Float[Array, "B T D"]:

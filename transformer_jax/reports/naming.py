@@ -14,7 +14,8 @@ KINDS = {  # of each objective
     "reconstruct": "An autoencoder of {read}",
     "masked_lm": "A masked language model", "masked_lm_nsp": "A masked language model",
     **dict.fromkeys(
-        ("language_model", "permutation_lm", "bidirectional_lm", "span_corruption", "denoising"),
+        ("language_model", "text_prefix_lm", "permutation_lm", "bidirectional_lm",
+         "span_corruption", "denoising", "text_continuation"),
         "A language model",
     ),
     **dict.fromkeys(("translate", "prefix_lm", "ctc"), "A translator"),

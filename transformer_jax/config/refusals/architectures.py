@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def check_encoder(model: "ModelConfig") -> None:
     """Refuse fields of encoders where there is none."""
     for name in ("token_types", "pooling", "pooler"):
-        among = ("encoder", "elmo") if name == "pooling" else ("encoder",)
+        among = ("encoder", "elmo", "decoder") if name == "pooling" else ("encoder",)
         default_unless(
             model.architecture in among, model, name,
             because=f"means nothing with architecture={model.architecture!r}",

@@ -4,12 +4,18 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.config.bounds import ELEMENTS, check, either, within
 from transformer_jax.config.refusals.layers import without_scores
-from transformer_jax.config.refusals.texts import check_codecs, check_tasks, check_windows
+from transformer_jax.config.refusals.texts import (
+    check_codecs,
+    check_long_sources,
+    check_tasks,
+    check_windows,
+)
 from transformer_jax.config.words import (
     ALONE,
     ARCHITECTURES,
     ATTENTION,
     NO_CHOICE,
+    PREFIXED,
     SIZED,
     UNMIXED,
     average_count,
@@ -25,6 +31,7 @@ def check_experiment(run: "Experiment") -> None:
     _check_model(run)
     check_codecs(run)
     _check_objective(run)
+    check_long_sources(run)
     if run.objective.windowed:
         check_windows(run)
     if run.objective.parts:
@@ -47,7 +54,8 @@ def _check_model(run: "Experiment") -> None:
         run.tokenizer.joint
         or model.tied_embeddings != "all"
         or "decoder" not in model.stacks
-        or model.architecture == "prefix_decoder",
+        or model.architecture == "prefix_decoder"
+        or run.objective.labels,
         "tokenizer.joint=False: two vocabularies cannot share model.tied_embeddings='all'; "
         "choose 'decoder' or 'none'",
     )
@@ -159,7 +167,12 @@ def _check_objective(run: "Experiment") -> None:
         f"architecture={either(wanted)}; choose that, or another objective",
     )
     check(
-        objective.kind != "prefix_lm" or not without_scores(run.model.decoder_pattern),
+        run.model.architecture != "decoder" or not objective.labels or run.model.pooling != "first",
+        "model.pooling='first': a class is said of what has seen the text, and with architecture="
+        "'decoder' the first position sees itself alone; choose 'last' or 'mean'",
+    )
+    check(
+        objective.kind not in PREFIXED or not without_scores(run.model.decoder_pattern),
         f"model.decoder_pattern={run.model.decoder_pattern}: {name} has a prefix that sees "
         f"itself whole, which only {either(ATTENTION)} can; choose these, or another objective",
     )
@@ -176,10 +189,6 @@ def _check_objective(run: "Experiment") -> None:
         not objective.whole_words or codec in SIZED,
         f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
         f"it to False or choose {either(SIZED)}",
-    )
-    check(
-        data.long_sources == "drop" or objective.kind == "translate",
-        f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at 'drop'",
     )
     check(
         not data.mixes or objective.kinds.isdisjoint(UNMIXED),

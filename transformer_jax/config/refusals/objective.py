@@ -65,6 +65,7 @@ def check_objective(objective: "ObjectiveConfig") -> None:
         "classify_pairs": (5, "BOS and two segments of a piece and EOS"),
         "span_corruption": (3, "a piece, a sentinel and EOS"),
         "denoising": (2, "a piece and EOS"),
+        "text_continuation": (2, "a piece that is read and one that is written"),
     }
     least, what = needs.get(objective.kind, (1, ""))
     check(

@@ -69,6 +69,28 @@ def check_codecs(run: "Experiment") -> None:
     )
 
 
+def check_long_sources(run: "Experiment") -> None:
+    """Refuse sources that are cut where they are not, or leave no room for a target."""
+    data, objective = run.data, run.objective
+    cut, shared = data.long_sources == "cut", objective.kind == "prefix_lm"
+    name, window = f"objective.name={objective.name!r}", f"objective.window={objective.window}"
+    check(
+        not cut or shared or objective.kind == "translate",
+        f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at 'drop'",
+    )
+    check(
+        not (cut and shared) or objective.window < data.max_length,
+        f"{window}: sources of so many pieces leave no room for a target in data.max_length="
+        f"{data.max_length}; lower the one or raise the other",
+    )
+    usual = type(objective).__dataclass_fields__["window"].default
+    check(
+        cut or objective.window == usual or objective.kinds != {"prefix_lm"},
+        f"{window}: {name} reads sources whole; leave it at {usual}, or set data.long_sources="
+        "'cut'",
+    )
+
+
 def check_tasks(run: "Experiment") -> None:
     """Refuse what does not fit parts of the training text with an objective of their own."""
     data, objective = run.data, run.objective

@@ -52,28 +52,24 @@ class Generator:
     texts are wanted of each prompt. Lengths are asked for with `max_tokens`: those of `config` are
     relative to a source. A `draft` is the model of `decoding.draft`, where it names one;
     `acceptance` says how its proposals fare. With `prompts`, of each model and of the draft, these
-    read the prompts, and texts are written one by one.
+    read the prompts, and texts are written one by one. Of a prompt that is a source, pieces beyond
+    `cut_at` are left out.
 
     Raises:
       UserError: if the objective is not one of prompts, or a setting is one of translation.
     """
 
     def __init__(
-        self,
-        model: Model | Sequence[Model],
-        codec: Codec,
-        objective: ObjectiveConfig,
-        config: DecodingConfig,
-        n_best: int = 1,
-        devices: Sequence[jax.Device] | None = None,
-        draft: Draft | None = None,
-        prompts: Sequence[PromptCache] = (),
-    ) -> None:
+        self, model: Model | Sequence[Model], codec: Codec, objective: ObjectiveConfig,
+        config: DecodingConfig, n_best: int = 1, devices: Sequence[jax.Device] | None = None,
+        draft: Draft | None = None, prompts: Sequence[PromptCache] = (), cut_at: int | None = None,
+    ) -> None:  # fmt: skip
         check_prompts(objective, config)
         self._prompting = PROMPTS[objective.kind]
         check_n_best(config, n_best)
         self.models = list(model) if isinstance(model, Sequence) else [model]
         self._codec, self._objective, self.config, self._n_best = codec, objective, config, n_best
+        self._cut_at = cut_at
         forbidden = [codec.piece_id(piece) for piece in config.forbidden]
         if objective.document == "file" and self._prompting.continued:  # trained without EOS
             forbidden.append(codec.special["eos"])
@@ -157,7 +153,7 @@ class Generator:
 
     def read(self, prompt: str) -> list[int]:
         """Return what the model reads of a prompt."""
-        return self._prompting.read(self._codec, prompt, self._objective)
+        return self._prompting.read(self._codec, prompt, self._objective, self._cut_at)
 
     def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
         """Return what the search needs to know of a prompt, of which this is read."""

@@ -102,8 +102,8 @@ def _batch(
         (ids,) = codec.encode([source], True, frame.eos)
         row = np.asarray([ids], np.int32)
         side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
-        if config.kind == "language_model":
-            return Batch(None, side, {})
+        if config.kind in PROMPTS:
+            return Batch(None, side._replace(rank=np.zeros_like(row)), {})  # as of a prompt
         two = np.ones((1, 2), np.int32)  # for what is said of a text: a class, or two ends
         return Batch(side, Side(two, np.arange(2, dtype=np.int32)[None], two), {})
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])

@@ -12,6 +12,8 @@ import numpy as np
 
 from transformer_jax.arrays import Array, Int
 from transformer_jax.choices import pick
+from transformer_jax.config.bounds import either
+from transformer_jax.config.words import PREFIXED
 from transformer_jax.decoding.text.prompt_files import PromptFiles
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
@@ -94,8 +96,8 @@ def _check(model: Model) -> None:
         )
     if getattr(model, "order", "causal") != "causal":
         raise UserError(
-            "config.objective.name='prefix_lm': such a model reads a prompt in both directions, so "
-            "that nothing of its beginning can be kept; leave the prompt cache out"
+            f"config.objective.name={either(PREFIXED)}: such a model reads a prompt in both "
+            "directions, so that nothing of its beginning can be kept; leave the prompt cache out"
         )
 
 

@@ -8,7 +8,9 @@ from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.errors import UserError
 
 
-def _continued(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
+def _continued(
+    codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None
+) -> list[int]:
     """Return what a language model reads: where documents are lines, the beginning of one.
 
     Where they are files, nearly every window of the training begins in the midst of one, and so
@@ -18,16 +20,20 @@ def _continued(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[in
     return ids if ids and objective.document == "file" else [codec.special["bos"], *ids]
 
 
-def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig) -> list[int]:
+def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None) -> list[int]:
     """Return what is read of a source, with its end, and the piece where a target begins."""
-    return [*codec.encode([prompt])[0], codec.special["bos"]]
+    (ids,) = codec.encode([prompt])
+    if most is not None and len(ids) > most:
+        ids = [*ids[: most - 1], ids[-1]]
+    return [*ids, codec.special["bos"]]
 
 
 class Prompting(NamedTuple):
     """How a model is prompted."""
 
-    # What it reads before it writes. The last piece is not yet in the cache.
-    read: Callable[[Codec, str, ObjectiveConfig], list[int]]
+    # What it reads before it writes; of a source, at most so many pieces. The last piece is not
+    # yet in the cache.
+    read: Callable[[Codec, str, ObjectiveConfig, int | None], list[int]]
     continued: bool  # what it writes goes on from the prompt, and is shown behind it
 
 
@@ -35,8 +41,10 @@ class Prompting(NamedTuple):
 PROMPTS: dict[str, Prompting] = {
     "language_model": Prompting(_continued, continued=True),
     "prefix_lm": Prompting(_answered, continued=False),
+    "text_prefix_lm": Prompting(_continued, continued=True),
     "span_corruption": Prompting(_answered, continued=False),
     "denoising": Prompting(_answered, continued=False),
+    "text_continuation": Prompting(_answered, continued=False),
 }
 
 

@@ -112,6 +112,8 @@ def score_texts(
             "masked_lm": "predicts pieces from those on both sides",
             "span_corruption": "predicts the spans that a text has lost",
             "denoising": "predicts a text from what noise has made of it",
+            "text_prefix_lm": "predicts the rest of a text from its first part",
+            "text_continuation": "predicts the rest of a text from its first part",
             "masked_lm_nsp": "predicts pieces from those on both sides",
         }
         raise UserError(

@@ -33,8 +33,8 @@ def make_writer(
     """
     if objective.kind == "ctc":
         return Transcriber(models, tokenizers, objective, n_best, data.max_length, cut)
-    cut = cut or data.long_sources == "cut"
+    most = objective.cut_at(data)
     return Translator(
-        models, tokenizers, decoding, n_best, longest=data.max_length, warn=warn, cut=cut,
-        draft=draft, lexicon=lexicon,
+        models, tokenizers, decoding, n_best, longest=most or data.max_length, warn=warn,
+        cut=cut or most is not None, draft=draft, lexicon=lexicon,
     )  # fmt: skip
