@@ -32,6 +32,7 @@ def get_config(target: str = "move"):
     c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
     c.model.residual, c.model.activation = "pre_norm", "gelu"
     c.model.positions, c.model.max_positions = "learned", 79
+    c.model.embedding_scale = False  # where a piece stands counts as much as what it is
     c.model.compute_dtype = "bfloat16"
 
     if target == "squares":
@@ -58,7 +59,7 @@ def get_config(target: str = "move"):
     c.optimizer.schedule = "cosine"
     c.optimizer.learning_rate, c.optimizer.warmup_steps = 2e-3, 200
     c.optimizer.weight_decay = 0.1
-    c.training.steps = 20_000
+    c.training.steps = 8000
     c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
     c.checkpoint.best_by = "loss"
     c.checkpoint.keep_last = 1
