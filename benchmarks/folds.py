@@ -18,8 +18,8 @@ from pathlib import Path
 
 from transformer_jax.data.files import read_lines, read_parallel
 from transformer_jax.disk import write_text
-from transformer_jax.reports.compare import System, read_system
-from transformer_jax.reports.mcnemar import accuracy_tests
+from transformer_jax.reports.compare import paired_tests
+from transformer_jax.reports.systems import System, read_system
 from transformer_jax.workdir import WorkDir
 
 Labelled = list[tuple[str, str]]
@@ -69,9 +69,10 @@ def together(sweep: Path, arm: str, folds: int) -> tuple[System, list[str]]:
         system = read_system(workdir, None, "test")
         data = workdir.experiment().data
         (part,) = data.test
-        said += system.hypotheses
+        said += system.hypotheses or ()
         right += read_lines(Path(data.directory or ".") / f"{part}.{data.target_language}")
-    return System(arm, said, "", system.evaluation, classifies=True), right
+    rows = [{"hypothesis": x, "reference": y} for x, y in zip(said, right, strict=True)]
+    return System(arm, None, "", system.evaluation, kind="classify", rows=rows), right
 
 
 def make_table(arguments: argparse.Namespace) -> None:
@@ -83,7 +84,7 @@ def make_table(arguments: argparse.Namespace) -> None:
     rows = [
         {"arm": found.system, "texts": len(right), "accuracy": found.score,
          "half_interval": found.interval, **found.p_values, "difference": found.difference}
-        for found in accuracy_tests([system for system, _ in reversed(arms)], right)
+        for found in paired_tests([system for system, _ in reversed(arms)], None, ["accuracy"])
     ]  # fmt: skip
     text = json.dumps(rows, indent=1) + "\n"
     write_text(arguments.output.with_suffix(".json"), text)

@@ -113,11 +113,12 @@ def _translate(
 
 
 def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation.language import evaluate, write
+    from transformer_jax.evaluation.language import evaluate
 
-    result = evaluate(trained, corpus, split, name)
+    evaluation = evaluate(trained, corpus, split, name)
+    result = evaluation.result
     print(*result["details"], sep="\n")
-    write(result, stem)
+    evaluation.write(stem)
     print(f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json")
 
 

@@ -27,7 +27,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 _MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
 _MOST_POINTS = 8000  # of the curves of all runs
-_DRAWN = ("line", "reference", "hypothesis", "probability", "picture", "looked", "caption")
+_DRAWN = ("line", "reference", "hypothesis", "probability", "mse", "picture", "looked", "caption")
 _SHOWN = ("hypothesis", "attention")  # of a sentence's row, beside its scores
 
 
@@ -134,9 +134,10 @@ def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
         drawn = [
             {key: row[key] for key in _DRAWN if key in row} for row in rows if "picture" in row
         ]
-        # Where it is wrong first, the surest of these before others.
+        # Where it is wrong first, the surest of these before others; the nearest first.
         drawn.sort(key=lambda row: (
-            "caption" in row or row["reference"] == row["hypothesis"], -row.get("probability", 0.0)
+            "caption" in row or row["reference"] == row["hypothesis"],
+            -row.get("probability", 0.0), row.get("mse", 0.0),
         ))  # fmt: skip
         if drawn:
             found.append({"name": run.name, "examples": drawn})
