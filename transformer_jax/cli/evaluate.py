@@ -101,7 +101,7 @@ def _translate(
         evaluation = evaluate(trained, *given, decoding, split, name, stem, progress.watch, book)
     result = evaluation.result
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
-        print(f"{line}\n    {scored['signature']}")
+        print(line, *filter(None, [scored["signature"]]), sep="\n    ")
     for note in result.get("notes", ()):
         print(note)
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")

@@ -5,6 +5,7 @@ speak of these outputs on sentences like these, not of other seeds of the same r
 for that.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import METRICS, interval, sentence_metric
 from transformer_jax.reports.mcnemar import mcnemar
 from transformer_jax.reports.paired import TESTS, Tested, blocks, half_interval, resampled, value
-from transformer_jax.reports.systems import System
+from transformer_jax.reports.systems import System, check
 from transformer_jax.reports.units import Unit, units
 
 TITLES = {**TESTS, "mcnemar": "McNemar's exact test"}
@@ -91,6 +92,21 @@ def paired_tests(
             tested = _tested(numbers[0], own, unit, tests, samples) if i else ({}, None)
             results.append(Result(name, system.name, score, half, *tested))
     return results
+
+
+def against_first(systems: Sequence[System]) -> list[Result]:
+    """Return the tests against the first system of each other one that can be compared with it, by
+    all scores that both have, from what eval.py kept of each unit.
+    """
+    found = []
+    for other in systems[1:]:
+        with contextlib.suppress(UserError):
+            check([systems[0], other], None)
+            names = [name for name in testable(other) if name in systems[0].scores]
+            for name in names if systems[0].rows and other.rows else ():
+                with contextlib.suppress(UserError):  # an older version did not keep its parts
+                    found.append(paired_tests([systems[0], other], None, [name])[1])
+    return found
 
 
 def _tested(

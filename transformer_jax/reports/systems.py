@@ -30,7 +30,7 @@ class System:
     decoding: dict[str, Any] | None = None  # the search settings; None if they were not recorded
     scores: tuple[str, ...] = ()  # the names of those that eval.py wrote
     kind: str = "translate"  # of the objective
-    rows: Sequence[dict[str, Any]] = ()  # of each unit; () where lines and references are enough
+    rows: Sequence[dict[str, Any]] = ()  # of each unit; () of what translates, where there are none
     block: int = 1  # so many units in succession are drawn together
     command: str = ""  # which scores it
 
@@ -75,13 +75,14 @@ def read_scored(stem: str, kind: str, name: str, command: str) -> System:
         missing = f"{lines}: no such translations" if translates else f"{written}: no such scores"
         raise UserError(f"{missing}; make them with: {command}") from None
     scores = tuple(result.get("scores", ()))
-    by_rows = not translates or not UNITS[kind].keys().isdisjoint(scores)
     sizes = {key: result[key] for key in _SIZES if key in result}
-    rows = [sizes | row for row in read_rows(Path(f"{stem}.jsonl"), "line")] if by_rows else []
-    several = {len(found) for found in (hypotheses, rows if by_rows else None) if found is not None}
-    if "references" not in result or len(several) != 1 or (
-        hypotheses is not None and several != {result["sentences"]}
-    ):  # fmt: skip
+    rows = [sizes | row for row in read_rows(Path(f"{stem}.jsonl"), "line")]
+    units = len(rows) if hypotheses is None else result.get("sentences")
+    if translates and len(rows) != units:
+        rows = []  # of an older version, or very many sentences
+    whole = hypotheses is None or len(hypotheses) == units
+    known = {"references", "evaluation"} <= result.keys()
+    if not known or not whole or (not translates and not len(rows) == units > 0):
         raise UserError(f"{written}: incomplete or older than this version; run again: {command}")
     evaluation = protocol_of(result, f"{written}: evaluation")
     return System(
