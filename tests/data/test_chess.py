@@ -1,23 +1,15 @@
 """Chess: positions in 77 characters, 1,968 moves, and a teacher that counts material."""
 
-import json
 import random
 
 import chess
 import pytest
-from itself import scores_tested
 
-from transformer_jax.cli import evaluate
-from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data import chess_positions as positions
 from transformer_jax.data import sources
 from transformer_jax.data.codecs import fen, moves
-from transformer_jax.door import parse
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.moves import judged, written
-from transformer_jax.experiments.train import run_experiment
-from transformer_jax.workdir import WorkDir, read_rows
 
 CODEC = fen.train(TokenizerConfig(), [])
 DATA = DataConfig(
@@ -156,46 +148,3 @@ def test_what_is_predicted(drawn):
     assert promotes.label("squares") == "a7 a8 q"
     with pytest.raises(UserError, match=r"target_language='de': .*'move', 'squares', 'value'"):
         sources.load(DataConfig(source="chess"), "train")
-
-
-def test_moves_are_legal_and_the_teachers(drawn):
-    """By python-chess, one position after the other; where nothing is legal, neither holds."""
-    for position in drawn:
-        board = chess.Board(position.fen)
-        legal = [move.uci() for move in board.legal_moves]
-        wrong = [move for move in moves.all_moves() if move not in legal][:3]
-        worse = [move for move in legal if move not in position.best]
-        best = [*wrong, position.best[-1], *worse]
-        assert judged(position.fen, best) == {"legal": False, "agreement": True}
-        assert judged(position.fen, wrong) == {"legal": False, "agreement": False}
-        for move in worse[:1]:
-            assert judged(position.fen, [move, *best]) == {"legal": True, "agreement": False}
-    assert written("a7 a8 q") == "a7a8q"
-
-
-@pytest.mark.parametrize("target", ["move", "squares"])
-def test_eval_reports_both_rates(target, tmp_path):
-    """Of an untrained model; they are those of its rows, and have a test."""
-    small = {
-        "model.d_model": 16, "model.d_ff": 16, "model.num_heads": 2, "model.num_encoder_layers": 1,
-        "data.num_examples": "24,8,12", "training.steps": 1, "checkpoint.every_steps": 1,
-        "evaluation.every_steps": 1, "data.tokens_per_batch": 8 * 79,
-        "model.compute_dtype": "float32",
-    }  # fmt: skip
-    if target == "squares":
-        small |= {"model.num_decoder_layers": 1, "tokenizer.vocab_size": 20}
-    config = load_config(f"configs/chess.py:{target}", [(k, str(v)) for k, v in small.items()])
-    place = WorkDir(tmp_path / "run")
-    run_experiment(parse(config), place)
-    assert evaluate.main([f"--workdir={place.path}"]) == 0
-    scores = json.loads((place.eval / "test.best.json").read_text())["scores"]
-    rows = read_rows(place.eval / "test.best.jsonl", "line")
-    corpus = sources.load(parse(config).data, "test", parse(config).objective)
-    found = [judged(fen, [written(row["hypothesis"])])
-             for fen, row in zip(corpus.src, rows, strict=True)]  # fmt: skip
-    for name in ("legal", "agreement") if target == "squares" else ("legal",):
-        share = sum(one[name] for one in found) / 12
-        assert scores[name]["value"] == pytest.approx(100 * share)
-    if target == "move":
-        assert scores["agreement"]["value"] >= scores["accuracy"]["value"]
-        assert scores_tested(place.path, "test") == scores.keys()

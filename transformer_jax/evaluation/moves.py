@@ -5,8 +5,6 @@ from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.data import chess_positions
-from transformer_jax.data.codecs.fen import Fen
-from transformer_jax.data.codecs.moves import Moves
 from transformer_jax.evaluation.metrics import interval
 
 RATES = ("legal", "agreement")
@@ -40,10 +38,9 @@ def evaluated(
     """Return what holds of each position, both rates (%) as scores and as text; nothing of a model
     that says no moves of chess, as classes or in words.
     """
-    source, target = trained.tokenizers.src, trained.tokenizers.tgt
-    of_chess = isinstance(source, Fen) and (
-        isinstance(target, Moves) or trained.experiment.objective.translates
-    )
+    experiment = trained.experiment
+    of_moves = experiment.tgt.codec == "moves" or experiment.objective.translates
+    of_chess = experiment.src.codec == "fen" and of_moves
     found = [judged(*pair) for pair in zip(fens, said, strict=True)] if of_chess else []
     scores, details, total = {}, [], len(found)
     for name in RATES if found else ():

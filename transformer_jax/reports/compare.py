@@ -123,8 +123,9 @@ def contributed(system: System, references: Sequence[str] | None, unit: Unit) ->
     Raises:
       UserError: if an older version did not keep it.
     """
+    rows = _rows(system, references)
     try:
-        return blocks(np.asarray(unit.of(_rows(system, references)), np.float64), system.block)
+        return blocks(np.asarray(unit.of([*rows] or [{}]), np.float64), system.block)
     except KeyError as error:
         raise UserError(
             f"{system.name}: was scored by an older version, which kept no {error.args[0]} of "

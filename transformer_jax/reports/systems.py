@@ -30,7 +30,7 @@ class System:
     decoding: dict[str, Any] | None = None  # the search settings; None if they were not recorded
     scores: tuple[str, ...] = ()  # the names of those that eval.py wrote
     kind: str = "translate"  # of the objective
-    rows: Sequence[dict[str, Any]] = ()  # of each unit; () of what translates, where there are none
+    rows: Sequence[dict[str, Any]] = ()  # of each unit; () where there are none
     block: int = 1  # so many units in succession are drawn together
     command: str = ""  # which scores it
 
@@ -77,13 +77,11 @@ def read_scored(stem: str, kind: str, name: str, command: str) -> System:
     scores = tuple(result.get("scores", ()))
     sizes = {key: result[key] for key in _SIZES if key in result}
     rows = [sizes | row for row in read_rows(Path(f"{stem}.jsonl"), "line")]
-    units = len(rows) if hypotheses is None else result.get("sentences")
-    if translates and len(rows) != units:
-        rows = []  # of an older version, or very many sentences
-    whole = hypotheses is None or len(hypotheses) == units
-    known = {"references", "evaluation"} <= result.keys()
-    if not known or not whole or (not translates and not len(rows) == units > 0):
+    units = len(rows) if hypotheses is None else len(hypotheses)
+    known = {"references", "evaluation", "sentences"} <= result.keys()
+    if not known or (hypotheses is not None and result["sentences"] != units):
         raise UserError(f"{written}: incomplete or older than this version; run again: {command}")
+    rows = rows if len(rows) == units else []  # of an older version, or of very many sentences
     evaluation = protocol_of(result, f"{written}: evaluation")
     return System(
         name, hypotheses, result["references"], evaluation, decoding_of(result),

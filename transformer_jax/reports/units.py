@@ -112,9 +112,9 @@ def _per(unit: str) -> Unit:
     ))  # fmt: skip
 
 
-def _losses(prefix: str, places: str) -> dict[str, Unit]:
-    def of(row: Row) -> tuple[float, float]:
-        return -row.get(f"{prefix}log_prob", 0.0), row.get(places, 0)
+def _losses(prefix: str) -> dict[str, Unit]:
+    def of(row: Row) -> tuple[float, int]:
+        return -row[f"{prefix}log_prob"], row[f"{prefix}pieces"]
 
     return {f"{prefix}loss": _ratio(of), f"{prefix}perplexity": _ratio(of, _perplexity)}
 
@@ -126,8 +126,8 @@ _CLASSES = _MOVES | {
 }
 TEXTS = _MOVES | {"exact_match": _share(_right)}
 _LANGUAGE = {
-    **_losses("", "pieces"), **_losses("backward_", "backward_pieces"),
-    "pseudo_perplexity": _losses("pseudo_", "pseudo_pieces")["pseudo_perplexity"],
+    **_losses(""), **_losses("backward_"),
+    "pseudo_perplexity": _losses("pseudo_")["pseudo_perplexity"],
     "bits_per_character": _per("characters"), "bits_per_byte": _per("bytes"),
     "next_sentence_loss": _mean(lambda row: -row["next_sentence_log_prob"]),
     "next_sentence_accuracy": _share(lambda row: row["next_sentence_log_prob"] > math.log(0.5)),
