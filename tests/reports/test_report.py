@@ -468,7 +468,7 @@ def test_the_rows_of_a_sweep_are_tested_against_the_first(translated):
     results = against_first([
         read_scored(str(place / "eval/test.best"), "translate", place.name, "")
         for place in (translated.path / f"model.d_ff={d_ff},seed=1" for d_ff in (32, 64))
-    ])  # fmt: skip
+    ], 1000)  # fmt: skip
     for result in results[:2]:
         p = second.p_values[f"test {result.metric}, beam"]
         assert p == max(result.p_values.values())

@@ -94,9 +94,9 @@ def paired_tests(
     return results
 
 
-def against_first(systems: Sequence[System]) -> list[Result]:
+def against_first(systems: Sequence[System], samples: int = 0) -> list[Result]:
     """Return the tests against the first system of each other one that can be compared with it, by
-    all scores that both have, from what eval.py kept of each unit.
+    all scores that both have, from what eval.py kept of each unit; see `paired_tests`.
     """
     found = []
     for other in systems[1:]:
@@ -105,7 +105,8 @@ def against_first(systems: Sequence[System]) -> list[Result]:
             names = [name for name in testable(other) if name in systems[0].scores]
             for name in names if systems[0].rows and other.rows else ():
                 with contextlib.suppress(UserError):  # an older version did not keep its parts
-                    found.append(paired_tests([systems[0], other], None, [name])[1])
+                    pair = [systems[0], other]
+                    found.append(paired_tests(pair, None, [name], samples=samples)[1])
     return found
 
 

@@ -24,6 +24,7 @@ from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir
 
 _SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
+_DRAWS = 1000  # of either test: tables have many rows
 
 
 def is_sweep(directory: Path) -> bool:
@@ -106,7 +107,7 @@ def _p_values(one: Point | None, other: Point, split: str | None) -> dict[str, f
     searched = systems[1].decoding is not None
     return {
         table.column_of(split, result.metric, searched): max(result.p_values.values())
-        for result in against_first(systems)
+        for result in against_first(systems, _DRAWS)
         if result.metric in read_scores(other, split)["scores"]
     }
 
