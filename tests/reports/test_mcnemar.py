@@ -22,6 +22,7 @@ from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
 from transformer_jax.reports.mcnemar import of_shares, p_value
+from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir
 
 LABELS = [("pos", "neg")[i % 2] for i in range(200)]
@@ -67,7 +68,8 @@ def classified(place: WorkDir, data, wrong: range) -> str:
     (place.eval / "test.best.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in rows))
     result = {
         "sentences": len(said), "references": digest(LABELS),
-        "scores": {"accuracy": {}, "loss": {}},
+        "scores": {name: {"value": 1.0, "signature": ""} for name in ("accuracy", "loss")},
+        "split": "test", "checkpoint": "best", "steps": [1], "details": [],
         "evaluation": dataclasses.asdict(experiment.evaluation), "decoding": None,
     }  # fmt: skip
     (place.eval / "test.best.json").write_text(json.dumps(result))
@@ -78,7 +80,9 @@ def classified(place: WorkDir, data, wrong: range) -> str:
 def two(tmp_path) -> list[str]:
     """Return a run that has 30 of 200 texts wrong, and one that has 14 of these and 4 others."""
     for ending, lines in (("text", ["a text"] * 200), ("label", LABELS)):
-        (tmp_path / f"test.{ending}").write_text("".join(f"{line}\n" for line in lines))
+        for part in ("train", "test"):
+            text = "".join(f"{line}\n" for line in lines)
+            (tmp_path / f"{part}.{ending}").write_text(text)
     places = (("one", range(30)), ("other", range(16, 34)))
     return [classified(WorkDir(tmp_path / name), tmp_path, wrong) for name, wrong in places]
 
@@ -104,6 +108,16 @@ def test_classifiers_are_compared(two, capsys):
     assert rows[1]["p_values"] == {"mcnemar": pytest.approx(p)}
     assert rows[1]["difference"][0] == pytest.approx(6)
     assert rows[0]["difference"] is None
+
+
+def test_reports_test_classifiers_against_each_other(two):
+    tests = gather([(WorkDir(place), None) for place in two], "test")["tests"]
+    assert [(test["one"], test["other"]) for test in tests] == [("one", "other")] * 2
+    accuracy, loss = tests
+    assert (accuracy["metric"], accuracy["different"]) == ("accuracy", True)
+    assert accuracy["p"] == [["McNemar's exact test", pytest.approx(binomtest(4, 20).pvalue)]]
+    assert accuracy["difference"][0] == pytest.approx(6)
+    assert loss["difference"][2] < 0
 
 
 def test_what_means_nothing_is_refused(two):
