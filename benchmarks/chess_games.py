@@ -2,10 +2,11 @@
 
     python benchmarks/chess_games.py runs/chess [--split=test] [--positions=1000] [--games=100]
 
-legal      how often the likeliest of all 1,968 moves is legal, before any is masked
-agreement  how often the likeliest legal move is one of the teacher's best (all of them count);
-           beside it what taking the greatest piece has (in the mean over those alike), and a legal
-           move at random
+legal      how often the likeliest of all 1,968 moves is legal, before any is masked; as eval.py
+agreement  how often the likeliest legal move is one of the teacher's best (all of them count); of
+           written moves eval.py has the one that is written, here it is one of a beam's; beside it
+           what taking the greatest piece has (in the mean over those alike), and a legal move at
+           random
 games      against a player who moves at random, and one who looks one ply ahead (takes or promotes
            to what wins most, at random among those alike): each opening of four random plies is
            played with both colours, and a game of 200 plies is drawn. Elo is that of the share of
@@ -24,6 +25,7 @@ import chess
 
 from transformer_jax.api import TrainedModel, load
 from transformer_jax.data import chess_positions, sources
+from transformer_jax.evaluation import moves
 from transformer_jax.evaluation.metrics import interval
 
 _PLIES = 200
@@ -58,15 +60,15 @@ def main() -> None:
 
 def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[float, int]]:
     """Return of each rate how many positions it holds for, and of how many."""
-    found = dict.fromkeys(("legal", "agreement", "greedy capture", "random legal move"), 0.0)
+    found = dict.fromkeys((*moves.RATES, "greedy capture", "random legal move"), 0.0)
     for fen, said in zip(fens, likeliest(trained, fens), strict=True):
         board = chess_positions.read(fen)
-        values = {move.uci(): x for move, x in chess_positions.move_values(board).items()}
+        values = chess_positions.move_values(board)
         best = {move for move, value in values.items() if value == max(values.values())}
         takes = greatest(board)
-        found["legal"] += said[0] in values
-        found["agreement"] += next((move for move in said if move in values), None) in best
-        found["greedy capture"] += len({move.uci() for move in takes} & best) / len(takes)
+        for name, holds in moves.judged(fen, said).items():
+            found[name] += holds
+        found["greedy capture"] += len({*takes} & best) / len(takes)
         found["random legal move"] += len(best) / len(values)
     return {name: (right, len(fens)) for name, right in found.items()}
 
@@ -76,7 +78,7 @@ def likeliest(trained: TrainedModel, fens: Sequence[str]) -> list[list[str]]:
     if trained.experiment.objective.kind == "classify":
         return [list(shares) for shares in trained.classify(list(fens))]
     found = trained.translate(list(fens), n_best=_BEAM, beam_size=_BEAM)
-    return [[said.text.replace(" ", "") for said in hypotheses] for hypotheses in found]
+    return [[moves.written(said.text) for said in hypotheses] for hypotheses in found]
 
 
 def greatest(board: chess.Board) -> list[chess.Move]:
@@ -89,13 +91,13 @@ def model_player(trained: TrainedModel) -> Player:
     """Return the player of the likeliest legal move."""
 
     def choose(boards: Sequence[chess.Board]) -> list[chess.Move]:
-        moves = []
+        chosen = []
         fens = [board.fen(en_passant="fen") for board in boards]
         for board, said in zip(boards, likeliest(trained, fens), strict=True):
             legal = {move.uci(): move for move in board.legal_moves}
             # Where no legal move is among them, the first by the alphabet.
-            moves.append(legal[next((move for move in said if move in legal), min(legal))])
-        return moves
+            chosen.append(legal[next((move for move in said if move in legal), min(legal))])
+        return chosen
 
     return choose
 

@@ -25,8 +25,8 @@ import numpy as np
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.data.files import read_lines, read_parallel
 from transformer_jax.disk import write_text
-from transformer_jax.reports.compare import System, read_system
-from transformer_jax.reports.mcnemar import accuracy_tests
+from transformer_jax.reports.compare import paired_tests
+from transformer_jax.reports.systems import System, read_system
 from transformer_jax.workdir import WorkDir
 
 Labelled = list[tuple[str, str]]
@@ -76,9 +76,9 @@ def together(sweep: Path, arm: str, folds: int) -> tuple[System, list[str]]:
         system = read_system(workdir, None, "test")
         data = workdir.experiment().data
         (part,) = data.test
-        said += system.hypotheses
+        said += system.hypotheses or ()
         right += read_lines(Path(data.directory or ".") / f"{part}.{data.target_language}")
-    return System(arm, said, "", system.evaluation, classifies=True), right
+    return classifier(arm, said, right, system.evaluation), right
 
 
 def make_table(arguments: argparse.Namespace) -> None:
@@ -87,15 +87,23 @@ def make_table(arguments: argparse.Namespace) -> None:
     (_, right), *others = arms
     if any(other != right for _, other in others):
         raise SystemExit(f"{arguments.sweep}: the arms were tested on different texts")
-    write_rows([system for system, _ in reversed(arms)], right, arguments.output)
+    write_rows([system for system, _ in reversed(arms)], arguments.output)
 
 
-def write_rows(systems: Sequence[System], right: Sequence[str], output: Path) -> None:
+def classifier(
+    name: str, said: Sequence[str], right: Sequence[str], evaluation: EvaluationConfig
+) -> System:
+    """Return what said so of texts of which this is right."""
+    rows = [{"hypothesis": x, "reference": y} for x, y in zip(said, right, strict=True)]
+    return System(name, None, "", evaluation, kind="classify", rows=rows)
+
+
+def write_rows(systems: Sequence[System], output: Path) -> None:
     """Write the accuracy of each system, and its test against the first."""
     rows = [
-        {"arm": found.system, "texts": len(right), "accuracy": found.score,
+        {"arm": found.system, "texts": len(systems[0].rows), "accuracy": found.score,
          "half_interval": found.interval, **found.p_values, "difference": found.difference}
-        for found in accuracy_tests(systems, right)
+        for found in paired_tests(systems, None, ["accuracy"])
     ]  # fmt: skip
     text = json.dumps(rows, indent=1) + "\n"
     write_text(output.with_suffix(".json"), text)
@@ -142,10 +150,10 @@ def make_control(arguments: argparse.Namespace) -> None:
             pairs = list(zip(*learned, strict=True))
             found += naive_bayes(pairs, tested[0], once=name == "presence")
     systems = [
-        System(f"naive Bayes, {name}", found, "", EvaluationConfig(), classifies=True)
+        classifier(f"naive Bayes, {name}", found, right, EvaluationConfig())
         for name, found in said.items()
     ]
-    write_rows(systems, right, arguments.output)
+    write_rows(systems, arguments.output)
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from transformer_jax.disk import write_text
 from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
-from transformer_jax.reports.compare import read_system
+from transformer_jax.reports.systems import read_system
 from transformer_jax.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/listops.py"

@@ -31,7 +31,8 @@ from transformer_jax.evaluation.sentences import corpus_bleu
 from transformer_jax.experiments.process import keep_freed_memory, use_every_core
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
-from transformer_jax.reports.compare import paired_tests, read_system
+from transformer_jax.reports.compare import paired_tests
+from transformer_jax.reports.systems import read_system
 from transformer_jax.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/predecessors.py"

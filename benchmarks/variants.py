@@ -32,7 +32,8 @@ from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 from transformer_jax.reports import runs
-from transformer_jax.reports.compare import paired_tests, read_system
+from transformer_jax.reports.compare import paired_tests
+from transformer_jax.reports.systems import read_system
 from transformer_jax.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/variants.py"

@@ -37,7 +37,7 @@ SLOW = (
     "decoding/test_attention.py", "decoding/test_beam.py", "decoding/test_inside.py",
     "decoding/test_lines.py", "decoding/test_live.py", "decoding/test_from_sound.py",
     "decoding/test_streaming.py",
-    "export/test_stablehlo.py",
+    "evaluation/test_moves.py", "export/test_stablehlo.py",
     "decoding/test_long_lines.py", "decoding/test_sampling.py", "decoding/test_stream.py",
     "decoding/test_top.py", "decoding/test_translate.py", "experiments/test_plan.py",
     "e2e/", "experiments/test_process.py", "experiments/test_programs.py", "export/test_models.py",

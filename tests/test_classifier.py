@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from itself import scores_tested
 from starts import start_at_random
 from tiny import RUN, random_params, random_store
 
@@ -117,6 +118,7 @@ def test_masked_pieces_are_learned_and_scored(home, capsys):
         written["scores"][name]["value"] for name in ("pseudo_perplexity", "perplexity")
     )
     assert 1 < pseudo < 2 * perplexity
+    assert scores_tested(home / "masked", "validation") == written["scores"].keys()
 
 
 def test_it_begins_as_the_source(home):
@@ -146,6 +148,7 @@ def test_classes_are_learned_and_scored(home, capsys):
     said = [json.loads(line) for line in Path(f"{stem}.jsonl").read_text().splitlines()]
     assert [row["hypothesis"] for row in said] == Path(f"{stem}.hyp").read_text().split()
     assert sum(row["hypothesis"] == row["reference"] for row in said) == right
+    assert scores_tested(home / "classes", "validation") == written["scores"].keys()
 
 
 def test_from_python(home):
@@ -199,8 +202,8 @@ def test_intervals():
     [
         (lambda a: translate.main([*a]), "'classify': such a model writes no text; see classify"),
         (lambda a: generate.main([*a, "--prompt=x"]), "such a model does not continue"),
-        (lambda a: compare.main([a[0].partition("=")[2].replace("classes", "masked")] * 2),
-         "is of objective.name='masked_lm', which has no translations or classes to compare"),
+        (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores; "
+         "make them with: python eval.py"),
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "predicts classes; see eval.py"),
         (lambda a: evaluate.main([*a, "--checkpoint=best,last"]), "classify is of one model"),
     ],

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import jax
 import pytest
+from itself import scores_tested
 from tiny import random_params
 
 import transformer_jax
@@ -97,11 +98,13 @@ def test_eval_counts_each_character_once(run, capsys):
     assert evaluate.main([f"--workdir={run}", "--split=validation"]) == 0
     printed = capsys.readouterr().out
     files = sorted(Path(run, "eval").glob("validation.*"))
-    assert [file.name for file in files] == ["validation.best.json"]
+    assert [file.name for file in files] == ["validation.best.json", "validation.best.jsonl"]
+    tested = scores_tested(run, "validation")
     written = json.loads(files[0].read_text())
     text = transformer_jax.load(run).score(TEXT[5:50])
     assert written["tokens"] == written["characters"] == len(text.ids) == 45
     found = {name: entry["value"] for name, entry in written["scores"].items()}
+    assert tested == found.keys()
     assert found == pytest.approx({
         "loss": -text.total / 45, "perplexity": text.perplexity,
         "bits_per_character": text.bits_per_character, "bits_per_byte": text.bits_per_byte,
@@ -126,10 +129,7 @@ def test_eval_counts_each_character_once(run, capsys):
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "has no source; give --target"),
         (lambda a: evaluate.main([*a, "--source=x", "--reference=x"]), "has no source; name the"),
         (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "a language model is scored alone"),
-        (
-            lambda a: compare.main([a[0].partition("=")[2]] * 2),
-            "has no translations or classes to compare",
-        ),
+        (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores"),
         (lambda a: generate.main([*a, "--prompt=x", "--input=x"]), "give one of them"),
         (lambda a: generate.main([*a, "--stop="]), "--stop: must not be empty"),
         (lambda a: generate.main([*a, "--stream"]), "--stream: shows the text of one --prompt"),

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import tiny
+from itself import scores_tested
 from tiny import RUN
 
 import transformer_jax
@@ -64,6 +65,7 @@ def test_scores_and_a_report(run, capsys):
     assert scores["pixel_error"]["value"] == pytest.approx(np.square(off).mean() ** 0.5, rel=1e-4)
     assert scores["codes_used"]["value"] == len(np.unique(codes))
     assert 1 <= scores["code_perplexity"]["value"] <= len(np.unique(codes)) + 1e-6
+    assert scores_tested(run, "test") == {"pixel_error"}
     (shown,) = gather([(WorkDir(run), None)], "test")["gallery"]
     assert all(example["picture"].startswith("data:image/png") for example in shown["examples"])
 

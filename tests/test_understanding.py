@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from itself import scores_tested
 from starts import start_at_random
 from tiny import RUN
 
@@ -127,6 +128,7 @@ def test_pairs_are_learned_and_scored(home, capsys):
     assert evaluate.main([f"--workdir={home}/pairs", "--split=validation"]) == 0
     assert "next_sentence_accuracy = " in capsys.readouterr().out
     found = scores(home / "pairs")
+    assert scores_tested(home / "pairs", "validation") == found.keys()
     assert found["loss"] == pytest.approx(best["validation_loss"], rel=1e-4)
     # There weighed by the pieces that are hidden in each pair, here by none.
     said = best["validation_next_sentence_accuracy"]
@@ -168,6 +170,7 @@ def test_labels_are_learned_and_scored(home, capsys):
     assert "of 576 words), 95 % interval" in printed
     assert "f1 = " in printed
     found = scores(home / "tags")
+    assert scores_tested(home / "tags", "validation") == found.keys()
     assert found["accuracy"] == pytest.approx(100 * best)
     assert 0 < found["f1"] <= 100
     said = (home / "tags/eval/validation.best.hyp").read_text().splitlines()
@@ -196,6 +199,7 @@ def test_numbers_are_learned_and_scored(home, capsys):
     assert evaluate.main([f"--workdir={home}/values", "--split=validation"]) == 0
     assert "spearman = " in capsys.readouterr().out
     found = scores(home / "values")
+    assert scores_tested(home / "values", "validation") == found.keys()
     assert found["pearson"] > 0.7
     variance = np.var([float(x) for x in (home / "train.values").read_text().split()])
     best = min(row["validation_loss"] for row in rows(home / "values"))
@@ -219,6 +223,7 @@ def test_answers_are_learned_and_scored(home, capsys):
     assert evaluate.main([f"--workdir={home}/answers", "--split=validation"]) == 0
     assert "exact match = " in capsys.readouterr().out
     found = scores(home / "answers")
+    assert scores_tested(home / "answers", "validation") == found.keys()
     assert 40 < found["exact_match"] <= found["f1"] <= 100
     model = transformer_jax.load(home / "answers")
     context = "boat wave sail fish tide harbour boat wave"
@@ -245,7 +250,10 @@ def test_reports_speak_of_them(home):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (lambda at: compare.main([at] * 2), "'tag', which has no translations or classes"),
+        (
+            lambda at: compare.main([at, at.replace("tags", "values"), "--split=validation"]),
+            "one has objective.name='regress' and the other 'tag'; compare models of one kind",
+        ),
         (lambda at: score.main([f"--workdir={at}", "--target=x"]), "predicts labels; see eval.py"),
         (lambda at: transformer_jax.load(at).translate("x"), "writes no text; see tag"),
         (lambda at: transformer_jax.load(at).score("x"), "predicts labels; see tag"),

@@ -131,6 +131,7 @@ def scored(
     place.eval.mkdir(exist_ok=True)
     stem = f"{split}.{checkpoint.replace(':', '-')}"
     (place.eval / f"{stem}.json").write_text(json.dumps(shown))
+    (place.eval / f"{stem}.hyp").write_text("".join(f"{line}\n" for line in hypotheses))
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (place.eval / f"{stem}.jsonl").write_text(text)
 

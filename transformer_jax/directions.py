@@ -70,3 +70,14 @@ TRANSLATION = {
     "CER": Metric("CER", greater_is_better=False),
     "exact_match": Metric("exact match, %", greater_is_better=True),
 }
+_GREATER = (
+    "accuracy", "legal", "agreement", "precision", "recall", "f1", "pearson", "spearman",
+    "next_sentence_accuracy",
+)  # fmt: skip
+_LESS = (
+    "loss", "perplexity", "bits_per_character", "bits_per_byte", "backward_loss",
+    "backward_perplexity", "pseudo_perplexity", "next_sentence_loss", "mean_squared_error", "mse",
+    "mae", "crps", "pixel_error",
+)  # fmt: skip
+# And what they measure of models that translate nothing, likewise.
+PREDICTION = {name: Metric(name, name in _GREATER) for name in (*_GREATER, *_LESS)}

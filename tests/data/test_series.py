@@ -6,6 +6,7 @@ import json
 import flax.linen as nn
 import numpy as np
 import pytest
+from itself import scores_tested
 from scipy import stats
 from tiny import RUN, random_params
 
@@ -205,6 +206,8 @@ def test_trained_scored_and_asked(config, tmp_path, capsys):
     for method in ("model", "the last 6 rows repeated", "ridge regression", "crps", "22 windows"):
         assert method in printed
     scores = json.loads((run / "eval/test.best.json").read_text())["scores"]
+    of_others = {name for name in scores if name.startswith(("seasonal", "ridge"))}
+    assert scores_tested(run, "test") == scores.keys() - of_others
     (shown,) = gather([(WorkDir(run), None)], "test")["gallery"]
     assert [e["caption"].partition(", ")[2].partition(" of 22")[0] for e in shown["examples"]] == [
         "the nearest", "one in the middle", "the farthest"

@@ -16,7 +16,8 @@ from transformer_jax.config import EvaluationConfig, Experiment
 from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
-from transformer_jax.reports.compare import differences, paired_tests, read_system
+from transformer_jax.reports.compare import differences, paired_tests
+from transformer_jax.reports.systems import read_system
 from transformer_jax.workdir import WorkDir
 
 WORDS = [
@@ -120,10 +121,13 @@ def test_p_values_are_those_of_sacrebleu(test, lowercase, run, tmp_path):
     output = told_by_sacrebleu(tmp_path, runs, test, 200, *options)
     expected = [float(p) for p in re.findall(r"p = (\d+\.\d+)", output)]
     by_system = [[r.p_values.get(test) for r in results if r.system == s.name] for s in systems]
-    found = [p for row in by_system[1:] for p in row]
     assert by_system[0] == [None] * 3
     assert len(expected) == 6
-    assert found == pytest.approx(expected, abs=5e-5)
+    # Of whole edits many trials show as many as were seen, which sacrebleu leaves out.
+    alike = 2 if test == "ar" else 3
+    for row, theirs in zip(by_system[1:], (expected[:3], expected[3:]), strict=True):
+        assert row[:alike] == pytest.approx(theirs[:alike], abs=5e-5)
+        assert row[2] > theirs[2] - 5e-5
     for result in results:
         assert f"{result.score:.4f}" in output
     if test == "bs":
@@ -192,6 +196,7 @@ def test_the_metrics_are_those_that_were_scored(run, capsys):
         for place in places:
             file = place.eval / "test.best.json"
             output = json.loads(file.read_text()) | {"scores": {name: {} for name in scores}}
+            output.pop("exact_match", None)
             file.write_text(json.dumps(output))
         if metrics is None:
             with pytest.raises(UserError, match="has no score that can be tested; give --metric"):

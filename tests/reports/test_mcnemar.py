@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from transformer_jax.door import to_json
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import digest
 from transformer_jax.reports.mcnemar import of_shares, p_value
+from transformer_jax.reports.report import gather
 from transformer_jax.workdir import WorkDir
 
 LABELS = [("pos", "neg")[i % 2] for i in range(200)]
@@ -60,8 +62,14 @@ def classified(place: WorkDir, data, wrong: range) -> str:
     )
     place.config.write_text(to_json(dataclasses.replace(experiment, data=data)))
     (place.eval / "test.best.hyp").write_text("".join(f"{x}\n" for x in said))
+    rows = [{"line": i, "reference": x, "hypothesis": y,
+             "probability_of_reference": 0.8 * (x == y) + 0.1}
+            for i, (x, y) in enumerate(zip(LABELS, said, strict=True), 1)]  # fmt: skip
+    (place.eval / "test.best.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in rows))
     result = {
-        "sentences": len(said), "references": digest(LABELS), "scores": {"accuracy": {}},
+        "sentences": len(said), "references": digest(LABELS),
+        "scores": {name: {"value": 1.0, "signature": ""} for name in ("accuracy", "loss")},
+        "split": "test", "checkpoint": "best", "steps": [1], "details": [],
         "evaluation": dataclasses.asdict(experiment.evaluation), "decoding": None,
     }  # fmt: skip
     (place.eval / "test.best.json").write_text(json.dumps(result))
@@ -72,14 +80,16 @@ def classified(place: WorkDir, data, wrong: range) -> str:
 def two(tmp_path) -> list[str]:
     """Return a run that has 30 of 200 texts wrong, and one that has 14 of these and 4 others."""
     for ending, lines in (("text", ["a text"] * 200), ("label", LABELS)):
-        (tmp_path / f"test.{ending}").write_text("".join(f"{line}\n" for line in lines))
+        for part in ("train", "test"):
+            text = "".join(f"{line}\n" for line in lines)
+            (tmp_path / f"{part}.{ending}").write_text(text)
     places = (("one", range(30)), ("other", range(16, 34)))
     return [classified(WorkDir(tmp_path / name), tmp_path, wrong) for name, wrong in places]
 
 
 def test_classifiers_are_compared(two, capsys):
     assert compare.main([*two, "--show=1"]) == 0
-    first, second, *rest = capsys.readouterr().out.splitlines()
+    first, second, _, loss, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("accuracy  85.00 ± 4.9")
     p = binomtest(4, 20).pvalue
     assert second.startswith("accuracy  91.00 ± 4.0")
@@ -90,6 +100,9 @@ def test_classifiers_are_compared(two, capsys):
     assert second.endswith("  different")
     assert "sentence accuracy: 16 better, 4 worse, 180 the same" in rest[1]
     assert "line 1  +100.0" in rest
+    # Of a loss of two values the exchanges are McNemar's.
+    drawn = float(loss.partition("approximate randomisation p = ")[2].split()[0])
+    assert drawn == pytest.approx(p, abs=4 * (p / 10_000) ** 0.5)
     assert compare.main([*two, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert rows[1]["p_values"] == {"mcnemar": pytest.approx(p)}
@@ -97,7 +110,26 @@ def test_classifiers_are_compared(two, capsys):
     assert rows[0]["difference"] is None
 
 
+def test_reports_test_classifiers_against_each_other(two):
+    tests = gather([(WorkDir(place), None) for place in two], "test")["tests"]
+    assert [(test["one"], test["other"]) for test in tests] == [("one", "other")] * 2
+    accuracy, loss = tests
+    assert (accuracy["metric"], accuracy["different"]) == ("accuracy", True)
+    assert accuracy["p"] == [["McNemar's exact test", pytest.approx(binomtest(4, 20).pvalue)]]
+    assert accuracy["difference"][0] == pytest.approx(6)
+    assert loss["difference"][2] < 0
+
+
 def test_what_means_nothing_is_refused(two):
-    for option in ("--metric=BLEU", "--test=ar", "--samples=9"):
-        with pytest.raises(UserError, match=f"^{option.partition('=')[0]}: classifiers are"):
-            compare.main([*two, option])
+    with pytest.raises(UserError, match=r"^--metric: unknown choice 'BLEU'"):
+        compare.main([*two, "--metric=BLEU"])
+    for option in ("--test=ar", "--samples=9"):
+        match = rf"^{option.partition('=')[0]}: accuracy: compared by McNemar's exact test, which"
+        with pytest.raises(UserError, match=match):
+            compare.main([*two, "--metric=accuracy", option])
+    with pytest.raises(UserError, match=r"^--reference: eval.py keeps what is right"):
+        compare.main([*two, "--reference=x"])
+    rows = Path(two[1], "eval/test.best.jsonl")
+    rows.write_text(rows.read_text().replace("probability_of_reference", "p"))
+    with pytest.raises(UserError, match="older version, which kept no probability_of_reference"):
+        compare.main(two)

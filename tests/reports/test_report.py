@@ -27,10 +27,13 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.sentences import picked, sentence_scores, words
 from transformer_jax.plots.page import render, unpack
 from transformer_jax.reports import breakdown, runs, sweep_rows
+from transformer_jax.reports.compare import against_first
 from transformer_jax.reports.curves import curves
 from transformer_jax.reports.naming import KINDS, named
 from transformer_jax.reports.report import gather
+from transformer_jax.reports.systems import read_scored
 from transformer_jax.reports.verdict import verdict
+from transformer_jax.sweeps import table
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.training.other_losses import LOSSES
 from transformer_jax.workdir import WorkDir, append_row, read_rows
@@ -165,10 +168,12 @@ def test_a_language_model_has_windows_and_no_translations(run, tmp_path):
 def test_two_runs_are_tested_and_laid_side_by_side(run, other):
     report = gather([(run, None), (other, None)])
     assert report["title"] == "Runs one and other compared"
-    assert {test["metric"] for test in report["tests"]} == {"BLEU", "chrF"}
+    drawn = ["paired bootstrap", "approximate randomisation"]
+    known = {"BLEU": drawn, "chrF": drawn, "exact_match": ["McNemar's exact test"]}
+    assert {test["metric"]: [name for name, _ in test["p"]] for test in report["tests"]} == known
     for test in report["tests"]:
-        assert test["system"] == 1
-        assert [name for name, _ in test["p"]] == ["paired bootstrap", "approximate randomisation"]
+        assert (test["one"], test["other"]) == ("one", "other")
+        assert test["difference"][1] <= test["difference"][0] <= test["difference"][2]
         assert test["different"] == all(p < 0.05 for _, p in test["p"])
     for sentence, one, two in zip(report["sentences"], ONE, OTHER, strict=True):
         assert [system["hypothesis"] for system in sentence["systems"]] == [one, two]
@@ -438,6 +443,47 @@ def test_every_point_tells_its_time(tmp_path):
     points_of(tmp_path / "s", (20.0, 25.0))
     report = gather([(WorkDir(tmp_path / "s"), None)])
     assert [sum(run["seconds"].values()) > 0 for run in report["runs"]] == [True, True]
+
+
+@pytest.fixture
+def translated(tmp_path) -> WorkDir:
+    """Return a sweep of two settings and two seeds; of one all is right, of the other nothing."""
+    for d_ff, said in ((32, REFERENCES), (64, [line[::-1] for line in REFERENCES])):
+        for seed in (1, 2):
+            experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
+            point = trained(tmp_path / f"s/model.d_ff={d_ff},seed={seed}", experiment,
+                            factor=1 + d_ff / 100)  # fmt: skip
+            scored(point, HOSTILE + PLAIN, REFERENCES, said)
+    return WorkDir(tmp_path / "s")
+
+
+def test_the_rows_of_a_sweep_are_tested_against_the_first(translated):
+    """Points of the same seed; the mark stands where every test and seed shows a difference."""
+    rows = sweep_rows.tabulated(translated.path, "test")
+    sweep_rows.compare(rows, "test")
+    first, second = rows
+    assert first.p_values == {}
+    tested = {"test BLEU, beam", "test chrF, beam"}
+    assert second.p_values.keys() == tested
+    results = against_first([
+        read_scored(str(place / "eval/test.best"), "translate", place.name, "")
+        for place in (translated.path / f"model.d_ff={d_ff},seed=1" for d_ff in (32, 64))
+    ], 1000)  # fmt: skip
+    for result in results[:2]:
+        p = second.p_values[f"test {result.metric}, beam"]
+        assert p == max(result.p_values.values())
+        assert p < 0.05
+    text = table.as_text(rows)
+    lines = text.splitlines()
+    assert [line.count("*") for line in lines] == [0, 0, 2, 1]
+    assert lines[-1].startswith("* differs from the first row: p < 0.05")
+    assert table.as_markdown(rows).endswith(f"\n\\{lines[-1]}\n")
+    assert '"test BLEU, beam p"' in table.as_csv(rows).splitlines()[0]
+    best, *others = gather([(translated, None)])["sweep"]["rows"]
+    assert not any(column.endswith(" p") for column in best["measured"])
+    found = {row["settings"]["model.d_ff"]: row["measured"]["test BLEU, beam p"] for row in others}
+    assert found[64] < 0.05
+    assert found[32] == 1  # another seed that says the same
 
 
 def test_variants_have_their_published_figures(tmp_path):

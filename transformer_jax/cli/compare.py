@@ -1,6 +1,8 @@
 """transformer-jax compare RUN[@CHECKPOINT] RUN[@CHECKPOINT] ... [--split=test]"""
 
+import argparse
 import json
+import math
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,20 +11,17 @@ from typing import cast
 from transformer_jax.cli.arguments import Parser
 from transformer_jax.data import files, sources
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.reports.compare import (
-    TESTS,
     TITLES,
     Result,
-    System,
-    check,
     differences,
     paired_tests,
-    read_system,
     testable,
 )
 from transformer_jax.reports.evaluations import decoding_differences
-from transformer_jax.reports.mcnemar import accuracy_tests
+from transformer_jax.reports.paired import TESTS
+from transformer_jax.reports.systems import System, check, read_system
+from transformer_jax.reports.units import units
 from transformer_jax.sweeps.scores import spelled
 from transformer_jax.workdir import WorkDir
 
@@ -30,9 +29,9 @@ from transformer_jax.workdir import WorkDir
 def main(argv: Sequence[str]) -> int:
     """Test whether runs differ, show where, and return the exit code."""
     parser = Parser(
-        "Test whether runs translate a split differently well, the first against each other one,\n"
-        "from what eval.py wrote in each --workdir. The tests are sacrebleu's. Of classifiers,\n"
-        "test whether one is right more often."
+        "Test whether runs do differently well on a split, the first against each other one, from\n"
+        "what eval.py wrote in each --workdir: by McNemar's exact test where a text is right or\n"
+        "wrong, else by the paired bootstrap and approximate randomisation, as sacrebleu does."
     )
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN[@CHECKPOINT]",
@@ -40,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         "default: the config's; with settings of eval.py, best,decoding.alpha=0.6")  # fmt: skip
     add("--split", default="test", help="train, validation, test (default), or a file's name")
     add("--reference", type=Path, help="the references; default: the split's own")
-    add("--metric", metavar="A,B", help=f"of {', '.join(METRICS)}; default: those of eval.py")
+    add("--metric", metavar="A,B", help="BLEU, accuracy ...; default: those of eval.py")
     add("--test", choices=tuple(TESTS), help="bs or ar alone; default: both")
     add("--samples", type=int, default=0, metavar="N", help="default: bs 1000, ar 10000")
     add("--show", type=int, default=3, metavar="N", help="largest gains and losses shown")
@@ -50,20 +49,16 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"{arguments.run[0]}: compared with what? name two work directories")
     places = [place_of(text) for text in arguments.run]
     systems = [read_system(*place, arguments.split) for place in places]
-    references = _references(places[0][0], arguments.split, arguments.reference)
+    references = None
+    if systems[0].translates:
+        references = _references(places[0][0], arguments.split, arguments.reference)
+    elif arguments.reference is not None:
+        raise UserError("--reference: eval.py keeps what is right of such models; leave it out")
     check(systems, references)
-    if systems[0].classifies:
-        for name in ("metric", "test", "samples"):
-            if getattr(arguments, name):
-                raise UserError(
-                    f"--{name}: classifiers are compared by accuracy and McNemar's exact test; "
-                    "leave it out"
-                )
-        metrics, results = ["accuracy"], accuracy_tests(systems, references)
-    else:
-        metrics = arguments.metric.split(",") if arguments.metric else testable(systems[0])
-        tests = (arguments.test,) if arguments.test else tuple(TESTS)
-        results = paired_tests(systems, references, metrics, tests, arguments.samples)
+    metrics = arguments.metric.split(",") if arguments.metric else testable(systems[0])
+    tests = (arguments.test,) if arguments.test else tuple(TESTS)
+    _check_drawn(systems[0], metrics, arguments)
+    results = paired_tests(systems, references, metrics, tests, arguments.samples)
     differing = decoding_differences([system.decoding for system in systems])
     if arguments.json:
         search = {
@@ -78,9 +73,21 @@ def main(argv: Sequence[str]) -> int:
         print(f"What differs between them: {listed}")
     for result in results:
         _print_result(result)
-    for other in systems[1:]:
+    for other in systems[1:] if systems[0].hypotheses is not None else ():
         _print_sentences(systems[0], other, references, metrics[0], arguments.show)
     return 0
+
+
+def _check_drawn(system: System, metrics: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Refuse settings of resampling where nothing is resampled."""
+    known = units(system.kind, system.evaluation)
+    if all(name in known and known[name].right_or_wrong for name in metrics):
+        for name in ("test", "samples"):
+            if getattr(arguments, name):
+                raise UserError(
+                    f"--{name}: {', '.join(metrics)}: compared by McNemar's exact test, which "
+                    "draws nothing; leave it out"
+                )
 
 
 def place_of(text: str) -> tuple[WorkDir, str | None]:
@@ -100,20 +107,24 @@ def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:
 
 
 def _print_result(result: Result) -> None:
-    line = f"{result.metric:<5} {result.score:6.2f} ± {result.interval:.2f}  {result.system}"
+    form = ".2f" if abs(result.score) >= 10 else ".4f"  # of a hundred, and of others
+    line = f"{result.metric:<5} {result.score:6{form}} ± {result.interval:{form}}  {result.system}"
     for test, p in result.p_values.items():
         line += f"  {TITLES[test]} p = {p:.4f}"
     if result.difference is not None:
-        line += "  difference {:+.2f}, 95 % interval {:+.2f} to {:+.2f}".format(*result.difference)
+        seen, low, high = (f"{x:+{form}}" for x in result.difference)
+        line += f"  difference {seen}, 95 % interval {low} to {high}"
     if result.p_values:
         line += "  different" if result.different else "  no difference shown"
     print(line)
 
 
 def _print_sentences(
-    one: System, other: System, references: Sequence[str], metric: str, count: int
+    one: System, other: System, references: Sequence[str] | None, metric: str, count: int
 ) -> None:
     rows = differences(one, other, references, metric)
+    if any(math.isnan(row.gain) for row in rows):
+        return  # a correlation is of several
     wins = sum(row.gain > 0 for row in rows)
     losses = sum(row.gain < 0 for row in rows)
     print(f"\n{other.name} against {one.name}, sentence {metric}: "

@@ -101,7 +101,7 @@ def _translate(
         evaluation = evaluate(trained, *given, decoding, split, name, stem, progress.watch, book)
     result = evaluation.result
     for line, scored in zip(result["details"], result["scores"].values(), strict=True):
-        print(f"{line}\n    {scored['signature']}")
+        print(line, *filter(None, [scored["signature"]]), sep="\n    ")
     for note in result.get("notes", ()):
         print(note)
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
@@ -113,11 +113,12 @@ def _translate(
 
 
 def _predict(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: str) -> None:
-    from transformer_jax.evaluation.language import evaluate, write
+    from transformer_jax.evaluation.language import evaluate
 
-    result = evaluate(trained, corpus, split, name)
+    evaluation = evaluate(trained, corpus, split, name)
+    result = evaluation.result
     print(*result["details"], sep="\n")
-    write(result, stem)
+    evaluation.write(stem)
     print(f"{result['tokens']:,} pieces, {result['counted']}; written to {stem}.json")
 
 

@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
         with progress(points, directory, arguments.evaluate) as watcher:
             code = sweep.run(points, directory, arguments.jobs, arguments.evaluate, watcher)
     rows = table.tabulate(points, directory, arguments.evaluate, published)
-    _show(rows, directory, arguments.plot if code != sweep.INTERRUPTED else None)
+    plot = arguments.plot if code != sweep.INTERRUPTED else None
+    _show(rows, directory, arguments.evaluate, plot)
     return code
 
 
@@ -76,13 +77,15 @@ def _table_of(directory: Path, arguments: argparse.Namespace, overrides: Sequenc
         raise UserError(f"--workdir={directory}: holds no work directories of a sweep")
     found = sweep_rows.points(directory)
     split = arguments.evaluate or scored_split([point.workdir for point in found])
-    _show(sweep_rows.tabulated(directory, split), directory, arguments.plot)
+    _show(sweep_rows.tabulated(directory, split), directory, split, arguments.plot)
     return 0
 
 
-def _show(rows: Sequence[Any], directory: Path, plot: Path | None) -> None:
+def _show(rows: Sequence[Any], directory: Path, split: str | None, plot: Path | None) -> None:
+    from transformer_jax.reports import sweep_rows
     from transformer_jax.sweeps import table
 
+    sweep_rows.compare(rows, split)
     table.write(rows, directory)
     print(table.as_text(rows), end="")
     if plot is not None:

@@ -5,21 +5,21 @@ from typing import Any
 
 from transformer_jax.api import TrainedModel
 from transformer_jax.data.sources import Corpus
-from transformer_jax.evaluation import gallery
+from transformer_jax.evaluation import gallery, moves
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.run import Evaluation, described
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the accuracy (%) and the loss (nats a text) on a split; a row for each text has its
-    class, the likeliest one, and the probability of either.
+    class, the likeliest one, and the probability of either. Of moves of chess see `moves.judged`.
 
     Raises:
       UserError: if the model is an ensemble, or a text of the split is of no class of training.
     """
     trained.tokenizers.tgt.encode(corpus.tgt)  # before the work
     found = trained.classify(corpus.src)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"line": number, "reference": label, "hypothesis": (best := next(iter(shares))),
          "probability": shares[best], "probability_of_reference": shares[label]}
         for number, (label, shares) in enumerate(zip(corpus.tgt, found, strict=True), 1)
@@ -40,5 +40,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         f"{high:.1f} %",
         f"loss = {loss:.4f}",
     ]
+    judged, rates, lines = moves.evaluated(trained, corpus.src, found)
+    for row, one in zip(rows, judged, strict=False):  # none, if they are no moves
+        row |= one
+    scores, details = scores | rates, details + lines
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     return Evaluation(result, [row["hypothesis"] for row in rows], rows)

@@ -65,18 +65,19 @@ def _agreement(row: dict[str, Any]) -> float:
 
 
 def forecasts(
-    rows: np.ndarray, point: np.ndarray, deciles: np.ndarray | None, window: int
-) -> list[dict[str, Any]]:
-    """Return {"line", "picture", "caption"} of some windows of a split [N C], the nearest forecasts
-    first; `point` is [windows T C], deciles are [windows T C 9], all in the rows' unit.
+    rows: np.ndarray,
+    point: np.ndarray,
+    deciles: np.ndarray | None,
+    window: int,
+    errors: np.ndarray,
+) -> dict[int, dict[str, str]]:
+    """Return {window: {"picture", "caption"}} of some windows of a split [N C], by their
+    errors [windows]; `point` is [windows T C], deciles are [windows T C 9], in the rows' unit.
     """
     horizon = point.shape[1]
-    true = np.lib.stride_tricks.sliding_window_view(rows[window:], horizon, axis=0)
-    scale = np.maximum(rows.std(0), 1e-12)
-    errors = (((point - true.swapaxes(1, 2)) / scale) ** 2).mean((1, 2))
     order = np.argsort(errors, kind="stable")
     places = {"the nearest": 0, "one in the middle": len(order) // 2, "the farthest": -1}
-    found = []
+    found = {}
     for title, place in places.items():
         i = int(order[place])
         figure = forecast.draw(
@@ -84,19 +85,19 @@ def forecasts(
             min(window, 2 * horizon),
         )  # fmt: skip
         caption = f"window {i}, {title} of {len(order):,}: {errors[i]:.3f} squared deviations"
-        found.append({"line": i, "picture": pictures.as_uri(figure), "caption": caption})
+        found[i] = {"picture": pictures.as_uri(figure), "caption": caption}
     return found
 
 
 def reconstructions(
     pictures: np.ndarray, made: np.ndarray, errors: np.ndarray
-) -> list[dict[str, Any]]:
-    """Return {"line", "picture", "caption"} of some pictures [n H W C] beside what was made of
+) -> dict[int, dict[str, str]]:
+    """Return {place: {"picture", "caption"}} of some pictures [n H W C] beside what was made of
     them, those of the largest errors [n] last.
     """
-    found = []
+    found = {}
     for i in spread(errors.tolist()):
         both = np.concatenate([pictures[i], made[i]], axis=1)
         caption = f"picture {i + 1}: {errors[i] ** 0.5:.1f} of 255"
-        found.append({"line": i + 1, "picture": as_uri(both), "caption": caption})
+        found[i] = {"picture": as_uri(both), "caption": caption}
     return found

@@ -20,6 +20,8 @@ from transformer_jax.evaluation.naive import Ridge, seasonal, windows
 from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.nn.distributions import DISTRIBUTIONS, LEVELS
 
+_OWN = ("mse", "mae", "crps", "coverage")  # scores of the model itself
+
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the mean squared and the mean absolute error of all windows of a split, in deviations
@@ -28,7 +30,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
 
     Where a distribution is predicted, "crps" is its mean quantile loss over deciles, twice the
     pinball loss, and "coverage" the share of numbers between the first and the last decile, which
-    should be 0.8. The rows are some windows as reports draw them.
+    should be 0.8. A row for each window has its part in these, some of them what reports draw.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -49,18 +51,17 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         ),
         "ridge_": np.concatenate([ridge(x) for x, _ in windows(items)]),
     }
-    channels = corpus.tgt[0].shape[1]  # type: ignore[attr-defined]
-    scores, by_channel = {}, {}
-    for name, point in methods.items():
-        for kind, errors in (("mse", (point - true) ** 2), ("mae", np.abs(point - true))):
-            scores[name + kind] = float(errors.mean())
-            parts = errors.reshape(-1, channels, objective.horizon).mean((0, 2))
-            by_channel[name + kind] = parts.tolist()
     deciles = distribution.quantiles(said)
-    if deciles is not None:
-        off, levels = true[..., None] - deciles, np.array(LEVELS)
-        scores["crps"] = float(2 * np.maximum(levels * off, (levels - 1) * off).mean())
-        scores["coverage"] = float(((deciles[..., 0] <= true) & (true <= deciles[..., -1])).mean())
+    channels = corpus.tgt[0].shape[1]  # type: ignore[attr-defined]
+    parts = {
+        name: part.reshape(-1, channels, objective.horizon).mean(2)
+        for name, part in _parts(methods, true, deciles).items()
+    }  # [windows channels]
+    scores = {name: float(part.mean()) for name, part in parts.items()}
+    by_channel = {
+        name: part.mean(0).tolist() for name, part in parts.items() if name.endswith(("mse", "mae"))
+    }
+    by_window = {name: parts[name].mean(1) for name in _OWN if name in parts}
     result = {
         "split": split, "checkpoint": checkpoint, "steps": trained.steps,
         "sentences": len(items) // channels,  # windows: reports ask for that name
@@ -70,7 +71,27 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "details": _details(scores, season), "decoding": None,
         "evaluation": asdict(experiment.evaluation), "references": corpus.fingerprint,
     }  # fmt: skip
-    return Evaluation(result, None, _drawn(trained, corpus, methods[""], deciles))
+    rows: list[dict[str, Any]] = [
+        {"line": window, **dict(zip(by_window, values, strict=True))}
+        for window, values in enumerate(np.stack([*by_window.values()], axis=1).tolist())
+    ]
+    for window, drawn in _drawn(trained, corpus, methods[""], deciles, by_window["mse"]).items():
+        rows[window] |= drawn
+    return Evaluation(result, None, rows)
+
+
+def _parts(
+    methods: dict[str, np.ndarray], true: np.ndarray, deciles: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Return what each number [n T] contributes to each score."""
+    parts = {}
+    for name, point in methods.items():
+        parts[f"{name}mse"], parts[f"{name}mae"] = (point - true) ** 2, np.abs(point - true)
+    if deciles is not None:
+        off, levels = true[..., None] - deciles, np.array(LEVELS)
+        parts["crps"] = 2 * np.maximum(levels * off, (levels - 1) * off).mean(-1)
+        parts["coverage"] = (deciles[..., 0] <= true) & (true <= deciles[..., -1])
+    return parts
 
 
 def _details(scores: dict[str, float], season: int) -> list[str]:
@@ -103,17 +124,23 @@ def items_of(trained: TrainedModel, corpus: Corpus) -> TokenStore:
 
 
 def _drawn(
-    trained: TrainedModel, corpus: Corpus, point: np.ndarray, deciles: np.ndarray | None
-) -> list[dict[str, Any]]:
-    """Return what reports draw of forecasts [windows x channels T], which are standardised."""
+    trained: TrainedModel,
+    corpus: Corpus,
+    point: np.ndarray,
+    deciles: np.ndarray | None,
+    errors: np.ndarray,
+) -> dict[int, dict[str, str]]:
+    """Return what reports draw of forecasts [windows x channels T], which are standardised, by
+    their errors [windows].
+    """
     codec, config = trained.tokenizers.tgt, trained.experiment.objective
     assert isinstance(codec, Series)
     if len(corpus.tgt) > 1:
-        return []
+        return {}
     rows = np.asarray(corpus.tgt[0], np.float64)
     by_channel = point.reshape(-1, codec.channels, config.horizon)
     said = codec.unscaled(by_channel.swapaxes(1, 2).astype(np.float64))
     if deciles is not None:
         deciles = deciles.reshape(*by_channel.shape, -1)
         deciles = codec.unscaled(deciles.transpose(0, 2, 3, 1)).swapaxes(2, 3)
-    return drawings.forecasts(rows, said, deciles, config.window)
+    return drawings.forecasts(rows, said, deciles, config.window, errors)

@@ -1,9 +1,7 @@
 """How well a language model predicts a split: loss, perplexity, bits a character and a byte."""
 
-import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,8 @@ from transformer_jax.decoding.text.score import (
     pseudo_log_probs,
     validation_log_probs,
 )
-from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.evaluation.validation import text_units
 
 # Which pieces count, of models that read corrupted texts.
@@ -34,8 +32,9 @@ _COUNTED = {
 _POSITIONS = 2**20  # that are computed for a pseudo-perplexity; a small model takes minutes
 
 
-def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> dict[str, Any]:
-    """Return the scores of a language model on a split, as `write` stores them.
+def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
+    """Return the scores of a language model on a split; a row for each window has how many pieces
+    are predicted there, and their log-probability (nats).
 
     Each piece counts once, EOS included where documents are lines; windows are those of training,
     so the first pieces of one are predicted from fewer before them than its last. Characters and
@@ -59,19 +58,26 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     tokens = sum(map(len, found))
     loss = nll / tokens
     values = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+    rows = [{"line": number, **_summed("", x)} for number, x in enumerate(found, 1)]
     if name == "bidirectional_lm":
-        backward = -float(np.concatenate(backward_log_probs(*given)).mean())
+        behind = backward_log_probs(*given)
+        rows = [row | _summed("backward_", x) for row, x in zip(rows, behind, strict=True)]
+        backward = -float(np.concatenate(behind).mean())
         values |= {"backward_loss": backward, "backward_perplexity": math.exp(min(backward, 700.0))}
     if name == "masked_lm":
-        alone = np.concatenate(pseudo_log_probs(*given, _POSITIONS))
-        values["pseudo_perplexity"] = math.exp(min(-float(alone.mean()), 700.0))
+        alone = pseudo_log_probs(*given, _POSITIONS)
+        rows = [row | _summed("pseudo_", x) for row, x in zip(rows, alone, strict=True)]
+        pseudo = -float(np.concatenate(alone).mean())
+        values["pseudo_perplexity"] = math.exp(min(pseudo, 700.0))
     if name == "masked_lm_nsp":
         right = np.log(0.5) < (said := validated(*given))
+        rows = [row | {"next_sentence_log_prob": x}
+                for row, x in zip(rows, said.tolist(), strict=True)]  # fmt: skip
         values["next_sentence_loss"] = -float(said.mean())
         values["next_sentence_accuracy"] = 100 * float(right.mean())
     units = text_units(experiment, codec, corpus)
     values |= {f"bits_per_{name}": nll / math.log(2) / count for name, count in units.items()}
-    return {
+    result = {
         "split": split,
         "checkpoint": checkpoint,
         "steps": trained.steps,
@@ -85,13 +91,10 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "evaluation": asdict(experiment.evaluation),
         "references": corpus.fingerprint,
     }
+    return Evaluation(result, None, rows)
 
 
-def write(result: dict[str, Any], stem: str) -> None:
-    """Write STEM.json.
-
-    Raises:
-      DiskError: if the disk does not take it.
-    """
-    with writing(f"{stem}.json", Path(stem).parent):
-        write_text(Path(f"{stem}.json"), json.dumps(result, indent=2) + "\n")
+def _summed(prefix: str, log_probs: np.ndarray) -> dict[str, Any]:
+    return {
+        f"{prefix}pieces": len(log_probs), f"{prefix}log_prob": float(log_probs.sum(dtype=float))
+    }  # fmt: skip

@@ -16,7 +16,8 @@ from transformer_jax.evaluation.run import Evaluation
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the root of the mean squared error of pixels (of 255), and how many codes a split has:
     those that it uses, and the perplexity of their frequencies, which is as many where all are as
-    frequent. The rows are some pictures as reports draw them.
+    frequent. A row for each picture has its mean squared error, some of
+    them what reports draw.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -48,4 +49,9 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         "sentences": len(pictures), "scores": scores, "details": details, "decoding": None,
         "evaluation": asdict(trained.experiment.evaluation), "references": corpus.fingerprint,
     }  # fmt: skip
-    return Evaluation(result, None, drawings.reconstructions(pictures, made, squares))
+    rows: list[dict[str, Any]] = [
+        {"line": number, "mse": x} for number, x in enumerate(squares.tolist(), 1)
+    ]
+    for place, drawn in drawings.reconstructions(pictures, made, squares).items():
+        rows[place] |= drawn
+    return Evaluation(result, None, rows)

@@ -14,7 +14,7 @@ from transformer_jax.data.codebook import Codebook
 from transformer_jax.data.codecs.trees import check_pairs
 from transformer_jax.decoding.pictures import PictureCodes
 from transformer_jax.disk import DiskError, write_text, writing
-from transformer_jax.evaluation import gallery, trees
+from transformer_jax.evaluation import gallery, moves, trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.evaluation.sentences import describe
 
@@ -99,14 +99,15 @@ def evaluate(
     evaluation = trained.experiment.evaluation
     # Resampling takes memory in proportion: too much for a training split.
     small = len(hypotheses) <= _MOST_SENTENCES
-    scores = score(hypotheses, references, evaluation, _RESAMPLES if small else 0)
+    scored = score(hypotheses, references, evaluation, _RESAMPLES if small else 0)
+    judged, rates, lines = moves.evaluated(trained, src, ([moves.written(x)] for x in hypotheses))
     result = {
         "split": split,
         "checkpoint": checkpoint,
         "steps": trained.steps,
         "sentences": len(hypotheses),
-        "scores": {s.name: _as_dict(s) for s in scores},
-        "details": [s.details for s in scores],
+        "scores": {s.name: _as_dict(s) for s in scored} | rates,
+        "details": [s.details for s in scored] + lines,
         "exact_match": exact_match(hypotheses, references),
         # A best path has no settings.
         "decoding": None if trained.experiment.objective.kind == "ctc" else asdict(decoding),
@@ -118,6 +119,8 @@ def evaluate(
     if decoding.draft is not None:
         result["drafting"] = translator.acceptance.as_dict()
     rows = describe(trained, src, references, found) if small else []
+    for row, one in zip(rows, judged, strict=False):
+        row |= one
     if rows and not isinstance(trained, TrainedEnsemble):
         given = gallery.shown(trained, src, rows) if codebook is None else (
             gallery.drawn(codebook, rows)

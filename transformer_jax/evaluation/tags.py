@@ -18,7 +18,7 @@ _OF_ENTITIES = re.compile(r"O|[BIES]-.+")
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the accuracy of words (%), the loss (nats a word) and, where labels are those of
     entities, B-PER and I-PER, their precision, recall and F1 (%). A row for each text has its
-    labels and those that are said.
+    labels, their log-probability (nats), and those that are said.
 
     Raises:
       UserError: if the model is an ensemble, or a label of the split is none of training.
@@ -51,9 +51,10 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     lines = [" ".join(labels) for labels in hypotheses]
     rows = [
-        {"line": number, "reference": label, "hypothesis": line}
-        for number, (label, line) in enumerate(zip(corpus.tgt, lines, strict=True), 1)
-    ]
+        {"line": number, "reference": label, "hypothesis": line,
+         "log_prob": math.fsum(one.log_probs)}
+        for number, (label, line, one) in enumerate(zip(corpus.tgt, lines, found, strict=True), 1)
+    ]  # fmt: skip
     return Evaluation(result, lines, rows)
 
 

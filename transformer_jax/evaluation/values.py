@@ -30,7 +30,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     }
     details = [f"{name} = {score['value']:.4f}" for name, score in scores.items()]
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
-    hypotheses = [f"{value:.6g}" for value in said.tolist()]
+    hypotheses = [f"{value:.9g}" for value in said.tolist()]
     rows = [
         {"line": number, "reference": reference, "hypothesis": hypothesis}
         for number, (reference, hypothesis) in enumerate(

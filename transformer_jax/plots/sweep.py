@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.directions import TRANSLATION, VALIDATION, Metric
+from transformer_jax.directions import PREDICTION, TRANSLATION, VALIDATION, Metric
 from transformer_jax.errors import UserError
 from transformer_jax.plots.picture import save
 
 TITLES: dict[str, Metric] = {
-    metric.title: metric for metric in (*VALIDATION.values(), *TRANSLATION.values())
+    metric.title: metric
+    for metrics in (VALIDATION, TRANSLATION, PREDICTION)
+    for metric in metrics.values()
 }  # the first that has scores is drawn
 _OURS, _THEIRS, _GRID = "#0b5fa5", "#c8500a", "#d9d9d9"
 

@@ -1,30 +1,18 @@
-"""Is one classifier right more often than another? McNemar's test over the texts of a split."""
+"""Is one system right more often than another? McNemar's test over the units of a split."""
 
 import math
-from collections.abc import Sequence
 
-from transformer_jax.evaluation.metrics import NORMAL, interval
-from transformer_jax.reports.compare import Result, System
+import numpy as np
+
+from transformer_jax.arrays import Bool
+from transformer_jax.evaluation.metrics import NORMAL
+from transformer_jax.reports.paired import Tested
 
 
-def accuracy_tests(systems: Sequence[System], references: Sequence[str]) -> list[Result]:
-    """Return the accuracy of each system, and the test against the first of them."""
-    results = []
-    right = [
-        [said == true for said, true in zip(system.hypotheses, references, strict=True)]
-        for system in systems
-    ]
-    for system, found in zip(systems, right, strict=True):
-        low, high = interval(sum(found), len(found))
-        half, p_values, difference = 50 * (high - low), {}, None
-        if system is not systems[0]:
-            pairs = list(zip(found, right[0], strict=True))
-            better, worse = (sum(pair == x for pair in pairs) for x in ((1, 0), (0, 1)))
-            p_values = {"mcnemar": p_value(better, worse)}
-            difference = of_shares(better, worse, len(pairs))
-        accuracy = 100 * sum(found) / len(found)
-        results.append(Result("accuracy", system.name, accuracy, half, p_values, difference))
-    return results
+def mcnemar(one: Bool[np.ndarray, " n"], other: Bool[np.ndarray, " n"]) -> Tested:
+    """Return the test of how much more often the other is right, in points."""
+    better, worse = int((other & ~one).sum()), int((one & ~other).sum())
+    return Tested({"mcnemar": p_value(better, worse)}, of_shares(better, worse, len(one)))
 
 
 def p_value(better: int, worse: int) -> float:

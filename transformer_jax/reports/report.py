@@ -1,19 +1,19 @@
 """All that a report shows, gathered from work directories as plain data: no model, no drawing."""
 
+import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import EvaluationConfig
 from transformer_jax.directions import TRANSLATION, VALIDATION, in_nats
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.evaluation.sentences import picked
 from transformer_jax.messages import program
 from transformer_jax.reports import breakdown, runs, sweep_rows
-from transformer_jax.reports.compare import TESTS, System, paired_tests
+from transformer_jax.reports.compare import TITLES, against_first
 from transformer_jax.reports.curves import curves
 from transformer_jax.reports.evaluations import (
     decoding_differences,
@@ -22,12 +22,13 @@ from transformer_jax.reports.evaluations import (
     unlike,
 )
 from transformer_jax.reports.runs import Run
+from transformer_jax.reports.systems import read_scored
 from transformer_jax.sweeps.points import shown
 from transformer_jax.workdir import WorkDir, read_rows
 
-_MOST_TESTED = 5000  # sentences that a paired test resamples: more takes too long
+_MOST_TESTED = 5000  # translations that paired tests resample: more takes too long
 _MOST_POINTS = 8000  # of the curves of all runs
-_DRAWN = ("line", "reference", "hypothesis", "probability", "picture", "looked", "caption")
+_DRAWN = ("line", "reference", "hypothesis", "probability", "mse", "picture", "looked", "caption")
 _SHOWN = ("hypothesis", "attention")  # of a sentence's row, beside its scores
 
 
@@ -72,6 +73,7 @@ def gather(
                         for name, metric in VALIDATION.items() if name != "loss"},
         "scores": _scores([run for run in whole if run is first[run.workdir.path]]),
         "gallery": _gallery(whole, split),
+        "tests": _tests(whole, split),
         **_systems(whole, split),
     }  # fmt: skip
 
@@ -134,9 +136,10 @@ def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
         drawn = [
             {key: row[key] for key in _DRAWN if key in row} for row in rows if "picture" in row
         ]
-        # Where it is wrong first, the surest of these before others.
+        # Where it is wrong first, the surest of these before others; the nearest first.
         drawn.sort(key=lambda row: (
-            "caption" in row or row["reference"] == row["hypothesis"], -row.get("probability", 0.0)
+            "caption" in row or row["reference"] == row["hypothesis"],
+            -row.get("probability", 0.0), row.get("mse", 0.0),
         ))  # fmt: skip
         if drawn:
             found.append({"name": run.name, "examples": drawn})
@@ -169,12 +172,10 @@ def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
     ]
     found = [system for system in found if _alike(system, found[0])]
     if not found:
-        return {"systems": [], "tests": [], "groups": {}, "sentences": [], "picked": {}}
-    config = protocol_of(found[0].result, "evaluation")
+        return {"systems": [], "groups": {}, "sentences": [], "picked": {}}
     systems = [system.rows for system in found]
     return {
         "systems": [{"run": system.number, "name": system.name} for system in found],
-        "tests": _tests(found, config),
         "groups": {"length": breakdown.by_length(systems),
                    "rarest": breakdown.by_rarest_word(systems),
                    "words": breakdown.words_found(systems)},
@@ -189,26 +190,26 @@ def _alike(one: _Scored, other: _Scored) -> bool:
     return one.result["references"] == other.result["references"] and unlike(*protocols) is None
 
 
-def _tests(found: Sequence[_Scored], config: EvaluationConfig) -> list[dict[str, Any]]:
-    """Return the tests of each system against the first, as `transformer-jax compare` has them."""
-    if len(found) < 2 or len(found[0].rows) > _MOST_TESTED:
-        return []
-    systems = [
-        System(f"{i}", [row["hypothesis"] for row in system.rows], "", config)
-        for i, system in enumerate(found)
-    ]
-    references = [row["reference"] for row in found[0].rows]
-    names = [name for name in found[0].result["scores"] if name in METRICS]
-    results = paired_tests(systems, references, names, tuple(TESTS))
+def _tests(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
+    """Return the tests of each run against the first, as `transformer-jax compare` has them."""
+    systems = []
+    for run in whole:
+        evaluation = run.evaluation(split)
+        most = _MOST_TESTED if run.experiment.objective.translates else math.inf
+        if evaluation is not None and evaluation["sentences"] <= most:
+            stem = str(Path(evaluation["sentences_file"]).with_suffix(""))
+            with contextlib.suppress(UserError):  # of an older version
+                systems.append(read_scored(stem, run.experiment.objective.kind, run.name, ""))
     return [
         {
-            "system": int(result.system),
+            "one": systems[0].name,
+            "other": result.system,
             "metric": result.metric,
             "different": result.different,
-            "p": [[TESTS[name], p] for name, p in result.p_values.items()],
+            "p": [[TITLES[name], p] for name, p in result.p_values.items()],
+            "difference": result.difference,
         }
-        for result in results
-        if result.p_values
+        for result in against_first(systems)
     ]
 
 

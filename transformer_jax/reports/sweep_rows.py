@@ -12,15 +12,19 @@ from transformer_jax.directions import validation
 from transformer_jax.door import differences, value_at
 from transformer_jax.errors import UserError
 from transformer_jax.reports import runs
+from transformer_jax.reports.compare import against_first
 from transformer_jax.reports.runs import Run
+from transformer_jax.reports.systems import read_scored
 from transformer_jax.reports.verdict import verdict
 from transformer_jax.sweeps import table
 from transformer_jax.sweeps.points import Point, shown
+from transformer_jax.sweeps.scores import is_scored, read_scores, score_file
 from transformer_jax.sweeps.state import unscored
 from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir
 
 _SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
+_DRAWS = 1000  # of either test: tables have many rows
 
 
 def is_sweep(directory: Path) -> bool:
@@ -77,6 +81,37 @@ def tabulated(directory: Path, split: str | None) -> list[table.Row]:
     return table.tabulate(points(directory), directory, split, published(directory))
 
 
+def compare(tabled: Sequence[table.Row], split: str | None) -> None:
+    """Test each row of a table against the first by what eval.py kept of a split, points of the
+    same seed against each other, and note the p-values in it.
+    """
+    base = {point.experiment.seed: point for row in tabled[:1] for point in row.points}
+    for row in tabled[1:]:
+        for point in row.points:
+            for column, p in _p_values(base.get(point.experiment.seed), point, split).items():
+                row.p_values[column] = max(p, row.p_values.get(column, 0.0))
+
+
+def _p_values(one: Point | None, other: Point, split: str | None) -> dict[str, float]:
+    """Return the greatest p of the tests of each score; {} where both are not scored."""
+    if one is None or split is None or not (is_scored(one, split) and is_scored(other, split)):
+        return {}
+    try:
+        systems = [
+            read_scored(str(score_file(point, split).with_suffix("")),
+                        point.experiment.objective.kind, point.name, "")
+            for point in (one, other)
+        ]  # fmt: skip
+    except UserError:  # of an older version
+        return {}
+    searched = systems[1].decoding is not None
+    return {
+        table.column_of(split, result.metric, searched): max(result.p_values.values())
+        for result in against_first(systems, _DRAWS)
+        if result.metric in read_scores(other, split)["scores"]
+    }
+
+
 def rows(
     found: Sequence[Point], directory: Path, split: str | None
 ) -> tuple[dict[str, Any], list[Run]]:
@@ -95,14 +130,19 @@ def rows(
         row = _row(point, run, record, differing, split)
         known = figures.get(point.variant, {})
         listed.append((run, row | {"published": {f"published {k}": v for k, v in known.items()}}))
-    columns = {
-        kind: list(dict.fromkeys(key for _, row in listed for key in row[kind]))
-        for kind in ("settings", "measured", "published")
-    }
     first = found[0].experiment
     best_by = validation(first.checkpoint.best_by, first.objective.kind)
     by = f"validation {best_by.title}"
     listed.sort(key=lambda item: best_by.rank(item[1]["measured"].get(by)))
+    places = {point.name: point for point in found}
+    base = places[listed[0][1]["name"]]
+    for _, row in listed[1:]:
+        p_values = _p_values(base, places[row["name"]], split)
+        row["measured"] |= {f"{column} p": p for column, p in p_values.items()}
+    columns = {
+        kind: list(dict.fromkeys(key for _, row in listed for key in row[kind]))
+        for kind in ("settings", "measured", "published")
+    }
     seen = [run for run, _ in listed if run.metrics]
     if not seen:
         raise UserError(f"{directory}: no point has metrics yet; wait for the first rows")

@@ -31,6 +31,9 @@ class Row:
     measured: dict[str, list[float]] = field(default_factory=dict)  # column -> a value a seed
     published: dict[str, float] = field(default_factory=dict)  # column -> value
     states: list[str] = field(default_factory=list)  # of the points that are not finished
+    points: list[Point] = field(default_factory=list)
+    # column -> p of the difference from the first row, of several tests and seeds the greatest
+    p_values: dict[str, float] = field(default_factory=dict)
 
     def mean(self, column: str) -> float:
         """Return the mean over seeds; NaN if nothing is known."""
@@ -58,6 +61,7 @@ def tabulate(
             for name, value in (published or {}).get(point.variant, {}).items()
             if value is not None
         )
+        row.points.append(point)
         for column, value in measure(point, split).items():
             row.measured.setdefault(column, []).append(value)
         state = state_of(point, record, split)
@@ -84,10 +88,14 @@ def measure(point: Point, split: str | None) -> dict[str, float]:
             found[f"validation {metric.title}"] = metric.shown(best[name])
     if split is not None and is_scored(point, split):
         written = read_scores(point, split)
-        searched = ", beam" if written.get("decoding", True) else ""
         for title, score in written["scores"].items():
-            found[f"{split} {title}{searched}"] = score["value"]
+            found[column_of(split, title, bool(written.get("decoding", True)))] = score["value"]
     return found
+
+
+def column_of(split: str, title: str, searched: bool) -> str:
+    """Return the column of a score that eval.py wrote."""
+    return f"{split} {title}{', beam' * searched}"
 
 
 def parameters(point: Point) -> int:
@@ -149,7 +157,7 @@ def as_text(rows: Sequence[Row]) -> str:
         ]
         return "  ".join(padded).rstrip() + "\n"
 
-    return "".join(map(line, cells))
+    return "".join(map(line, cells)) + _legend(rows)
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
@@ -157,7 +165,14 @@ def as_markdown(rows: Sequence[Row]) -> str:
     head, *body = _cells(rows)
     marks = ["---" if i < len(rows[0].settings) else "---:" for i in range(len(head))]
     escaped = [[cell.replace("|", r"\|") for cell in row] for row in (head, marks, *body)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in escaped)
+    legend = _legend(rows).replace("*", r"\*")
+    return "".join(f"| {' | '.join(row)} |\n" for row in escaped) + f"\n{legend}" * bool(legend)
+
+
+def _legend(rows: Sequence[Row]) -> str:
+    if not any(row.p_values for row in rows):
+        return ""
+    return "* differs from the first row: p < 0.05 in every paired test, with every seed\n"
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -167,6 +182,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     head = [*settings]
     for column in measured:
         head += [column, f"{column} spread"] if spreads[column] else [column]
+        head += [f"{column} p"] * any(column in row.p_values for row in rows)
     text = io.StringIO()
     writer = csv.DictWriter(
         text, [*head, *published, "seeds", "state"], restval="", lineterminator="\n"
@@ -178,6 +194,7 @@ def as_csv(rows: Sequence[Row]) -> str:
             values[column] = f"{row.mean(column):.10g}"
             if row.spread(column) is not None:
                 values[f"{column} spread"] = f"{row.spread(column):.10g}"
+        values |= {f"{column} p": f"{p:.4g}" for column, p in row.p_values.items()}
         seeds = max(map(len, row.measured.values()))
         writer.writerow({k: v for k, v in values.items() if k in head or k in published}
                         | {"seeds": seeds, "state": "; ".join(row.states)})  # fmt: skip
@@ -208,4 +225,5 @@ def _shown(row: Row, column: str) -> str:
         return ""
     form = _FORMATS.get(column, ".2f")
     mean, spread = f"{row.mean(column):{form}}", row.spread(column)
-    return mean if not spread else f"{mean} ± {spread:{form}} ({len(row.measured[column])})"
+    shown = mean if not spread else f"{mean} ± {spread:{form}} ({len(row.measured[column])})"
+    return shown + "*" * (row.p_values.get(column, 1.0) < 0.05)

@@ -181,10 +181,18 @@ def pseudo_log_probs(
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
     """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
-    pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659). See `one_by_one`.
+    pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659); by window, none of the others.
+    See `one_by_one`.
     """
-    items = one_by_one(validation_items(codec, objective, texts), most)
-    return _of_items(model, params, objective, items, tokens_per_batch)
+    items = validation_items(codec, objective, texts)
+    alone = one_by_one(items, most)
+    found = _of_items(model, params, objective, alone, tokens_per_batch)
+    # An empty window begins where the next one does, and is before it.
+    window = {begin: i for i, begin in enumerate(items.src.starts.tolist())}
+    parts: list[list[np.ndarray]] = [[np.zeros(0)] for _ in range(len(items))]
+    for begin, part in zip(alone.src.starts.tolist(), found, strict=True):
+        parts[window[begin]].append(part)
+    return [np.concatenate(part) for part in parts]
 
 
 def validation_items(codec: Codec, config: ObjectiveConfig, texts: Sequence[str]) -> TokenStore:

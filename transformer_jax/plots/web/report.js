@@ -185,13 +185,14 @@ const ABOUT = {
   chrF: "chrF counts the character sequences that it shares with its reference, up to 100.",
   TER: "TER counts the edits that make a translation its reference, for each 100 words of it; less is better.",
   accuracy: "The accuracy is how many of 100 texts are given their own class; the smaller figures are its 95 % interval, by Wilson's score.",
+  legal: "Legal: how many of 100 likeliest moves are. Agreement: how many of 100 likeliest legal ones are among the teacher's best.",
   loss: "The loss is the mean negative log-probability of a piece, or of a class, in nats; less is better.",
   perplexity: "The perplexity is e to the power of the loss.",
   bits_per_character: "Bits per character and per byte: the negative log-probability of the text in bits, divided by its characters or bytes.",
 };
 
 // A score of translations needs no more digits than its interval, others do.
-const rounded = (name, value) => (value >= 1 && ["BLEU", "chrF", "TER", "accuracy"].includes(name) ? value.toFixed(1) : number(value, value >= 1 ? 4 : 2));
+const rounded = (name, value) => (value >= 1 && ["BLEU", "chrF", "TER", "accuracy", "legal", "agreement"].includes(name) ? value.toFixed(1) : number(value, value >= 1 ? 4 : 2));
 
 function aboutScores(names, columns, rows) {
   const has = (name) => columns.some(([column]) => column === name);
@@ -226,10 +227,10 @@ function scores(report) {
         table(columns.map(([name]) => name), rows.map((e) => columns.map(([, value]) => value(e))), { class: "stack" })),
       el("details", {}, el("summary", {}, "What these figures are"), el("p", { class: "quiet" }, ...aboutScores(names, columns, rows))));
   }
-  for (const { system, metric, different, p } of report.tests) {
-    const [one, other] = [report.systems[0].name, report.systems[system].name];
+  for (const { one, other, metric, different, p, difference } of report.tests) {
+    const [change, low, high] = difference.map((v) => `${v < 0 ? "" : "+"}${number(v, 3)}`);
     const verdict = different ? "differ by more than chance would explain" : "do not differ by more than chance would explain";
-    byId("tests").append(text("p", `${metric}: ${one} and ${other} ${verdict} on these sentences (${p.map(([test, value]) => `${test}, p = ${value.toFixed(3)}`).join("; ")}).`));
+    byId("tests").append(text("p", `${spoken(metric)}: ${one} and ${other} ${verdict} on ${report.split}, by ${change}, 95 % interval ${low} to ${high} (${p.map(([test, value]) => `${test}, p = ${value.toFixed(3)}`).join("; ")}).`));
   }
   for (const run of missing) {
     byId("tests").append(el("p", {}, el("bdi", {}, run.name), run.evaluation

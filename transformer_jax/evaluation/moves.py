@@ -1,0 +1,54 @@
+"""How often moves of chess are legal, and the teacher's."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from transformer_jax.api import TrainedModel
+from transformer_jax.data import chess_positions
+from transformer_jax.evaluation.metrics import interval
+
+RATES = ("legal", "agreement")
+
+
+def written(text: str) -> str:
+    """Return a move as UCI has it, of the squares that are written apart."""
+    return text.replace(" ", "")
+
+
+def judged(fen: str, said: Iterable[str]) -> dict[str, bool]:
+    """Return what holds of the moves that are said of a position, as UCI has them, the likeliest
+    first.
+
+    legal      the likeliest is legal, before any is masked (Ruoss et al. 2024, arXiv:2402.04494,
+               mask those that are not)
+    agreement  the likeliest legal one of them is one of the teacher's best, all of which count
+    """
+    moves, board = [*said], chess_positions.read(fen)
+    values = {move.uci(): value for move, value in chess_positions.move_values(board).items()}
+    legal = next((move for move in moves if move in values), None)
+    return {
+        "legal": moves[0] in values,
+        "agreement": legal is not None and values[legal] == max(values.values()),
+    }
+
+
+def evaluated(
+    trained: TrainedModel, fens: Sequence[Any], said: Iterable[Iterable[str]]
+) -> tuple[list[dict[str, bool]], dict[str, dict[str, Any]], list[str]]:
+    """Return what holds of each position, both rates (%) as scores and as text; nothing of a model
+    that says no moves of chess, as classes or in words.
+    """
+    experiment = trained.experiment
+    of_moves = experiment.tgt.codec == "moves" or experiment.objective.translates
+    of_chess = experiment.src.codec == "fen" and of_moves
+    found = [judged(*pair) for pair in zip(fens, said, strict=True)] if of_chess else []
+    scores, details, total = {}, [], len(found)
+    for name in RATES if found else ():
+        right = sum(one[name] for one in found)
+        low, high = (100 * end for end in interval(right, total))
+        value = 100 * right / total
+        scores[name] = {"value": value, "signature": "", "interval": [low, high]}
+        details.append(
+            f"{name} = {value:.2f} % ({right} of {total}), 95 % interval {low:.1f} to {high:.1f} %"
+        )
+    return found, scores, details

@@ -1,0 +1,182 @@
+"""What each unit of a split contributes to each score that eval.py writes, and how two systems are
+tested by it.
+
+A unit is a row of eval/<split>.<checkpoint>.jsonl: a sentence, a text, a window, a picture. It
+contributes some numbers, and a score is a function of their sums, correlations of all of them.
+Where a unit is right or wrong the test is McNemar's, which is exact; where it is more than that, as
+the labels of a sentence are, which depend on each other, units are resampled (`paired`).
+
+No test have the scores of other methods ("ridge_mse"), and what a split uses of a codebook.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.arrays import Float
+from transformer_jax.config import EvaluationConfig
+from transformer_jax.evaluation.metrics import METRICS
+from transformer_jax.evaluation.tags import entities
+from transformer_jax.reports.paired import Score, of_sums
+
+Row = Mapping[str, Any]
+
+
+class Unit(NamedTuple):
+    """What rows contribute to a score [n k], the score of that, and which test it has."""
+
+    of: Callable[[Sequence[Row]], Sequence[Sequence[float]]]
+    score: Score
+    right_or_wrong: bool = False
+
+
+def correlation(
+    counts: Float[np.ndarray, "T n"], x: Float[np.ndarray, "..."], y: Float[np.ndarray, "..."]
+) -> Float[np.ndarray, " T"]:
+    """Return Pearson's correlation of numbers that count so often each."""
+    total = counts.sum(1, keepdims=True)
+    x, y = (z - (counts * z).sum(1, keepdims=True) / total for z in (x, y))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (counts * x * y).sum(1) / np.sqrt((counts * x**2).sum(1) * (counts * y**2).sum(1))
+
+
+def ranks(counts: Float[np.ndarray, "T n"], x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "T n"]:
+    """Return the ranks of numbers that count so often each, of the same ones the mean."""
+    values, group = np.unique(x, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    begins = np.searchsorted(group[order], np.arange(len(values)))
+    sizes = np.add.reduceat(counts[:, order], begins, axis=1)
+    return (np.cumsum(sizes, axis=1) - (sizes - 1) / 2)[:, group]
+
+
+def _pearson(counts: np.ndarray, units: np.ndarray) -> np.ndarray:
+    return correlation(counts, *units.T)
+
+
+def _spearman(counts: np.ndarray, units: np.ndarray) -> np.ndarray:
+    return correlation(counts, *(ranks(counts, x) for x in units.T))
+
+
+def _ratio(of: Callable[[Row], Sequence[float]], score: Callable = lambda share: share) -> Unit:
+    """Return the unit of a part and a whole, whose score is of the ratio of their sums."""
+    whole = of_sums(lambda sums: score(sums[:, 0] / np.maximum(sums[:, 1], 1)))
+    return Unit(lambda rows: [of(row) for row in rows], whole)
+
+
+def _mean(of: Callable[[Row], float], score: Callable = lambda mean: mean) -> Unit:
+    return _ratio(lambda row: (of(row), 1), score)
+
+
+def _percent(share: np.ndarray) -> np.ndarray:
+    return 100 * share
+
+
+def _share(of: Callable[[Row], bool]) -> Unit:
+    return _mean(of, _percent)._replace(right_or_wrong=True)
+
+
+def _perplexity(loss: np.ndarray) -> np.ndarray:
+    return np.exp(np.minimum(loss, 700.0))
+
+
+def _right(row: Row) -> bool:
+    return row["hypothesis"] == row["reference"]
+
+
+def _labels_right(row: Row) -> tuple[int, int]:
+    true, said = row["reference"].split(), row["hypothesis"].split()
+    return sum(x == y for x, y in zip(true, said, strict=True)), len(true)
+
+
+def _entities(row: Row) -> tuple[int, int, int]:
+    """Return how many are right, are said, and should be."""
+    true, said = (entities(row[key].split()) for key in ("reference", "hypothesis"))
+    return len(true & said), len(said), len(true)
+
+
+def _off(row: Row) -> float:
+    return (float(row["hypothesis"]) - float(row["reference"])) ** 2
+
+
+def _both(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    return [(float(row["hypothesis"]), float(row["reference"])) for row in rows]
+
+
+def _per(unit: str) -> Unit:
+    """Return the bits of each character or byte; a window has its pieces' share of them."""
+    return _ratio(lambda row: (
+        -row["log_prob"] / math.log(2), row["pieces"] / row["tokens"] * row[unit]
+    ))  # fmt: skip
+
+
+def _losses(prefix: str) -> dict[str, Unit]:
+    def of(row: Row) -> tuple[float, int]:
+        return -row[f"{prefix}log_prob"], row[f"{prefix}pieces"]
+
+    return {f"{prefix}loss": _ratio(of), f"{prefix}perplexity": _ratio(of, _perplexity)}
+
+
+_MOVES = {name: _share(itemgetter(name)) for name in ("legal", "agreement")}
+_CLASSES = _MOVES | {
+    "accuracy": _share(_right),
+    "loss": _mean(lambda row: -math.log(max(row["probability_of_reference"], 1e-45))),
+}
+TEXTS = _MOVES | {"exact_match": _share(_right)}
+_LANGUAGE = {
+    **_losses(""), **_losses("backward_"),
+    "pseudo_perplexity": _losses("pseudo_")["pseudo_perplexity"],
+    "bits_per_character": _per("characters"), "bits_per_byte": _per("bytes"),
+    "next_sentence_loss": _mean(lambda row: -row["next_sentence_log_prob"]),
+    "next_sentence_accuracy": _share(lambda row: row["next_sentence_log_prob"] > math.log(0.5)),
+}  # fmt: skip
+# By the kind of the objective: score -> unit. Scores of texts that are translated have METRICS'.
+UNITS: dict[str, dict[str, Unit]] = {
+    **dict.fromkeys(("translate", "prefix_lm", "ctc"), TEXTS),
+    **dict.fromkeys(("classify", "classify_pairs"), _CLASSES),
+    "tag": {
+        "accuracy": _ratio(_labels_right, _percent),
+        "loss": _ratio(lambda row: (-row["log_prob"], len(row["reference"].split()))),
+        "precision": _ratio(lambda row: _entities(row)[:2], _percent),
+        "recall": _ratio(lambda row: _entities(row)[::2], _percent),
+        "f1": _ratio(lambda row: (2 * (found := _entities(row))[0], sum(found[1:])), _percent),
+    },
+    "answer": {
+        "exact_match": _share(itemgetter("exact_match")),
+        "f1": _mean(itemgetter("f1"), _percent),
+    },
+    "regress": {
+        "mean_squared_error": _mean(_off),
+        "pearson": Unit(_both, _pearson), "spearman": Unit(_both, _spearman),
+    },
+    "forecast": {
+        name: _mean(itemgetter(name)) for name in ("mse", "mae", "crps", "coverage")
+    },
+    "reconstruct": {"pixel_error": _mean(itemgetter("mse"), np.sqrt)},
+    **dict.fromkeys(
+        ("language_model", "bidirectional_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
+         "span_corruption", "denoising"), _LANGUAGE,
+    ),
+}  # fmt: skip
+
+
+def units(kind: str, config: EvaluationConfig) -> dict[str, Unit]:
+    """Return {score: its unit} of models whose objective is of a kind."""
+    found = UNITS.get(kind, {})
+    return found if found is not TEXTS else {n: _of_texts(n, config) for n in METRICS} | found
+
+
+def _of_texts(name: str, config: EvaluationConfig) -> Unit:
+    """Return the unit of a metric of sacrebleu's kind: the statistics of a sentence."""
+    metric = METRICS[name](config)
+
+    def of(rows: Sequence[Row]) -> Sequence[Sequence[float]]:
+        said, true = ([row[key] for row in rows] for key in ("hypothesis", "reference"))
+        return metric._extract_corpus_statistics(said, [true])
+
+    def score(sums: np.ndarray) -> np.ndarray:
+        return np.array([float(metric._compute_score_from_stats(row).score) for row in sums])
+
+    return Unit(of, of_sums(score))
