@@ -1,6 +1,7 @@
 """What a report calls a model, and the items that it was trained on."""
 
 from transformer_jax.config import Experiment
+from transformer_jax.config.words import MASKED, OF_TEXT
 
 _BODIES = {
     "recurrent": "recurrent model", "elmo": "recurrent model", "perceiver": "Perceiver",
@@ -12,12 +13,8 @@ KINDS = {  # of each objective
     "regress": "A regression of {read}", "tag": "A tagger of words",
     "answer": "A reader that answers questions", "forecast": "A forecaster of {read}",
     "reconstruct": "An autoencoder of {read}",
-    "masked_lm": "A masked language model", "masked_lm_nsp": "A masked language model",
-    **dict.fromkeys(
-        ("language_model", "text_prefix_lm", "permutation_lm", "bidirectional_lm",
-         "span_corruption", "denoising", "text_continuation"),
-        "A language model",
-    ),
+    **dict.fromkeys(OF_TEXT, "A language model"),
+    **dict.fromkeys(MASKED, "A masked language model"),
     **dict.fromkeys(("translate", "prefix_lm", "ctc"), "A translator"),
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from transformer_jax.arrays import Float
 from transformer_jax.config import EvaluationConfig
+from transformer_jax.config.words import OF_TEXT
 from transformer_jax.evaluation.metrics import METRICS
 from transformer_jax.evaluation.tags import entities
 from transformer_jax.reports.paired import Score, of_sums
@@ -155,10 +156,7 @@ UNITS: dict[str, dict[str, Unit]] = {
         name: _mean(itemgetter(name)) for name in ("mse", "mae", "crps", "coverage")
     },
     "reconstruct": {"pixel_error": _mean(itemgetter("mse"), np.sqrt)},
-    **dict.fromkeys(
-        ("language_model", "bidirectional_lm", "permutation_lm", "masked_lm", "masked_lm_nsp",
-         "span_corruption", "denoising"), _LANGUAGE,
-    ),
+    **dict.fromkeys(OF_TEXT, _LANGUAGE),
 }  # fmt: skip
 
 
