@@ -13,10 +13,13 @@ from transformers.models.gpt2 import modeling_gpt2
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.longformer import modeling_longformer
+from transformers.models.mistral import modeling_mistral
 from transformers.models.nemotron import modeling_nemotron
 from transformers.models.olmo2 import modeling_olmo2
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.stablelm import modeling_stablelm
+from transformers.models.starcoder2 import modeling_starcoder2
 from transformers.models.t5 import modeling_t5
 
 from transformer_jax.config import ModelConfig
@@ -29,8 +32,8 @@ ACTIVATIONS = {
 }  # fmt: skip
 MODULES = (
     modeling_bloom, modeling_gemma2, modeling_gpt2, modeling_gpt_neox, modeling_llama,
-    modeling_longformer, modeling_nemotron, modeling_olmo2, modeling_qwen2, modeling_qwen3,
-    modeling_t5,
+    modeling_longformer, modeling_mistral, modeling_nemotron, modeling_olmo2, modeling_qwen2,
+    modeling_qwen3, modeling_stablelm, modeling_starcoder2, modeling_t5,
 )  # fmt: skip
 
 

@@ -10,13 +10,10 @@ import pytest
 import torch
 import transformers
 from flax.traverse_util import flatten_dict
-from oracle.decoders import Wide, widen
+from oracle.decoders import widen
 from oracle.peers import paper_positions
 from tiny import random_params
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers.models.mistral import modeling_mistral
-from transformers.models.stablelm import modeling_stablelm
-from transformers.models.starcoder2 import modeling_starcoder2
 
 import transformer_jax.export.huggingface.directory as hf
 from transformer_jax.api import load
@@ -100,7 +97,8 @@ PEERS = {
         "architectures": ["BertForSequenceClassification"], "hidden_act": "relu",
         "id2label": {0: "pos", 1: "neg", 2: "none"}, "label2id": {"pos": 0, "neg": 1, "none": 2}}),
     "t5": (T.T5Config, T5),
-    "t5, 1.1": (T.T5Config, T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "t5, gated": (T.T5Config, T5 | {
+        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
 }  # fmt: skip
 
 
@@ -110,7 +108,7 @@ def peer(name: str, more: dict | None = None) -> transformers.PreTrainedModel:
     config = kind(**settings | (more or {}))
     torch.manual_seed(0)
     model = auto(config).from_config(config).eval()
-    if name == "t5, 1.1":
+    if name == "t5, gated":
         model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 24))
     for key, parameter in model.named_parameters():
         if "embed_positions" not in key or config.model_type in OFFSET:
@@ -166,9 +164,8 @@ def our_logits(experiment: Experiment, params, batch: Batch) -> np.ndarray:
         return np.asarray(model.outputs(wide, batch, None)[predicts].logits())
 
 
-def their_logits(model, batch: Batch) -> np.ndarray:
-    """Return logits in float64."""
-    tgt = torch.from_numpy(batch.tgt.inputs.astype(np.int64))
+def in_float64(model):
+    """Return a copy of a model of theirs that computes in float64, if `widen` came before it."""
     wide = copy.deepcopy(model).double()
     for name, module in wide.named_modules():
         if (
@@ -176,6 +173,13 @@ def their_logits(model, batch: Batch) -> np.ndarray:
         ):  # whose sinusoids are rounded to float32
             table = paper_positions(*module.weight.shape)
             module.weight.data = torch.cat([table[:, 0::2], table[:, 1::2]], 1)
+    return wide
+
+
+def their_logits(model, batch: Batch) -> np.ndarray:
+    """Return logits in float64."""
+    tgt = torch.from_numpy(batch.tgt.inputs.astype(np.int64))
+    wide = in_float64(model)
     with torch.no_grad():
         if batch.src is None:
             return wide(tgt).logits.numpy()
@@ -193,8 +197,6 @@ def distance(ours, theirs) -> float:
 @pytest.mark.parametrize("name", PEERS)
 def test_theirs_is_ours_and_theirs_again(name, tmp_path, monkeypatch):
     widen(monkeypatch)
-    for module in (modeling_mistral, modeling_stablelm, modeling_starcoder2):
-        monkeypatch.setattr(module, "torch", Wide("torch"))
     model = peer(name)
     experiment, params, codecs = hf.read(written(model, tmp_path / "theirs"))
     batch = example(experiment.model)
