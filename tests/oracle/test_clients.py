@@ -1,7 +1,7 @@
 """Clients of others, as they come, against a server of ours."""
 
 import pytest
-from server.conftest import listening, translator, writer
+from server.conftest import listening, service_of, translator, writer
 
 
 @pytest.mark.oracle
@@ -10,7 +10,7 @@ def test_libretranslatepy():
 
     from libretranslatepy import LibreTranslateAPI
 
-    with listening(translator(), key="secret") as (address, _):
+    with listening(service_of(translator(), key="secret")) as (address, _):
         client = LibreTranslateAPI(address, api_key="secret")
         for line in ("a dog runs", "two men", ""):
             assert client.translate(line, "en", "de") == translator().translate(line)
@@ -25,7 +25,7 @@ def test_libretranslatepy():
 @pytest.mark.oracle
 def test_openai():
     openai = pytest.importorskip("openai")
-    with listening(writer(), key="secret") as (address, _):
+    with listening(service_of(writer(), key="secret")) as (address, _):
         client = openai.OpenAI(base_url=f"{address}v1", api_key="secret", max_retries=0)
         assert [model.id for model in client.models.list()] == ["tiny"]
         assert client.models.retrieve("tiny").id == "tiny"

@@ -50,10 +50,17 @@ def service_of(trained: TrainedModel, **changes) -> Service:
     return Service(lambda: Served(trained, trained.experiment.decoding, settings), settings)
 
 
+def stand_in(stream, **changes) -> Service:
+    """Return a service whose texts a stream of a test's own finds: nothing is compiled."""
+    trained, settings = translator(), dataclasses.replace(SETTINGS, **changes)
+    model = Served(trained, trained.experiment.decoding, settings)
+    model.streams, model.compile = {"translate": stream}, lambda: None
+    return Service(lambda: model, settings)
+
+
 @contextlib.contextmanager
-def listening(trained: TrainedModel, **changes):
+def listening(service: Service):
     """Yield the address and the service of a server that listens, in a thread."""
-    service = service_of(trained, **changes)
     server = Server(application(service), service)
     server.config.port = 0
     thread = threading.Thread(target=server.run)

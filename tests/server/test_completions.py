@@ -90,6 +90,21 @@ def test_completions(writing):
     assert writing.get("/v1/models/tiny").json()["object"] == "model"
 
 
+def test_streams_of_several_prompts_go_on_together(writing, monkeypatch):
+    stream = writing.service.model.streams["single"]
+    turn = stream.turn
+
+    def by_step(waiting):
+        stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
+        return turn(waiting)
+
+    monkeypatch.setattr(stream, "turn", by_step)
+    body = {"model": "tiny", "prompt": PROMPTS[1:], "max_tokens": 9, "stream": True}
+    *parts, _ = events(writing.post("/v1/completions", json=body))
+    order = [part["choices"][0]["index"] for part in parts]
+    assert order.index(1) < len(order) - 1 - order[::-1].index(0)
+
+
 @pytest.mark.parametrize(
     ("fields", "status"),
     [({"model": "../../etc/passwd"}, 404), ({"logprobs": 2}, 400), ({"n": 0}, 400),

@@ -28,6 +28,9 @@ class Paced:
     def numbers(self):
         return set(self.here)
 
+    def takes(self, sentence):
+        return True
+
     def turn(self, waiting=()):
         chosen = [n for n, _ in waiting][: self.rows - len(self.here)]
         self.here += chosen

@@ -19,6 +19,7 @@ from pathlib import Path
 import jax
 import pytest
 from server.conftest import translator
+from server.test_faults import answered_beside, slow_clients
 
 from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.workdir import WorkDir
@@ -46,10 +47,13 @@ def save(place: Path, step: int, factor: float) -> None:
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, workdir: Path, *arguments: str, key: str = "", wait: bool = True) -> None:
+    def __init__(
+        self, workdir: Path, *arguments: str, key: str = "", wait: bool = True, before: str = ""
+    ) -> None:
         self.out = workdir.parent / "out"
         environment = os.environ | {"TRANSFORMER_JAX_API_KEY": key, "JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, "-m", "transformer_jax.cli.main", "serve", "--port=0"]
+        code = f"import sys\n{before}\nfrom transformer_jax.cli.main import main\nsys.exit(main())"
+        command = [sys.executable, "-c", code, "serve", "--port=0"]
         with open(self.out, "wb") as output:
             self.process = subprocess.Popen(
                 [*command, f"--workdir={workdir}", *arguments], cwd=ROOT, env=environment,
@@ -193,6 +197,43 @@ def test_slow_headers(workdir):
             assert server.ask()[0] == 200
             time.sleep(0.5)
         slow.close()
+
+
+def test_a_thousand_slow_connections(workdir):
+    """More than a process may usually have open: others are answered until all are cut off."""
+    few = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
+    )
+    with running(workdir, "--rows=2", before=few) as server:
+        answered_beside(slow_clients(server.port, 1000), server.ask, 60)
+        assert "Traceback" not in server.out.read_text()
+
+
+DIES = """
+from transformer_jax.server.worker import Worker
+turns, turn = iter(range(20)), Worker._turn
+Worker._turn = lambda worker: (next(turns), turn(worker))
+"""
+
+
+def test_a_searching_thread_that_dies_ends_the_process(workdir):
+    """With an error, which a supervisor restarts it for; who waits then is answered."""
+    with running(workdir, "--rows=2", before=DIES) as server:
+
+        def client(_):
+            while (status := server.ask()[0]) == 200:
+                pass
+            return status
+
+        slow = slow_clients(server.port, 6)
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            last = list(pool.map(client, range(12)))
+        assert set(last) <= {503, 0}
+        assert 503 in last
+        assert server.process.wait(30) == 70
+        assert "the searching thread has ended" in server.out.read_text()
+        for held in slow:
+            held.close()
 
 
 def test_a_request_that_is_refused_before_its_end(workdir):

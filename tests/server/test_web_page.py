@@ -5,7 +5,7 @@ import dataclasses
 import shutil
 
 import pytest
-from server.conftest import SETTINGS, listening, translator, writer
+from server.conftest import SETTINGS, listening, service_of, translator, writer
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install -e '.[browser]', and Chromium"
@@ -28,13 +28,13 @@ def browser():
 
 @pytest.fixture(scope="module")
 def translation(one_device):
-    with listening(translator(), name=EVIL) as found:
+    with listening(service_of(translator(), name=EVIL)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def generation(one_device):
-    with listening(writer()) as found:
+    with listening(service_of(writer())) as found:
         yield found
 
 

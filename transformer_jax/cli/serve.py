@@ -55,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
     from transformer_jax.experiments.process import (
         keep_freed_memory,
+        open_many_files,
         use_compilation_cache,
         use_every_core,
     )
@@ -67,6 +68,7 @@ def main(argv: Sequence[str]) -> int:
     use_compilation_cache()
     use_every_core()
     keep_freed_memory()
+    open_many_files()
     settings = _settings(arguments)
     checkpoint = arguments.checkpoint or experiment.evaluation.checkpoint
     load, steps = _loading(arguments.workdir, checkpoint, experiment, overrides, settings)

@@ -43,3 +43,15 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _MALLOC.items():
             mallopt(parameter, value)
+
+
+def open_many_files() -> None:
+    """Let the process have as many files and connections open as the system allows; not on Windows.
+
+    Often it begins with 1,024, which slow clients alone could use up.
+    """
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

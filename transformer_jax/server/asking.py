@@ -104,13 +104,13 @@ async def called(
     """Return what a function returns that the searching thread calls.
 
     Raises:
-      Refusal: if it has no time for it.
+      Refusal: if it has no time for it, or ends.
     """
-    with refused():
-        future = worker.call(function, goes_on)
     try:
-        async with asyncio.timeout(seconds):
-            return await asyncio.wrap_future(future)
+        with refused():
+            future = worker.call(function, goes_on)
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(future)
     except TimeoutError:
         raise Refusal(504, "not finished by the deadline; try again later") from None
 

@@ -19,7 +19,7 @@ from transformer_jax.server.events import event, streamed
 from transformer_jax.server.model import Served
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
-from transformer_jax.server.texts import Part, Patience, Prompt, Text, parts_of, texts
+from transformer_jax.server.texts import Patience, Prompt, Text, parts_of, texts
 
 _TOKENS = 16  # unless another number is asked for, as in the protocol
 _MADE = int(time.time())
@@ -103,7 +103,7 @@ async def completions(service: Service, request: Request) -> Response:
     patience = Patience(service.settings.timeout)
     if asked.stream:
         events = _events(service, model, asked, prompts, head, patience)
-        most = patience.seconds * len(prompts) + service.settings.patience  # one behind another
+        most = patience.seconds + service.settings.patience
         return await streamed(request, events, "text/event-stream", most)
     choices: list[dict[str, Any]] = []
     written = 0
@@ -143,19 +143,15 @@ async def _events(
     began, n = time.monotonic(), asked.n or 1
     counts: dict[int, int] = {}
     try:
-        for place, prompt in enumerate(prompts):
-            begun: set[int] = set()
-            async for part in parts_of(service, model, prompt, patience):
-                if not counts and not begun:
-                    service.metrics.first_token.observe(time.monotonic() - began)
-                index = place * n + part.place
-                if asked.echo and part.place not in begun:
-                    shown = prompt.generator.text(prompt.read, []) + part.text
-                    part = Part(part.place, shown, part.finish, part.tokens)
-                begun.add(part.place)
-                counts[index] = part.tokens
-                choice = _choice(index, part.text, part.finish)
-                yield event({**head, "choices": [choice]})
+        async for part in parts_of(service, model, prompts, patience):
+            if not counts:
+                service.metrics.first_token.observe(time.monotonic() - began)
+            shown = part.text
+            if asked.echo and part.place not in counts:
+                prompt = prompts[part.place // n]
+                shown = prompt.generator.text(prompt.read, []) + shown
+            counts[part.place] = part.tokens
+            yield event({**head, "choices": [_choice(part.place, shown, part.finish)]})
         if asked.stream_options is not None and asked.stream_options.include_usage:
             usage = _usage(prompts, sum(counts.values()))
             yield event({**head, "choices": [], "usage": usage})

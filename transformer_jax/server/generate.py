@@ -85,7 +85,7 @@ async def _events(
     began = asyncio.get_running_loop().time()
     first = True
     try:
-        async for part in parts_of(service, model, prompt, patience):
+        async for part in parts_of(service, model, [prompt], patience):
             if first:
                 seconds = asyncio.get_running_loop().time() - began
                 service.metrics.first_token.observe(seconds)

@@ -70,7 +70,7 @@ class Text(NamedTuple):
 class Part(NamedTuple):
     """What a text grew by."""
 
-    place: int  # of the text, among those of the prompt
+    place: int  # of the text, among those of all prompts
     text: str
     finish: str | None = None  # at its end; see `Text`
     tokens: int = 0  # of the whole text so far
@@ -128,21 +128,25 @@ async def texts(service: Service, model: Served, prompt: Prompt, patience: Patie
 
 
 async def parts_of(
-    service: Service, model: Served, prompt: Prompt, patience: Patience
+    service: Service, model: Served, prompts: Sequence[Prompt], patience: Patience
 ) -> AsyncGenerator[Part]:
-    """Yield what the texts of a prompt grow by; those of a beam whole, at their end."""
-    growing = prompt.parts()
+    """Yield what the texts of prompts grow by, as they are written, all prompts together; texts are
+    numbered from prompt to prompt. Prompts are of one kind of search; that of a beam is alone, and
+    its texts come whole, at their end.
+    """
+    growing = [parts for prompt in prompts for parts in prompt.parts()]
+    kind, special = prompts[0].asking.kind, prompts[0].generator.special
+    asking = Asking(kind, [lane for prompt in prompts for lane in prompt.asking.sentences])
     with Answer(
-        service.worker, model, prompt.asking, patience.seconds,
-        prompt.asking.kind != BEAM, patience.low,
-    ) as answer:  # fmt: skip
+        service.worker, model, asking, patience.seconds, kind != BEAM, patience.low
+    ) as answer:
         async for event in answer.events():
             last = isinstance(event, Found)
-            if isinstance(event, Found) and prompt.asking.kind == BEAM:
-                for rank, text in enumerate(prompt.whole(event)):
+            if isinstance(event, Found) and kind == BEAM:
+                for rank, text in enumerate(prompts[0].whole(event)):
                     yield Part(rank, text.text[text.start :], text.finish, len(text.ids))
                 continue
-            ids = until_eos(event.tokens[0].tolist(), prompt.generator.special) if isinstance(
+            ids = until_eos(event.tokens[0].tolist(), special) if isinstance(
                 event, Found) else event.ids  # fmt: skip
             parts = growing[event.place]
             new = parts.add(ids[len(parts.ids) :])

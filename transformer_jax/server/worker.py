@@ -240,7 +240,8 @@ class Worker:
             for ticket in tickets:
                 ticket.end(503, "the server is shutting down")
             for _, future in self._calls:
-                future.cancel()
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(Closed())
 
 
 def _streams(tickets: Any) -> list[tuple[LiveStream, Streams, str]]:

@@ -1,0 +1,165 @@
+"""What clients and threads do wrong: all others are answered, and nobody waits for ever."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+
+import pytest
+from server.conftest import listening, served, stand_in
+from server.test_limits import Paced, until
+
+from transformer_jax.server import serving
+
+TEXT = json.dumps({"text": "a dog"})
+HEAD = "POST /api/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 999\r\n\r\n"
+SLOW = ["", "POST /api", "GET / HTTP/1.1\r\nx: ", HEAD, HEAD + "{", HEAD.replace("api", "nowhere")]
+
+
+def post(port: int, path: str = "/api/translate", body: str = TEXT) -> tuple[int, dict]:
+    """Return status and answer of a request."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as client:
+        client.request("POST", path, body)
+        answer = client.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def slow_clients(port: int, count: int) -> list[socket.socket]:
+    """Return connections that have begun requests and do not finish them."""
+    found = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(count)]
+    for number, client in enumerate(found):
+        client.sendall(SLOW[number % len(SLOW)].encode())
+    return found
+
+
+def answered_beside(clients: list[socket.socket], ask, seconds: float) -> None:
+    """Ask all the while that slow clients send a byte now and then, until they are cut off."""
+    left, end = set(clients), time.monotonic() + seconds
+    while left:
+        assert time.monotonic() < end, f"{len(left)} are not cut off"
+        assert ask()[0] == 200
+        for client in list(left):
+            try:
+                client.sendall(b"x")
+            except OSError:
+                left.discard(client)
+                client.close()
+
+
+def port_of(address: str) -> int:
+    return int(address.rstrip("/").rpartition(":")[2])
+
+
+@pytest.fixture
+def quick():
+    """A stream that finds at once."""
+    stream = Paced(rows=8)
+    stream.open = True
+    return stream
+
+
+def test_slow_connections(quick, monkeypatch):
+    """They are cut off in time, whatever part of a request they are slow with."""
+    monkeypatch.setattr(serving, "_HEADERS", 0.5)
+    with listening(stand_in(quick, patience=0.5)) as (address, service):
+        port = port_of(address)
+        answered_beside(slow_clients(port, 90), lambda: post(port), 15)
+        until(lambda: not service.active)
+
+
+class Sparing(Paced):
+    """A stream that finds one text each time it is opened."""
+
+    def turn(self, waiting=()):
+        for found in super().turn(waiting):
+            self.open = False
+            yield found
+
+
+def test_who_leaves_amid_a_stream():
+    """Its connection breaks while there is more to come, which is given up; others go on."""
+    stream = Sparing(rows=8)
+    with listening(stand_in(stream)) as (address, service):
+        port = port_of(address)
+        body = json.dumps({"texts": ["a dog"] * 20})
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        client.request("POST", "/api/batches", body)
+        until(lambda: len(stream.here) == stream.rows)
+        stream.open = True
+        assert json.loads(client.getresponse().readline())["translations"]
+        client.close()
+        until(lambda: not service.active)
+        until(lambda: not service.worker.running and not service.worker.waiting)
+        stream.open = True
+        assert post(port)[0] == 200
+
+
+class Dying(Paced):
+    """A stream whose search fails as soon as it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.let = threading.Event(), threading.Event()
+
+    def turn(self, waiting=()):
+        self.entered.set()
+        self.let.wait(20)
+        raise MemoryError("/secret/path")
+        yield
+
+
+@pytest.fixture
+def dying(monkeypatch):
+    """A service whose searching thread dies once it is let: its stream cannot be begun anew."""
+    service = stand_in(Dying())
+
+    def renew(kind):
+        raise MemoryError("/secret/path")
+
+    monkeypatch.setattr(service._model, "renew", renew)
+    return service
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_searching_thread_dies(dying):
+    """Texts and calls that wait are ended with an error, and so is who comes later."""
+    stream, worker = dying._model.streams["translate"], dying.worker
+    one, pair = {"text": "a dog"}, {"sources": ["a"], "targets": ["a"]}
+    asked = [("/api/translate", one)] * 4 + [("/translate", {"q": "a", "target": "de"})]
+    asked += [("/api/score", pair)] * 2
+    with contextlib.contextmanager(served)(dying) as client:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            found = [pool.submit(client.post, path, json=body) for path, body in asked]
+            batch = pool.submit(client.post, "/api/batches", json={"texts": ["a", "dog"]})
+            until(lambda: stream.entered.is_set() and worker.waiting + len(worker._calls) == 9)
+            stream.let.set()
+            answers = [future.result(20) for future in found]
+        answers += [client.post(path, json=body) for path, body in asked]
+        answers += [client.get("/ready"), client.get("/health")]
+        assert {answer.status_code for answer in answers} == {503}
+        rows = [json.loads(row) for row in batch.result(20).text.splitlines()]
+        assert [row["error"]["type"] for row in rows] == ["unavailable"] * 2
+        assert not any("secret" in answer.text for answer in [*answers, batch.result()])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_whose_searching_thread_dies_ends(dying, caplog):
+    """By itself, once who waits is answered; slow clients do not hold it long."""
+    with listening(dying) as (address, _):
+        port = port_of(address)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(post, port)
+            until(dying._model.streams["translate"].entered.is_set)
+            dying._model.streams["translate"].let.set()
+            assert asked.result(20)[0] == 503
+        until(lambda: refused(port))
+    assert "the searching thread has ended; so does the server" in caplog.text
+
+
+def refused(port: int) -> bool:
+    """Whether nobody listens."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) != 0
