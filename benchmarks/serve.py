@@ -9,12 +9,15 @@ at random times at shares of the best rate, whose latency counts from when they 
 sentences are translated offline before and after, by two devices as `translate` does; the ratio is
 to the mean of both. Searches stop as `--stop` says: "width" is what CTranslate2 does, which --peers
 puts behind a plain starlette server. Of a language model, prompts are the first words of the lines,
-texts are streamed, and there is the time to the first token. One JSON line for each load;
+texts are streamed, and there is the time to the first token. --overload=10 sends ten times the best
+rate for some seconds. One JSON line for each load: of its requests `refused` were told when to come
+again (429), `failed` got another error or nothing, all others were answered, which times are of;
 `load_cpu_s` is the processor time that the load itself took.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -23,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,13 +39,18 @@ from transformer_jax.workdir import WorkDir
 
 TOKENS = 32  # of a streamed text
 SHARES = (0.5, 0.8)  # of the best rate, at which requests come by themselves
+OVERLOAD = 10.0  # seconds that more than the best rate is sent
+PATIENCE = 90.0  # seconds after which a request counts as failed
 
 
 class Answered(NamedTuple):
-    """Seconds until a request was answered, and until its first token, if it is streamed."""
+    """Seconds until a request was answered, and until its first token, if it is streamed; the
+    status, 0 if there was no answer.
+    """
 
     whole: float
     first: float | None
+    status: int = 200
 
 
 class Connection:
@@ -63,17 +71,20 @@ class Connection:
             + data
         )
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        if " 200 " not in head.partition("\r\n")[0]:
+        status = int(head.split()[1])
+        if status != 200 and not (status == 429 and "\r\nretry-after: " in head):
             raise RuntimeError(f"{head}{await reader.read(500)}")
         if found := re.search(r"content-length: (\d+)", head):
             await reader.readexactly(int(found[1]))
-            return Answered(time.perf_counter() - due, None)
+            return Answered(time.perf_counter() - due, None, status)
         first, text = None, b""
         while size := int(await reader.readline(), 16):
             text += (await reader.readexactly(size + 2))[:size]
             if first is None and b'"index"' in text:
                 first = time.perf_counter() - due
         await reader.readline()
+        if b'{"error":' in text:
+            raise RuntimeError(text.decode())
         return Answered(time.perf_counter() - due, first)
 
     def close(self) -> None:
@@ -105,7 +116,13 @@ async def arriving(
 
     async def one(body: dict, due: float) -> Answered:
         connection = idle.pop() if idle else ask()
-        answered = await connection.ask(body, due)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answered = await connection.ask(body, due)
+        except (OSError, EOFError, ValueError, RuntimeError) as error:
+            print(repr(error), file=sys.stderr)
+            connection.close()
+            return Answered(time.perf_counter() - due, None, 0)
         idle.append(connection)
         return answered
 
@@ -123,11 +140,13 @@ async def arriving(
 def row(engine: str, load: dict, work: Awaitable[list[Answered]], offline: float | None) -> dict:
     """Return what a load measures."""
     began, cpu = time.perf_counter(), time.process_time()
-    answered = asyncio.run(work)
+    sent = asyncio.run(work)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    answered, statuses = [a for a in sent if a.status == 200], [a.status for a in sent]
     rate = len(answered) / seconds
     middle = np.percentile([a.whole for a in answered], [50, 95, 99]) * 1000
-    found = {"engine": engine, **load, "requests": len(answered), "sentences_per_s": round(rate, 2)}
+    found = {"engine": engine, **load, "requests": len(sent), "refused": statuses.count(429),
+             "failed": statuses.count(0), "sentences_per_s": round(rate, 2)}  # fmt: skip
     found |= {f"p{p}_ms": round(x, 1) for p, x in zip((50, 95, 99), middle, strict=True)}
     if firsts := [a.first for a in answered if a.first is not None]:
         found["first_token_p50_ms"] = round(1000 * float(np.median(firsts)), 1)
@@ -180,8 +199,9 @@ def offline(arguments: argparse.Namespace, lines: list[str]) -> float:
 
 
 def loads(
-    engine: str, port: int, path: str, bodies: list[dict], most: int, rate: float | None
-) -> None:
+    engine: str, port: int, path: str, bodies: list[dict], most: int, rate: float | None,
+    shares: Sequence[float] = SHARES,
+) -> None:  # fmt: skip
     """Put a server under each load, and print a line for each."""
     connect = lambda: Connection(port, path)  # noqa: E731
     asyncio.run(busy(connect, bodies[: 2 * most], most))  # warm
@@ -192,8 +212,9 @@ def loads(
         best = max(best, found["sentences_per_s"])
         print(json.dumps(found), flush=True)
         clients *= 2
-    for share in SHARES:
-        few = bodies[: max(len(bodies) // 2, 20)]
+    for share in shares:
+        count = OVERLOAD * share * best if share > 1 else max(len(bodies) // 2, 20)
+        few = list(itertools.islice(itertools.cycle(bodies), int(count)))
         coming = {"arrivals_per_s": round(share * best, 2)}
         print(
             json.dumps(row(engine, coming, arriving(connect, few, share * best), rate)), flush=True
@@ -241,6 +262,8 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=400)
     parser.add_argument("--clients", type=int, default=16, help="at most")
     parser.add_argument("--stop", choices=("width", "optimal"), default="width")
+    parser.add_argument("--overload", type=float, default=[], nargs="*", metavar="N",
+                        help="times the best rate, which is sent to ours at the end")  # fmt: skip
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--as-peer", type=int, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -264,7 +287,8 @@ def main() -> None:
     with server([*command, f"--workdir={arguments.workdir}"], " ready\n") as port:
         rate = (first + offline(arguments, lines)) / 2
         print(json.dumps({"engine": "transformer_jax offline", "sentences_per_s": round(rate, 2)}))
-        loads("transformer_jax", port, path, bodies, arguments.clients, rate)
+        shares = (*SHARES, *arguments.overload)
+        loads("transformer_jax", port, path, bodies, arguments.clients, rate, shares)
     if arguments.peers and translates:
         free = str(20_000 + os.getpid() % 10_000)
         command = [sys.executable, __file__, f"--workdir={arguments.workdir}", f"--as-peer={free}"]

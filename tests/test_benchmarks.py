@@ -7,11 +7,15 @@ import importlib
 import importlib.util
 import json
 import random
+import re
+import time
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from server.conftest import listening, stand_in
+from server.test_limits import Paced
 
 from transformer_jax.cli.arguments import load_config
 from transformer_jax.config import ModelConfig
@@ -339,3 +343,22 @@ def test_groups_of_words_hold_every_sentence_once():
     groups = by_words(rows, 4)
     assert [(g["words"], g["sentences"]) for g in groups] == [(3, 4), (4, 1), (5, 2), (9, 1)]
     assert [g["bleu"] for g in groups] == [100, 100, 100, 0]
+
+
+def test_what_an_overloaded_server_refuses_is_counted():
+    """As the server counts it; and every request has an answer."""
+    serve, stream = script("serve"), Paced(rows=2)
+    turn, stream.open = stream.turn, True
+    stream.turn = lambda waiting: (time.sleep(0.05), turn(waiting))[1]  # twenty texts a second
+    with listening(stand_in(stream, queue=8)) as (address, service):
+        port = int(address.rstrip("/").rpartition(":")[2])
+        bodies = [{"text": "a dog"}] * 60
+        work = serve.arriving(lambda: serve.Connection(port, "/api/translate"), bodies, 1e9)
+        found = serve.row("ours", {}, work, None)
+        text = service.metrics.text().decode()
+    assert (found["requests"], found["failed"]) == (60, 0)
+    counts = dict(
+        re.findall(r'requests_total{endpoint="/api/translate",status="(\d+)"} (.*)', text)
+    )
+    assert float(counts["429"]) == found["refused"] > 0
+    assert float(counts["200"]) == 60 - found["refused"] > 0
