@@ -7,6 +7,8 @@ import shutil
 import pytest
 from server.conftest import SETTINGS, listening, service_of, translator, writer
 
+from transformer_jax.server.tickets import Full
+
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install -e '.[browser]', and Chromium"
 )
@@ -157,10 +159,14 @@ def test_busy_is_said_and_tried_again(browser, translation, monkeypatch):
     address, service = translation
     with opened(browser, address, expected=["429"]) as page:
         ready(page)
-        monkeypatch.setattr(service.worker, "_capacity", 0)
-        page.locator("#source").fill("a dog")
-        page.locator("#status", has_text="Busy").wait_for()
-        monkeypatch.setattr(service.worker, "_capacity", 16)
+
+        def full(count: int) -> None:
+            raise Full(1.0)
+
+        with monkeypatch.context() as others:
+            others.setattr(service.worker, "_check_open", full)
+            page.locator("#source").fill("a dog")
+            page.locator("#status", has_text="Busy").wait_for()
         page.locator("#target .word").first.wait_for()
 
 
