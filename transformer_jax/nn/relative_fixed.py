@@ -78,7 +78,7 @@ class Alibi(NoRelativePositions):
 
         def bias(
             view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
-        ) -> Float[Array, "B N T S"]:
+        ) -> Float[Array, "#B N T S"]:
             away = jnp.abs(view.distance())[:, None]
             return (
                 -jnp.asarray(slopes, jnp.promote_types(q.dtype, jnp.float32))[None, :, None, None]

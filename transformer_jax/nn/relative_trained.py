@@ -25,7 +25,7 @@ class Toeplitz(NoRelativePositions):
 
         def bias(
             view: View, q: Float[Array, "B N T H"], k: Float[Array, "B K H S"], scale: float
-        ) -> Float[Array, "B N T S"]:
+        ) -> Float[Array, "#B N T S"]:
             return jnp.moveaxis(rows[_clipped(view, len(rows) // 2)], -1, 1)
 
         return replace(view, bias=bias)
@@ -162,7 +162,7 @@ class XLNet(NoRelativePositions):
         return replace(view, bias=bias)
 
 
-def _clipped(view: View, reach: int) -> Int[Array, "B T S"]:
+def _clipped(view: View, reach: int) -> Int[Array, "#B T S"]:
     """Return which of 2 reach + 1 rows the distance j - i reads."""
     return jnp.clip(-view.distance(), -reach, reach) + reach
 

@@ -70,8 +70,13 @@ class View:
             seen = seen & (self.distance() % self.dilation == 0)
         return seen[:, None]
 
-    def distance(self) -> Int[Array, "B T S"]:
-        """Return how many positions each key stands before each query."""
+    def distance(self) -> Int[Array, "#B T S"]:
+        """Return how many positions each key stands before each query; once for all rows where
+        each holds one segment from its start on, so that they are alike.
+        """
+        if self.single:
+            length, keys = self.q_pos.shape[1], self.k_pos.shape[1]
+            return (jnp.arange(length)[:, None] - jnp.arange(keys)[None])[None]
         return self.q_pos[:, :, None] - self.k_pos[:, None, :]
 
     def within(self, window: int | None, dilation: int = 1) -> "View":

@@ -62,7 +62,7 @@ class BlockSparse(Attention):
         among = replace(
             view,
             q_pos=each(view.q_pos, 1), q_seg=each(view.q_seg, 1),
-            k_pos=beside(view.k_pos, 1), k_seg=beside(view.k_seg, 1) * there,
+            k_pos=beside(view.k_pos, 1), k_seg=beside(view.k_seg, 1) * there, single=False,
         )  # fmt: skip
         keys, values = beside(memory.keys, 3), beside(memory.values, 2)
         mixed, _ = self._mixed(each(q, 2), KeysValues(keys, values), among, train)
@@ -79,7 +79,7 @@ class BlockSparse(Attention):
             x = jnp.take_along_axis(x, ends.reshape(*ends.shape, *(1,) * (x.ndim - 2)), axis=1)
             return jnp.moveaxis(x.reshape(x.shape[0], -1, *x.shape[3:]), 1, axis)
 
-        asked = replace(view, q_pos=both(view.q_pos, 1), q_seg=both(view.q_seg, 1))
+        asked = replace(view, q_pos=both(view.q_pos, 1), q_seg=both(view.q_seg, 1), single=False)
         mixed, _ = self._mixed(both(q, 2), memory, asked, train)
         return jnp.split(mixed[:, :, None], 2, axis=3)
 
