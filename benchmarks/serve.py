@@ -12,7 +12,8 @@ puts behind a plain starlette server. Of a language model, prompts are the first
 texts are streamed, and there is the time to the first token. --overload=10 sends ten times the best
 rate for some seconds. One JSON line for each load: of its requests `refused` were told when to come
 again (429), `failed` got another error or nothing, all others were answered, which times are of;
-`load_cpu_s` is the processor time that the load itself took.
+`load_cpu_s` is the processor time that the load itself took, and `late_p99_ms` how late it was to
+send: a load that is starved says little of the server.
 """
 
 import argparse
@@ -44,12 +45,13 @@ PATIENCE = 90.0  # seconds after which a request counts as failed
 
 
 class Answered(NamedTuple):
-    """Seconds until a request was answered, and until its first token, if it is streamed; the
-    status, 0 if there was no answer.
+    """Seconds until a request was answered, until its first token, if it is streamed, and until the
+    load came to send it; the status, 0 if there was no answer.
     """
 
     whole: float
     first: float | None
+    late: float
     status: int = 200
 
 
@@ -61,6 +63,7 @@ class Connection:
 
     async def ask(self, body: dict[str, Any], due: float) -> Answered:
         """Send a request that was due at a time, and read its answer."""
+        late = time.perf_counter() - due
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -76,7 +79,7 @@ class Connection:
             raise RuntimeError(f"{head}{await reader.read(500)}")
         if found := re.search(r"content-length: (\d+)", head):
             await reader.readexactly(int(found[1]))
-            return Answered(time.perf_counter() - due, None, status)
+            return Answered(time.perf_counter() - due, None, late, status)
         first, text = None, b""
         while size := int(await reader.readline(), 16):
             text += (await reader.readexactly(size + 2))[:size]
@@ -85,7 +88,7 @@ class Connection:
         await reader.readline()
         if b'{"error":' in text:
             raise RuntimeError(text.decode())
-        return Answered(time.perf_counter() - due, first)
+        return Answered(time.perf_counter() - due, first, late)
 
     def close(self) -> None:
         """End it."""
@@ -122,7 +125,7 @@ async def arriving(
         except (OSError, EOFError, ValueError, RuntimeError) as error:
             print(repr(error), file=sys.stderr)
             connection.close()
-            return Answered(time.perf_counter() - due, None, 0)
+            return Answered(PATIENCE, None, 0.0, 0)
         idle.append(connection)
         return answered
 
@@ -152,7 +155,8 @@ def row(engine: str, load: dict, work: Awaitable[list[Answered]], offline: float
         found["first_token_p50_ms"] = round(1000 * float(np.median(firsts)), 1)
     if offline:
         found["ratio_to_offline"] = round(rate / offline, 3)
-    return found | {"load_cpu_s": round(cpu, 2)}
+    late = 1000 * float(np.percentile([a.late for a in sent], 99))
+    return found | {"late_p99_ms": round(late, 1), "load_cpu_s": round(cpu, 2)}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import math
 import socket
 import threading
 import time
@@ -12,7 +13,9 @@ import pytest
 from server.conftest import listening, served, stand_in
 from server.test_limits import Paced, until
 
+from transformer_jax.decoding.batching.rows import Sentence
 from transformer_jax.server import serving
+from transformer_jax.server.tickets import Ticket
 
 TEXT = json.dumps({"text": "a dog"})
 HEAD = "POST /api/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 999\r\n\r\n"
@@ -95,6 +98,20 @@ def test_who_leaves_amid_a_stream():
         until(lambda: not service.worker.running and not service.worker.waiting)
         stream.open = True
         assert post(port)[0] == 200
+
+
+def test_who_is_refused_costs_no_work(monkeypatch):
+    """While all places are taken, texts are refused before they are read."""
+    service = stand_in(Paced(), queue=2)
+    held = Ticket(service._model, "translate", [Sentence((3,), 1)] * 2, math.inf, lambda _: None)
+    monkeypatch.setattr(service._model, "translation", lambda *_: pytest.fail("it was read"))
+    with contextlib.contextmanager(served)(service) as client:
+        service.worker.submit(held)
+        until(lambda: service.worker.running == 1)
+        for path, body in (("/api/translate", {"texts": ["a", "dog"]}),
+                           ("/translate", {"q": ["a", "dog"], "target": "de"})):  # fmt: skip
+            answer = client.post(path, json=body)
+            assert (answer.status_code, "retry-after" in answer.headers) == (429, True)
 
 
 class Dying(Paced):

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from transformer_jax.server.asking import unless_gone
+from transformer_jax.server.asking import refused, unless_gone
 from transformer_jax.server.door import check_texts, json_response, read
 from transformer_jax.server.events import event, streamed
 from transformer_jax.server.model import Served
@@ -97,6 +97,8 @@ async def completions(service: Service, request: Request) -> Response:
     check_texts(asked.stops(), service.settings, 4)
     if len(several) * (asked.n or 1) > service.settings.max_texts:
         raise Refusal(413, f"more than {service.settings.max_texts} texts; ask for fewer")
+    with refused():
+        service.worker.check(len(several) * (asked.n or 1))
     prompts = [_prompt(model, asked, text, place) for place, text in enumerate(several)]
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion",
             "created": int(time.time()), "model": service.settings.name}  # fmt: skip

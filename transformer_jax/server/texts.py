@@ -10,7 +10,7 @@ from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.searching import until_eos
 from transformer_jax.decoding.text.streaming import Parts, cut
 from transformer_jax.decoding.text.translation import Translation
-from transformer_jax.server.asking import Answer, called
+from transformer_jax.server.asking import Answer, called, refused
 from transformer_jax.server.model import BEAM, Asking, Served
 from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
@@ -40,6 +40,8 @@ async def translations(
     """Return up to `n_best` translations of each line, best first."""
     check_aligns(model, aligned)
     last = time.monotonic() + patience.seconds
+    with refused():
+        service.worker.check(len(lines))
     given = lines, n_best, prefix, number
     if sum(map(len, lines)) < _MUCH:
         asking = model.translation(*given)

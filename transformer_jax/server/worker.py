@@ -33,7 +33,6 @@ log = logging.getLogger("transformer_jax")
 _BEHIND = 0.05  # seconds by which each further text of a ticket stands behind the one before
 _LOW = 10.0  # seconds by which a ticket of low priority does
 
-
 Running = tuple[Ticket, int, LiveStream]  # a text of a ticket, and where it is searched
 
 
@@ -83,11 +82,9 @@ class Worker:
           Full: if too many wait.
           Closed: if the worker ends.
         """
-        if len(ticket.sentences) > self._capacity:
-            raise TooLarge
         now = time.monotonic() + _LOW * ticket.low
         with self._changed:
-            self._check_open(len(ticket.sentences))
+            self.check(len(ticket.sentences))
             for index in range(len(ticket.sentences)):
                 place = now + _BEHIND * index, next(self._numbers), ticket, index
                 bisect.insort(self._waiting, place)
@@ -112,7 +109,7 @@ class Worker:
         """
         future: Future = Future()
         with self._changed:
-            self._check_open(0 if goes_on else 1)
+            self.check(0 if goes_on else 1)
             self._calls.append((function, future))
             self._changed.notify()
         return future
@@ -124,7 +121,10 @@ class Worker:
             self._changed.notify()
         self._thread.join(seconds)
 
-    def _check_open(self, count: int) -> None:
+    def check(self, count: int) -> None:
+        """Refuse as `submit` does: before work is done for texts that could not wait."""
+        if count > self._capacity:
+            raise TooLarge
         if self._closed:
             raise Closed
         waiting = len(self._waiting) + len(self._calls)
