@@ -14,7 +14,10 @@ squares  the same, written: the square that a move leaves, and then, knowing tha
          to, by a decoder of 2 layers that looks at the 77 characters.
 value    the value of the position to who moves, -10 to 10 pawns: 21 classes.
 
-4 layers, d_model 128, learned positions; classes are of the mean over the 77 characters.
+4 layers, d_model 128, learned positions; classes are of the mean over the 77 characters. By
+"squares", seed 0, 43 minutes of a core, 71.7 % of the likeliest moves are legal, and of the
+likeliest legal ones 57.5 % are among the teacher's best, where taking the greatest piece has 47.1;
+the loss still falls.
 """
 
 from transformer_jax.config import Experiment
@@ -40,6 +43,7 @@ def get_config(target: str = "move"):
         c.model.tied_embeddings = "decoder"
         c.data.max_length_ratio = 79.0
         c.decoding.max_length_ratio, c.decoding.max_extra_length = 0.0, 4
+        c.evaluation.metrics = ("WER",)  # of squares; legal moves and the teacher's beside it
         c.tokenizer.vocab_size = 4 + 64 + 1  # the squares and "q": other promotions are rare
     else:
         c.model.architecture = "encoder"
