@@ -41,7 +41,7 @@ def of(family, **fields) -> ModelConfig:
     return dataclasses.replace(MODEL, **layers, **sizes, **family.fixed | first | fields)
 
 
-def params_of(config: ModelConfig, predicts: str):
+def params_of(config: ModelConfig, predicts: tuple[str, ...]):
     """Return random parameters, which all functions of a gated layer or of one without have."""
     gated = ACTIVATIONS[config.activation].gated
     shape = dataclasses.replace(config, activation="swiglu" if gated else "relu")
@@ -49,8 +49,8 @@ def params_of(config: ModelConfig, predicts: str):
 
 
 @functools.cache
-def _random(config: ModelConfig, predicts: str):
-    return random_params(build(config, VOCAB, VOCAB, predicts=(predicts,)))
+def _random(config: ModelConfig, predicts: tuple[str, ...]):
+    return random_params(build(config, VOCAB, VOCAB, predicts=predicts))
 
 
 @pytest.fixture(params=FAMILIES)

@@ -1,12 +1,18 @@
 """BERT's directories: tokenizers with CLS, SEP and MASK, classes, and fine-tuning from one."""
 
 import dataclasses
+import functools
+import itertools
+import json
+import re
+import shutil
 
 import numpy as np
 import pytest
 import torch
 import transformers as T
-from oracle.test_huggingface_peers import LAYER_NORM, exported, identical, trained
+from oracle.families import LAYER_NORM
+from oracle.test_huggingface_peers import exported, identical, trained
 from tiny import RUN
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -25,6 +31,8 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS
+from transformer_jax.data.questions import Asked
+from transformer_jax.decoding.text.tag import tag
 from transformer_jax.experiments import train as runs
 from transformer_jax.workdir import WorkDir
 
@@ -59,16 +67,22 @@ def theirs(tmp_path_factory):
     return directory
 
 
-def test_special_pieces_are_found(theirs):
+def test_special_pieces_are_found_and_heads_are_those_of_the_class(theirs, tmp_path):
     experiment, params, (codec, _) = hf.read(theirs)
     place = PIECES.index
     assert codec.special == {
         "pad": 0, "bos": place("[CLS]"), "eos": place("[SEP]"), "unk": place("[UNK]"),
         "mask": place("[MASK]"),
     }  # fmt: skip
+    assert experiment.objective.name == "masked_lm_nsp"
+    assert {"pooler", "next_sentence_head", "piece_head"} <= params.keys()
+    masked = shutil.copytree(theirs, tmp_path / "masked") / "config.json"
+    words = json.loads(masked.read_bytes()) | {"architectures": ["BertForMaskedLM"]}
+    masked.write_text(json.dumps(words))
+    experiment, params, _ = hf.read(masked.parent)
     assert experiment.objective.name == "masked_lm"
     assert "pooler" not in params
-    assert "pooler" in hf.read(theirs, heads=True)[1]
+    assert "pooler" in hf.read(masked.parent, heads=True)[1]
 
 
 def test_fine_tuning_begins_with_it_and_classes_go_back(theirs, tmp_path, monkeypatch, capsys):
@@ -108,20 +122,22 @@ def test_fine_tuning_begins_with_it_and_classes_go_back(theirs, tmp_path, monkey
     assert back.objective.name == "classify"
 
 
+MODEL = ModelConfig(
+    architecture="encoder", d_model=24, d_ff=40, num_heads=4, num_encoder_layers=1, token_types=2,
+    input_norm=True, positions="learned", max_positions=64, activation="gelu",
+    embedding_scale=False,
+)  # fmt: skip
+MASKED = Experiment(
+    model=MODEL, tgt=SideConfig("characters"), objective=ObjectiveConfig("masked_lm", window=32),
+    data=DataConfig(max_length=64), checkpoint=CheckpointConfig(best_by="loss"),
+    evaluation=EvaluationConfig(bleu_sentences=0),
+)  # fmt: skip
+
+
 def test_ours_of_masked_pieces_is_theirs(tmp_path):
-    experiment = Experiment(
-        model=ModelConfig(
-            architecture="encoder", d_model=24, d_ff=40, num_heads=4, num_encoder_layers=1,
-            token_types=2, input_norm=True, positions="learned", max_positions=64,
-            activation="gelu", embedding_scale=False,
-        ),
-        tgt=SideConfig("characters"), objective=ObjectiveConfig("masked_lm", window=32),
-        data=DataConfig(max_length=32), checkpoint=CheckpointConfig(best_by="loss"),
-        evaluation=EvaluationConfig(bleu_sentences=0),
-    )  # fmt: skip
     codec = CODECS["characters"].train(TokenizerConfig(), TEXTS, ("<mask>",))
-    mine = trained(experiment, None, codec)
-    again, info = exported(experiment, mine.params, mine.tokenizers, tmp_path / "out")
+    mine = trained(MASKED, None, codec)
+    again, info = exported(MASKED, mine.params, mine.tokenizers, tmp_path / "out")
     assert not any(info.values()), info
     assert isinstance(again, T.BertForMaskedLM)
     tokenizer = T.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -133,3 +149,80 @@ def test_ours_of_masked_pieces_is_theirs(tmp_path):
     assert identical(mine.params, params)
     assert imported.special == codec.special
     assert imported.encode(TEXTS[:4]) == codec.encode(TEXTS[:4])
+
+
+def following(mine, theirs, read, one, two):
+    """Return the probability that a text follows another, as each says it."""
+    found = theirs(**read(one, two)).seq_relationship_logits.softmax(-1)[0, 0]
+    return [mine.follows(one, two)], [found.item()]
+
+
+def of_pairs(mine, theirs, read, one, two):
+    """Return the probabilities of the classes of two texts."""
+    ours = mine.classify(f"{one}\t{two}")
+    found = theirs(**read(one, two)).logits.softmax(-1)[0].tolist()
+    return list(ours.values()), [found[theirs.config.label2id[name]] for name in ours]
+
+
+def of_words(mine, theirs, read, one, two):
+    """Return the likeliest labels of words, by number, and their probabilities."""
+    (ours,) = tag(mine.model, mine.params, mine.tokenizers, mine.experiment.objective, [one])
+    given = read(one)  # the space before a word is its first piece
+    first = [given.char_to_token(x.start() - (x.start() > 0)) for x in re.finditer(r"\S+", one)]
+    best = theirs(**given).logits.softmax(-1)[0, first].max(-1)
+    labels = [theirs.config.label2id[name] for name in ours.labels]
+    return [*labels, *ours.probabilities], [*best.indices.tolist(), *best.values.tolist()]
+
+
+def of_answers(mine, theirs, read, one, two):
+    """Return where the likeliest answer stands, from a word on to a word, and its logarithm."""
+    found, given = mine.answer(one, two), read(one, two)
+    output, edge = theirs(**given), given.char_to_token(0, 0, 1)
+    first, last = (x.log_softmax(-1)[0] for x in (output.start_logits, output.end_logits))
+    units = Asked.read(f"{one}\t{two}").units
+    choices = {
+        (i, j): (first[edge + i - (i > 0)] + last[edge + j - 1]).item()
+        for n, (i, _) in enumerate(units)
+        for _, j in units[n:]
+    }
+    best = max(choices, key=choices.__getitem__)
+    return [found.begin, len(found.text), found.log_prob], [
+        best[0], best[1] - best[0], choices[best]
+    ]  # fmt: skip
+
+
+# Objectives -> the codec of labels, what both say of two texts, and the objective that comes back.
+SAID = {
+    "masked_lm_nsp": (None, following, "masked_lm_nsp"),
+    "classify_pairs": ("classes", of_pairs, "classify"),
+    "tag": ("labels", of_words, "tag"),
+    "answer": ("spans", of_answers, "answer"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_ours_says_theirs_says(name, tmp_path):
+    """Of texts that their tokenizer reads; parameters and labels come back as they were."""
+    kind, said, back_as = SAID[name]
+    apart = {
+        "src": SourceConfig("characters"), "tgt": SideConfig(kind),
+        "tokenizer": TokenizerConfig(joint=False),
+    }  # fmt: skip
+    experiment = dataclasses.replace(
+        MASKED, objective=ObjectiveConfig(name, window=64), **apart if kind else {}
+    )
+    codec = CODECS["characters"].train(TokenizerConfig(), TEXTS, experiment.objective.symbols)
+    labels = CODECS[kind].train(TokenizerConfig(), LABELS) if kind else None
+    mine = trained(experiment, None, codec, labels)
+    theirs, info = exported(experiment, mine.params, mine.tokenizers, tmp_path / "out")
+    assert not any(info.values()), info
+    read = functools.partial(T.AutoTokenizer.from_pretrained(tmp_path / "out"), return_tensors="pt")
+    for one, two in itertools.pairwise(TEXTS[:4]):
+        with torch.no_grad():
+            ours, other = said(mine, theirs, read, one, two)
+        np.testing.assert_allclose(ours, other, rtol=1e-4)  # both in float32
+    back, params, codecs = hf.read(tmp_path / "out")
+    assert back.objective.name == back_as
+    assert identical(mine.params, params)
+    if labels is not None:
+        assert codecs.tgt.model == labels.model

@@ -1,6 +1,5 @@
 """Directories of `transformers`: theirs as ours, ours as theirs, there and back bit for bit."""
 
-import copy
 import dataclasses
 
 import jax
@@ -8,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-import transformers
+import transformers as T
 from flax.traverse_util import flatten_dict
+from oracle.compare import RELATIVE, assert_close
 from oracle.decoders import widen
-from oracle.peers import paper_positions
+from oracle.families import PEERS, example, ours, peer, theirs, written
 from tiny import random_params
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -30,178 +30,25 @@ from transformer_jax.config import (
     SourceConfig,
     TokenizerConfig,
 )
-from transformer_jax.data.batch import Batch, Side
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.export.huggingface import settings, tensors
 from transformer_jax.export.huggingface.workdir import import_into
-from transformer_jax.models.build import build, build_for
+from transformer_jax.models.build import build_for
 
 pytestmark = pytest.mark.oracle
-VOCAB, IDS = 41, {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-SIZES = {
-    "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 40, "num_key_value_heads": 2, "max_position_embeddings": 32,
-    "rms_norm_eps": 1e-5, **IDS,
-}  # fmt: skip
-SEQ2SEQ = {
-    "vocab_size": VOCAB, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1,
-    "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "max_position_embeddings": 32, "activation_function": "relu",
-    "decoder_start_token_id": 1, "forced_eos_token_id": None, **IDS,
-}  # fmt: skip
-T5 = {
-    "vocab_size": VOCAB, "d_model": 24, "d_kv": 8, "d_ff": 40, "num_layers": 2,
-    "num_decoder_layers": 1, "num_heads": 4, "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 12, "decoder_start_token_id": 0, "pad_token_id": 0,
-    "eos_token_id": 1,
-}  # fmt: skip
-LAYER_NORM = {
-    "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 40, "max_position_embeddings": 32, **IDS,
-}  # fmt: skip
-T = transformers
-PEERS = {
-    "gpt2": (T.GPT2Config, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 2, "n_head": 4,
-                            "n_positions": 32, "bos_token_id": 1, "eos_token_id": 1}),
-    "gpt2, untied": (T.GPT2Config, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 1, "n_head": 4,
-                                    "n_positions": 32, "n_inner": 40, "bos_token_id": 1,
-                                    "eos_token_id": 2, "tie_word_embeddings": False,
-                                    "activation_function": "relu"}),
-    "llama": (T.LlamaConfig, SIZES),
-    "llama, tied, biases": (T.LlamaConfig, SIZES | {
-        "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "head_dim": 8}),
-    "mistral": (T.MistralConfig, SIZES | {
-        "head_dim": 10, "sliding_window": None, "num_attention_heads": 5,
-        "num_key_value_heads": 1}),
-    "qwen2": (T.Qwen2Config, SIZES),
-    "qwen3": (T.Qwen3Config, SIZES | {"head_dim": 8, "tie_word_embeddings": True}),
-    "marian": (T.MarianConfig, SEQ2SEQ | {"scale_embedding": True}),
-    "pegasus": (T.PegasusConfig, SEQ2SEQ),
-    "bart": (T.BartConfig, SEQ2SEQ),
-    "mbart": (T.MBartConfig, SEQ2SEQ | {"scale_embedding": True, "activation_function": "gelu"}),
-    "olmo2": (T.Olmo2Config, SIZES),
-    "opt": (T.OPTConfig, {
-        k: v for k, v in LAYER_NORM.items() if k != "intermediate_size"} | {"ffn_dim": 40}),
-    "gpt_neox": (T.GPTNeoXConfig, LAYER_NORM | {
-        "use_parallel_residual": False, "rope_parameters": {
-            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}}),
-    "bloom": (T.BloomConfig, {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 2, "n_head": 4,
-                              **IDS}),
-    "stablelm": (T.StableLmConfig, LAYER_NORM | {"num_key_value_heads": 2,
-        "use_qkv_bias": True, "layer_norm_eps": 1e-5, "rope_parameters": {
-            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}}),
-    "starcoder2": (T.Starcoder2Config, LAYER_NORM | {
-        "num_key_value_heads": 2, "norm_epsilon": 1e-5, "sliding_window": None}),
-    "bert": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForMaskedLM"]}),
-    "bert, classes": (T.BertConfig, LAYER_NORM | {
-        "architectures": ["BertForSequenceClassification"], "hidden_act": "relu",
-        "id2label": {0: "pos", 1: "neg", 2: "none"}, "label2id": {"pos": 0, "neg": 1, "none": 2}}),
-    "t5": (T.T5Config, T5),
-    "t5, gated": (T.T5Config, T5 | {
-        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
-}  # fmt: skip
-
-
-def peer(name: str, more: dict | None = None) -> transformers.PreTrainedModel:
-    """Return a model with random weights, biases and scales too."""
-    kind, settings = PEERS[name]
-    config = kind(**settings | (more or {}))
-    torch.manual_seed(0)
-    model = auto(config).from_config(config).eval()
-    if name == "t5, gated":
-        model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 24))
-    for key, parameter in model.named_parameters():
-        if "embed_positions" not in key or config.model_type in OFFSET:
-            scale = "weight" in key and ("norm" in key.lower() or "ln_" in key)
-            torch.nn.init.normal_(parameter, 1.0 if scale else 0.0, 0.3)
-        if "embed_positions" in key and config.model_type in OFFSET:
-            parameter.data[:2] = 0  # which nobody reads
-    return model
-
-
-OFFSET = ("bart", "mbart", "opt")
-
-
-def auto(config):
-    """Return the class of their classes that finds the model by itself."""
-    if config.model_type == "bert":
-        (name,) = config.architectures
-        classes = name.endswith("Classification")
-        return T.AutoModelForSequenceClassification if classes else T.AutoModelForMaskedLM
-    return T.AutoModelForSeq2SeqLM if config.is_encoder_decoder else T.AutoModelForCausalLM
-
-
-def written(model, directory, **options):
-    """Save a model with a tokenizer of as many pieces."""
-    model.save_pretrained(directory, **options)
-    pieces = {piece: i for i, piece in enumerate(["<pad>", "<s>", "</s>", "<unk>"])}
-    pieces |= {f"w{i}": i for i in range(4, VOCAB)}
-    Tokenizer(models.WordLevel(pieces, unk_token="<unk>")).save(str(directory / "tokenizer.json"))
-    return directory
-
-
-def example(config: ModelConfig) -> Batch:
-    rng = np.random.default_rng(0)
-
-    def side(length: int) -> Side:
-        ids = rng.integers(4, VOCAB, (2, length)).astype(np.int32)
-        places = np.broadcast_to(np.arange(length, dtype=np.int32), ids.shape)
-        return Side(ids, places, np.ones_like(ids), places)
-
-    encodes, asks = config.architecture != "decoder", config.architecture == "encoder"
-    return Batch(side(9) if encodes else None, side(1 if asks else 7), {})
-
-
-def our_logits(experiment: Experiment, params, batch: Batch) -> np.ndarray:
-    """Return logits in float64."""
-    with jax.enable_x64(True):
-        predicts = "class" if "class_head" in params else "tokens"
-        classes = len(params["class_head"]["bias"]) if predicts == "class" else VOCAB
-        sizes = VOCAB, classes
-        model = build(experiment.model, *sizes, dtype="float64", predicts=(predicts,))
-        wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params)
-        batch = jax.tree.map(jnp.asarray, batch)
-        return np.asarray(model.outputs(wide, batch, None)[predicts].logits())
-
-
-def in_float64(model):
-    """Return a copy of a model of theirs that computes in float64, if `widen` came before it."""
-    wide = copy.deepcopy(model).double()
-    for name, module in wide.named_modules():
-        if (
-            name.endswith("embed_positions") and model.config.model_type not in OFFSET
-        ):  # whose sinusoids are rounded to float32
-            table = paper_positions(*module.weight.shape)
-            module.weight.data = torch.cat([table[:, 0::2], table[:, 1::2]], 1)
-    return wide
-
-
-def their_logits(model, batch: Batch) -> np.ndarray:
-    """Return logits in float64."""
-    tgt = torch.from_numpy(batch.tgt.inputs.astype(np.int64))
-    wide = in_float64(model)
-    with torch.no_grad():
-        if batch.src is None:
-            return wide(tgt).logits.numpy()
-        src = torch.from_numpy(batch.src.inputs.astype(np.int64))
-        if model.config.model_type == "bert":
-            logits = wide(input_ids=src).logits.numpy()
-            return logits if logits.ndim == 3 else logits[:, None]
-        return wide(input_ids=src, decoder_input_ids=tgt).logits.numpy()
-
-
-def distance(ours, theirs) -> float:
-    return float(np.abs(np.asarray(ours) - theirs).max() / np.abs(theirs).max())
 
 
 @pytest.mark.parametrize("name", PEERS)
 def test_theirs_is_ours_and_theirs_again(name, tmp_path, monkeypatch):
+    """Logits, loss and gradients in float64; then tensors, words and logits, to the bit."""
     widen(monkeypatch)
     model = peer(name)
     experiment, params, codecs = hf.read(written(model, tmp_path / "theirs"))
-    batch = example(experiment.model)
-    near = 1e-9 if name == "bloom" else 1e-12  # which has its GELU's constant to eight digits
-    assert distance(our_logits(experiment, params, batch), their_logits(model, batch)) < near
+    predicts = settings.predicted(experiment)
+    batch = example(experiment.model, predicts)
+    family = hf.family_of(experiment.model, predicts, model.config.model_type)
+    found = theirs(model, batch)
+    same(family, ours(experiment.model, params, batch), found)
     again, info = exported(experiment, params, codecs, tmp_path / "again", model.config.model_type)
     assert not any(info.values()), info
     for key, tensor in model.state_dict().items():
@@ -210,10 +57,30 @@ def test_theirs_is_ours_and_theirs_again(name, tmp_path, monkeypatch):
         {k: v for k, v in m.config.to_dict().items() if k in PEERS[name][1]} for m in (model, again)
     )
     assert before == after
-    assert np.array_equal(their_logits(model, batch), their_logits(again, batch))
-    ours, back, _ = hf.read(tmp_path / "again")
-    assert ours.model == experiment.model
+    assert all(np.array_equal(x, found[0][n]) for n, x in theirs(again, batch)[0].items())
+    read, back, _ = hf.read(tmp_path / "again")
+    assert read.model == experiment.model
     assert identical(params, back)
+
+
+def same(family, mine, other) -> None:
+    """Compare logits, loss, and gradients by their names."""
+    near = 1e-8 if family.model_type == "bloom" else RELATIVE  # whose GELU knows eight digits
+    for name, logits in other[0].items():
+        assert_close(name, mine[0][name], logits, near)
+    assert_close("loss", mine[1], other[1], near)
+    gradients = dict(mine[2])
+    if "src_embedding" in gradients:  # one table there
+        both = jax.tree.map(np.add, gradients["src_embedding"], gradients["tgt_embedding"])
+        gradients |= {"src_embedding": both, "tgt_embedding": both}
+    gradients = tensors.to_tensors(family, gradients)
+    assert gradients.keys() == other[2].keys()
+    for name, expected in other[2].items():
+        if np.abs(expected).max() < 1e-14:
+            # It adds one number to all logits of a softmax: a gradient of zero, but for rounding.
+            assert np.abs(gradients[name]).max() < 1e-14, name
+        else:
+            assert_close(f"gradient of {name}", gradients[name], expected, near)
 
 
 def exported(experiment, params, codecs, directory, kind=None):
@@ -229,12 +96,13 @@ def identical(one, other) -> bool:
     )
 
 
-def trained(experiment: Experiment, params, codec) -> TrainedModel:
-    model = build_for(experiment, codec.size, codec.size)
+def trained(experiment: Experiment, params, codec, labels=None) -> TrainedModel:
+    codecs = TokenizerPair(codec, labels or codec)
+    model = build_for(experiment, *codecs.sizes)
     if params is None:
         params = random_params(model)
     params = jax.tree.map(jnp.asarray, params)
-    return TrainedModel(experiment, model, params, TokenizerPair(codec, codec), [0])
+    return TrainedModel(experiment, model, params, codecs, [0])
 
 
 LINES = [
@@ -267,12 +135,32 @@ WRITER = dataclasses.replace(
     data=DataConfig(max_length=32), checkpoint=CheckpointConfig(best_by="loss"),
     evaluation=EvaluationConfig(bleu_sentences=0),
 )  # fmt: skip
+CORRUPTED = dataclasses.replace(
+    WRITER,
+    model=ModelConfig(
+        d_model=24, d_ff=40, num_heads=4, num_encoder_layers=1, num_decoder_layers=2,
+        residual="pre_norm", norm="rms_norm", norm_epsilon=1e-5, positions="none",
+        relative_positions="t5", biases=(), score_scale="none", embedding_scale=False,
+        logits_scale=True,
+    ),
+    tgt=SideConfig(), tokenizer=TokenizerConfig(vocab_size=36),
+    objective=ObjectiveConfig("span_corruption", window=32, sentinels=3),
+)  # fmt: skip
 OURS = {
     "marian": TRANSLATION,
     "pegasus": dataclasses.replace(
         TRANSLATION, model=dataclasses.replace(TRANSLATION.model, residual="pre_norm")
     ),
     "gpt2": WRITER,
+    "t5": CORRUPTED,
+    "bart": dataclasses.replace(
+        CORRUPTED,
+        model=dataclasses.replace(
+            TRANSLATION.model, positions="learned", max_positions=64, input_norm=True,
+            activation="gelu", embedding_scale=False,
+        ),
+        objective=ObjectiveConfig("denoising", window=32),
+    ),
 }  # fmt: skip
 
 
@@ -280,8 +168,11 @@ OURS = {
 def test_ours_is_theirs_and_ours_again(name, tmp_path):
     """Parameters bit for bit, ids, logits, and the text of a greedy search and of a beam."""
     experiment = OURS[name]
-    settings = TokenizerConfig(algorithm="bpe" if name == "marian" else "unigram", vocab_size=33)
-    codec = CODECS[experiment.tgt.codec].train(settings, LINES)
+    settings = dataclasses.replace(
+        experiment.tokenizer, algorithm="bpe" if name == "marian" else "unigram"
+    )
+    symbols = experiment.objective.symbols
+    codec = CODECS[experiment.tgt.codec].train(settings, LINES, symbols)
     mine = trained(experiment, None, codec)
     theirs, info = exported(experiment, mine.params, mine.tokenizers, tmp_path / "out")
     assert not any(info.values()), info
@@ -294,6 +185,11 @@ def test_ours_is_theirs_and_ours_again(name, tmp_path):
     ids = codec.encode(LINES)
     assert imported.encode(LINES) == ids
     tokenizer = T.AutoTokenizer.from_pretrained(tmp_path / "out")
+    for symbol in symbols:  # which the objective puts between pieces, as they are
+        (before,), (behind,) = codec.encode(["ein"], eos=False), codec.encode(["sitzt da"])
+        expected = [*before, codec.piece_id(symbol), *behind]
+        assert tokenizer(f"ein {symbol} sitzt da")["input_ids"] == expected
+        assert symbol in tokenizer.all_special_tokens
     again = trained(back, params, imported)
     for beam in (1, 3):
         for line in LINES[:5]:
@@ -302,7 +198,7 @@ def test_ours_is_theirs_and_ours_again(name, tmp_path):
                 (found,) = theirs.generate(given["input_ids"], num_beams=beam, max_new_tokens=12)
             text = tokenizer.decode(found, skip_special_tokens=True)
             for model in (mine, again):
-                if experiment.objective.one_sided:
+                if model.experiment.objective.one_sided:
                     wanted = model.generate(line, 12, experiment.decoding, beam_size=beam)
                 else:
                     wanted = model.translate(line, experiment.decoding, beam_size=beam)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from oracle.decoders import widen
-from oracle.test_huggingface_peers import VOCAB, in_float64, peer, written
+from oracle.families import FAST, VOCAB, in_float64, peer, written
 
 import transformer_jax.export.huggingface.directory as hf
 from transformer_jax.config import DecodingConfig
@@ -75,8 +75,7 @@ def found_by_ours(model, params, special: Special, config: DecodingConfig):
     request = dataclasses.replace(request, limits=np.full(ROWS, LIMIT))
     search = make_search(config, config.beam_size, (), special)
 
-    # Compiling takes longer than searching.
-    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    @functools.partial(jax.jit, compiler_options=FAST)
     def run(params, request):
         return complete(search, model.stepper(params), request, LIMIT)
 

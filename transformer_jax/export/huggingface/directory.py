@@ -24,7 +24,9 @@ from transformer_jax.models.build import abstract_params, build
 log = logging.getLogger("transformer_jax")
 
 
-def family_of(config: ModelConfig, predicts: str = "tokens", kind: str | None = None) -> Family:
+def family_of(
+    config: ModelConfig, predicts: tuple[str, ...] = ("tokens",), kind: str | None = None
+) -> Family:
     """Return the first family that can express a model of what its objective predicts.
 
     `kind` is a model_type, for a model that several families can express.
@@ -36,7 +38,8 @@ def family_of(config: ModelConfig, predicts: str = "tokens", kind: str | None = 
     families = [family for family in families if kind in (None, family.model_type)]
     if not families:
         raise UserError(
-            f"--family={kind}: no family that predicts {predicts}; there are {_kinds()}"
+            f"--family={kind}: no family that predicts {' and '.join(predicts)}; there are "
+            f"{_kinds()}"
         )
     by_distance = sorted(families, key=lambda f: len(refused(config, f.supported)))
     for family in by_distance:
@@ -71,8 +74,7 @@ def export(
     codec = tokenizers.src  # which is the target side's, but for classes
     files = tokenizer_json.files(codec, experiment)
     words = config_words(family, experiment.model, codec)
-    if family.predicts == "class":
-        words |= settings.label_words(tokenizers.tgt)
+    words |= settings.label_words(family.predicts, tokenizers.tgt)
     files["config.json"] = _json(words)
     if family.writes:
         files["generation_config.json"] = _json(settings.to_generation(experiment, codec))
@@ -91,10 +93,9 @@ def export(
 
 def auto_class(family: Family) -> str:
     """Return the class of `transformers` that finds the model by its config.json."""
-    if family.predicts == "class":
-        return "AutoModelForSequenceClassification"
-    kinds = {"encoder": "MaskedLM", "decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
-    return f"AutoModelFor{kinds[family.fixed['architecture']]}"
+    if family.writes:
+        return "AutoModelForSeq2SeqLM" if family.encodes else "AutoModelForCausalLM"
+    return f"AutoModelFor{family.architecture.partition('For')[2]}"
 
 
 def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str, Any]:
@@ -124,16 +125,15 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
     """
     words = _words(directory / "config.json")
     given = tensors.load(directory)
-    predicts = "class" if "classifier.weight" in given else "tokens"
     try:
-        family, config = _recognised(words | {"lm_head": tensors.has_own_head(given)}, predicts)
+        family, config = _recognised(words | {"lm_head": tensors.has_own_head(given)})
     except UserError as error:
         raise UserError(f"{directory / 'config.json'}: {error}") from None
     rows = _rows(family, given)
-    classes = settings.classes(words) if predicts == "class" else None
-    outs = rows if classes is None else classes.size
-    names = ("tokens", "class") if heads else (predicts,)
-    shapes = nn.unbox(abstract_params(build(config, rows, outs, predicts=names)))
+    labels = settings.labels(words, family.predicts)
+    outs = rows if labels is None else labels.size
+    names = dict.fromkeys((*family.predicts, *("tokens", "next_sentence") * heads))
+    shapes = nn.unbox(abstract_params(build(config, rows, outs, predicts=tuple(names))))
     if heads:
         shapes = tensors.present(family, given, shapes)
     try:
@@ -143,8 +143,8 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
     generation = directory / "generation_config.json"
     said = _words(generation) if generation.exists() else {}
     codec = tokenizer_json.read(directory, words | said, rows, config.architecture)
-    experiment = settings.to_experiment(config, {**words, **said}, predicts)
-    return experiment, params, TokenizerPair(codec, classes or codec)
+    experiment = settings.to_experiment(config, {**words, **said}, family.predicts)
+    return experiment, params, TokenizerPair(codec, labels or codec)
 
 
 def is_directory(place: Path) -> bool:
@@ -153,9 +153,10 @@ def is_directory(place: Path) -> bool:
     return config.exists() and "model_type" in _words(config)
 
 
-def _recognised(words: Mapping[str, Any], predicts: str) -> tuple[Family, ModelConfig]:
-    kind = words.get("model_type")
-    families = [f for f in FAMILIES.values() if (f.model_type, f.predicts) == (kind, predicts)]
+def _recognised(words: Mapping[str, Any]) -> tuple[Family, ModelConfig]:
+    kind, named = words.get("model_type"), words.get("architectures") or ()
+    families = [family for family in FAMILIES.values() if family.model_type == kind]
+    families.sort(key=lambda family: family.architecture not in named)
     problem = UserError(f"model_type={kind!r}: can import {_kinds()}")
     for family in families:
         try:

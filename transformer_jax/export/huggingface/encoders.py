@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019, arXiv:1810.04805), of masked pieces or of classes."""
+"""BERT (Devlin et al. 2019, arXiv:1810.04805), with each of its heads."""
 
 from transformer_jax.export.huggingface.decoders import ACTIVATIONS, ATTENTION
 from transformer_jax.export.huggingface.family import Family, Fixed, Word
@@ -22,7 +22,9 @@ _MODULES = {
     "piece_head/dense": "cls.predictions.transform.dense",
     "piece_head/norm": "cls.predictions.transform.LayerNorm",
     "pooler": "bert.pooler.dense",
+    "next_sentence_head": "cls.seq_relationship",
     "class_head": "classifier",
+    "span_head": "qa_outputs",
 }
 
 BERT = Family(
@@ -57,9 +59,22 @@ BERT = Family(
     drops=("embeddings.position_ids", "cls.predictions.decoder.bias"),
     others=("pooler.", "cls.seq_relationship."),
 )  # fmt: skip
+BERT_PAIRS = BERT._replace(
+    architecture="BertForPreTraining", predicts=("tokens", "next_sentence"), others=()
+)
 BERT_CLASSES = BERT._replace(
     architecture="BertForSequenceClassification",
-    predicts="class",
+    predicts=("class",),
     tables=(),
     others=("cls.",),
+)
+BERT_TAGS = BERT_CLASSES._replace(
+    architecture="BertForTokenClassification",
+    predicts=("tags",),
+    modules={ours: theirs for ours, theirs in _MODULES.items() if ours != "class_head"}
+    | {"tags_head": "classifier"},
+    others=("cls.", "pooler."),
+)
+BERT_SPANS = BERT_TAGS._replace(
+    architecture="BertForQuestionAnswering", predicts=("span",), modules=_MODULES
 )

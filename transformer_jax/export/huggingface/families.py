@@ -1,7 +1,13 @@
 """The families. One belongs here once tests/oracle/test_huggingface_peers.py passes with it."""
 
 from transformer_jax.export.huggingface.decoders import GPT2, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3
-from transformer_jax.export.huggingface.encoders import BERT, BERT_CLASSES
+from transformer_jax.export.huggingface.encoders import (
+    BERT,
+    BERT_CLASSES,
+    BERT_PAIRS,
+    BERT_SPANS,
+    BERT_TAGS,
+)
 from transformer_jax.export.huggingface.layer_norm_decoders import (
     BLOOM,
     GPT_NEOX,
@@ -30,5 +36,8 @@ FAMILIES = {
     "t5": T5,
     "t5, gated": T5_GATED,
     "bert": BERT,
+    "bert, pairs": BERT_PAIRS,
     "bert, classes": BERT_CLASSES,
+    "bert, tags": BERT_TAGS,
+    "bert, spans": BERT_SPANS,
 }

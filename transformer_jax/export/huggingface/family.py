@@ -53,7 +53,7 @@ class Family(NamedTuple):
     words: tuple[tuple[str, Word | Part | Fixed], ...]  # "a.b": b in the group a
     fixed: Mapping[str, Any]  # fields that have one value in this family
     nearly: Mapping[str, tuple[Any, ...]] = {}  # other values of those, for which it is near enough
-    predicts: str = "tokens"  # or "class", of the objective
+    predicts: tuple[str, ...] = ("tokens",)  # of the objective
     whole_heads: bool = False  # d_model must be a multiple of num_heads, though heads have any size
     fourfold: bool = False  # d_ff must be 4 d_model
     per_head: bool = False  # joined q, k and v lie head by head; elsewhere all q, all k, all v

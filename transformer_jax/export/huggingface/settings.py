@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax.config import (
+    LABELS,
     CheckpointConfig,
     DataConfig,
     DecodingConfig,
@@ -17,12 +18,24 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.codecs.classes import Classes
 from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.labels import Labels
+from transformer_jax.data.codecs.spans import Spans
+from transformer_jax.data.objectives import objective_named
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.family import Family
 
-# Others read their text in another order.
-OBJECTIVES = ("translate", "language_model", "masked_lm", "classify")
+# What an encoder predicts -> the objective that does, of an imported model.
+ENCODERS = {
+    ("tokens",): "masked_lm", ("tokens", "next_sentence"): "masked_lm_nsp", ("class",): "classify",
+    ("tags",): "tag", ("span",): "answer",
+}  # fmt: skip
+_LABELS = {("class",): Classes, ("tags",): Labels}
+# Others read their text in another order, or say what no class there does.
+OBJECTIVES = (
+    "translate", "language_model", "span_corruption", "denoising", *ENCODERS.values(),
+    "classify_pairs",
+)  # fmt: skip
 
 
 def refuse(experiment: Experiment) -> None:
@@ -30,8 +43,8 @@ def refuse(experiment: Experiment) -> None:
     name = experiment.objective.name
     if experiment.objective.kind not in OBJECTIVES:
         raise UserError(
-            f"config.objective.name={name!r}: models of Hugging Face read a prompt in one "
-            f"direction; the export writes {' or '.join(map(repr, OBJECTIVES))}"
+            f"config.objective.name={name!r}: the export to Hugging Face writes models of "
+            f"{' or '.join(map(repr, OBJECTIVES))}"
         )
     for field in ("symbols", "model"):
         value = getattr(experiment.tokenizer, field)
@@ -40,15 +53,15 @@ def refuse(experiment: Experiment) -> None:
                 f"config.tokenizer.{field}={value!r}: the export to Hugging Face writes tokenizers "
                 "that were trained here, without symbols"
             )
-    if not experiment.tokenizer.joint and name != "classify":
+    if not experiment.tokenizer.joint and experiment.objective.kind not in LABELS:
         raise UserError(
             "config.tokenizer.joint=False: the export to Hugging Face writes one vocabulary"
         )
 
 
-def predicted(experiment: Experiment) -> str:
-    """Return what a model predicts: "tokens" or "class"."""
-    return "class" if experiment.objective.kind == "classify" else "tokens"
+def predicted(experiment: Experiment) -> tuple[str, ...]:
+    """Return what a model predicts."""
+    return objective_named(experiment.objective.name).predicts
 
 
 def lacks(family: Family, experiment: Experiment) -> list[str]:
@@ -77,22 +90,27 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
     ]
 
 
-def label_words(classes: Codec) -> dict[str, Any]:
-    """Return what config.json says of classes."""
-    names = classes.pieces(range(classes.size))
-    return {
+def label_words(predicts: tuple[str, ...], labels: Codec) -> dict[str, Any]:
+    """Return what config.json says of classes, of texts or of words."""
+    if predicts not in _LABELS:
+        return {}
+    names = labels.pieces(range(labels.size))
+    found: dict[str, Any] = {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
-        "problem_type": "single_label_classification",
     }
+    one = {"problem_type": "single_label_classification"}
+    return found | (one if predicts == ("class",) else {})
 
 
-def classes(words: Mapping[str, Any]) -> Classes:
-    """Return the codec of the classes that config.json names.
+def labels(words: Mapping[str, Any], predicts: tuple[str, ...]) -> Codec | None:
+    """Return the codec of the classes that config.json names, or of answers; None: of pieces.
 
     Raises:
       UserError: if they are no classes of which each text has one.
     """
+    if predicts not in _LABELS:
+        return Spans() if predicts == ("span",) else None
     kind = words.get("problem_type") or "single_label_classification"
     if kind != "single_label_classification":
         raise UserError(f"config.json: problem_type={kind!r}: only one class a text is imported")
@@ -100,7 +118,7 @@ def classes(words: Mapping[str, Any]) -> Classes:
     ordered = [names[number] for number in sorted(names, key=int)]
     if len(set(ordered)) < max(len(ordered), 2):
         raise UserError(f"config.json: id2label={names}: must name two classes or more, each once")
-    return Classes.of(ordered)
+    return _LABELS[predicts].of(ordered)
 
 
 def special_words(codec: Codec) -> dict[str, Any]:
@@ -127,7 +145,7 @@ def to_generation(experiment: Experiment, codec: Codec) -> dict[str, Any]:
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "suppress_tokens": sorted(never) or None,
     }
-    if experiment.objective.kind == "translate":
+    if experiment.model.architecture == "encoder_decoder":
         found["decoder_start_token_id"] = codec.special["bos"]
     if decoding.search == "sample":
         return found | {
@@ -140,7 +158,7 @@ def to_generation(experiment: Experiment, codec: Codec) -> dict[str, Any]:
 
 
 def to_experiment(
-    model: ModelConfig, words: Mapping[str, Any], predicts: str = "tokens"
+    model: ModelConfig, words: Mapping[str, Any], predicts: tuple[str, ...] = ("tokens",)
 ) -> Experiment:
     """Return the experiment of an imported model: what it can be used for, with its own search."""
     longest = min(DataConfig.max_length, model.position_limit or DataConfig.max_length)
@@ -155,10 +173,11 @@ def to_experiment(
     tgt = SideConfig(codec="huggingface")
     common: dict[str, Any] = {"model": model, "tgt": tgt, "decoding": decoding,
                               "data": DataConfig(max_length=longest)}  # fmt: skip
-    name: Any = "masked_lm" if model.architecture == "encoder" else "language_model"
-    if predicts == "class":
-        name, joint = "classify", TokenizerConfig(joint=False)
-        common |= {"src": side, "tgt": SideConfig(codec="classes"), "tokenizer": joint}
+    name: Any = ENCODERS[predicts] if model.architecture == "encoder" else "language_model"
+    if name in LABELS:
+        codec: Any = LABELS[name]
+        apart = TokenizerConfig(joint=False)
+        common |= {"src": side, "tgt": SideConfig(codec=codec), "tokenizer": apart}
     if model.architecture == "encoder_decoder":
         return Experiment(src=side, evaluation=EvaluationConfig(checkpoint="last"), **common)
     return Experiment(

@@ -19,7 +19,10 @@ from transformer_jax.nn.positions import Sinusoidal
 log = logging.getLogger("transformer_jax")
 Tensors = dict[str, np.ndarray]
 _FILE = "model.safetensors"
-HEADS = ("piece_head", "pooler", "class_head")  # of encoders
+# Of encoders.
+HEADS = (
+    "piece_head", "pooler", "next_sentence_head", "class_head", "tags_head", "span_head"
+)  # fmt: skip
 _LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
 _INWARD = ("query", "key", "value", "gate", "up")  # maps that read the residual stream
 

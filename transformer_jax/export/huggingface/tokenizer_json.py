@@ -1,4 +1,4 @@
-"""Codecs as a tokenizer.json, and back. The ids are the same; see tests/oracle/test_huggingface.py.
+"""Codecs as a tokenizer.json, and back, with the same ids: tests/oracle/test_huggingface_peers.py.
 
 Unlike ours, a tokenizer of Hugging Face takes special pieces that are written out in a text,
 "</s>" for example, for those pieces.
@@ -18,6 +18,7 @@ from transformer_jax.data.codecs.utf8 import Bytes
 from transformer_jax.errors import UserError
 
 _PAD, _BOS, _EOS, _UNK = SPELLED
+_NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces that have names there
 # What tokenizers of encoders call them, and how BERT's and RoBERTa's write them.
 _OF_ENCODERS = {"bos_token": "cls_token", "eos_token": "sep_token"}
 _USUAL = {"bos": ("[CLS]", "<s>"), "eos": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>")}
@@ -32,10 +33,13 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
     words: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     special = {name: piece for name, piece in codec.special.items() if piece != NONE}
     special.pop(LEAD, None)
-    words |= {f"{name}_token": codec.pieces([piece])[0] for name, piece in special.items()}
+    spelled = dict(zip(special, codec.pieces(special.values()), strict=True))
+    words |= {f"{name}_token": spelled.pop(name) for name in _NAMED if name in spelled}
+    words |= {"extra_special_tokens": list(spelled.values())} if spelled else {}
     if experiment.model.architecture == "encoder":
         named = {theirs: words.get(ours) for ours, theirs in _OF_ENCODERS.items()}
         words |= {name: piece for name, piece in named.items() if piece is not None}
+        words["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if isinstance(codec, Imported):
         content = json.dumps(codec.tokenizer, ensure_ascii=False)
     else:
@@ -62,13 +66,21 @@ def _built(codec: Codec, experiment: Experiment) -> str:
     pieces = [*SPELLED, *symbols_of(codec.special)]
     tokenizer.add_special_tokens([AddedToken(p, special=True, normalized=False) for p in pieces])
     special = [(piece, number) for number, piece in enumerate(SPELLED)]
-    frame = f"$A {_EOS}"
-    if experiment.model.architecture == "encoder":
-        frame = f"{_BOS} $A" + ("" if experiment.objective.document == "file" else f" {_EOS}")
-    elif experiment.objective.one_sided:  # a prompt, of which no file's begins with BOS
-        frame = f"{_BOS} $A" if experiment.objective.document == "line" else "$A"
-    tokenizer.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
+    one, two = _frames(experiment)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=one, pair=two, special_tokens=special
+    )
     return tokenizer.to_str()
+
+
+def _frames(experiment: Experiment) -> tuple[str, str | None]:
+    """Return what stands around a text, and around two."""
+    in_file = experiment.objective.document == "file"
+    if experiment.model.architecture == "encoder_decoder":
+        return f"$A {_EOS}", None
+    if experiment.model.architecture == "decoder":  # a prompt; no file's begins with BOS
+        return f"{_BOS} $A" if experiment.objective.document == "line" else "$A", None
+    return f"{_BOS} $A" + f" {_EOS}" * (not in_file), f"{_BOS} $A {_EOS} $B:1 {_EOS}:1"
 
 
 def _subwords(codec: Subwords) -> Any:

@@ -1,0 +1,200 @@
+"""Models of `transformers`, one and more of each family that is imported or exported, random."""
+
+import copy
+
+import jax
+import numpy as np
+import torch
+import transformers as T
+from oracle.peers import paper_positions
+from tokenizers import Tokenizer, models
+from torch.nn import functional as F
+
+from transformer_jax.config import ModelConfig, TrainingConfig
+from transformer_jax.data.batch import Batch, Side, Target
+from transformer_jax.models.build import build
+from transformer_jax.training.step import batch_sums
+
+# Compiling takes longer than what is compiled.
+FAST = {"xla_backend_optimization_level": 0}
+VOCAB, IDS = 41, {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SIZES = {
+    "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 40, "num_key_value_heads": 2, "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-5, **IDS,
+}  # fmt: skip
+SEQ2SEQ = {
+    "vocab_size": VOCAB, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1,
+    "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "max_position_embeddings": 32, "activation_function": "relu",
+    "decoder_start_token_id": 1, "forced_eos_token_id": None, **IDS,
+}  # fmt: skip
+T5 = {
+    "vocab_size": VOCAB, "d_model": 24, "d_kv": 8, "d_ff": 40, "num_layers": 2,
+    "num_decoder_layers": 1, "num_heads": 4, "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12, "decoder_start_token_id": 0, "pad_token_id": 0,
+    "eos_token_id": 1,
+}  # fmt: skip
+LAYER_NORM = {
+    "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 40, "max_position_embeddings": 32, **IDS,
+}  # fmt: skip
+LABELLED = {"id2label": {0: "pos", 1: "neg", 2: "none"},
+            "label2id": {"pos": 0, "neg": 1, "none": 2}}  # fmt: skip
+CHOICES = {"tokens": VOCAB, "class": 3, "tags": 3, "next_sentence": 2, "span": 9}
+PEERS = {
+    "gpt2": (T.GPT2Config, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 2, "n_head": 4,
+                            "n_positions": 32, "bos_token_id": 1, "eos_token_id": 1}),
+    "gpt2, untied": (T.GPT2Config, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 1, "n_head": 4,
+                                    "n_positions": 32, "n_inner": 40, "bos_token_id": 1,
+                                    "eos_token_id": 2, "tie_word_embeddings": False,
+                                    "activation_function": "relu"}),
+    "llama": (T.LlamaConfig, SIZES),
+    "llama, tied, biases": (T.LlamaConfig, SIZES | {
+        "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "head_dim": 8}),
+    "mistral": (T.MistralConfig, SIZES | {
+        "head_dim": 10, "sliding_window": None, "num_attention_heads": 5,
+        "num_key_value_heads": 1}),
+    "qwen2": (T.Qwen2Config, SIZES),
+    "qwen3": (T.Qwen3Config, SIZES | {"head_dim": 8, "tie_word_embeddings": True}),
+    "marian": (T.MarianConfig, SEQ2SEQ | {"scale_embedding": True}),
+    "pegasus": (T.PegasusConfig, SEQ2SEQ),
+    "bart": (T.BartConfig, SEQ2SEQ),
+    "mbart": (T.MBartConfig, SEQ2SEQ | {"scale_embedding": True, "activation_function": "gelu"}),
+    "olmo2": (T.Olmo2Config, SIZES),
+    "opt": (T.OPTConfig, {
+        k: v for k, v in LAYER_NORM.items() if k != "intermediate_size"} | {"ffn_dim": 40}),
+    "gpt_neox": (T.GPTNeoXConfig, LAYER_NORM | {
+        "use_parallel_residual": False, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}}),
+    "bloom": (T.BloomConfig, {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 2, "n_head": 4,
+                              **IDS}),
+    "stablelm": (T.StableLmConfig, LAYER_NORM | {"num_key_value_heads": 2,
+        "use_qkv_bias": True, "layer_norm_eps": 1e-5, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.67}}),
+    "starcoder2": (T.Starcoder2Config, LAYER_NORM | {
+        "num_key_value_heads": 2, "norm_epsilon": 1e-5, "sliding_window": None}),
+    "bert": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForMaskedLM"]}),
+    "bert, pairs": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForPreTraining"]}),
+    "bert, classes": (T.BertConfig, LAYER_NORM | LABELLED | {
+        "architectures": ["BertForSequenceClassification"], "hidden_act": "relu"}),
+    "bert, tags": (T.BertConfig, LAYER_NORM | LABELLED | {
+        "architectures": ["BertForTokenClassification"]}),
+    "bert, spans": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForQuestionAnswering"]}),
+    "t5": (T.T5Config, T5),
+    "t5, gated": (T.T5Config, T5 | {
+        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+}  # fmt: skip
+
+
+def peer(name: str, more: dict | None = None) -> T.PreTrainedModel:
+    """Return a model with random weights, biases and scales too."""
+    kind, settings = PEERS[name]
+    config = kind(**settings | (more or {}))
+    torch.manual_seed(0)
+    model = auto(config).from_config(config).eval()
+    if name == "t5, gated":
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 24))
+    for key, parameter in model.named_parameters():
+        if "embed_positions" not in key or config.model_type in OFFSET:
+            scale = "weight" in key and ("norm" in key.lower() or "ln_" in key)
+            torch.nn.init.normal_(parameter, 1.0 if scale else 0.0, 0.3)
+        if "embed_positions" in key and config.model_type in OFFSET:
+            parameter.data[:2] = 0  # which nobody reads
+    return model
+
+
+OFFSET = ("bart", "mbart", "opt")
+
+
+def auto(config):
+    """Return the class of their classes that finds the model by itself."""
+    if config.model_type == "bert":
+        return getattr(T, f"AutoModelFor{config.architectures[0].partition('For')[2]}")
+    return T.AutoModelForSeq2SeqLM if config.is_encoder_decoder else T.AutoModelForCausalLM
+
+
+def written(model, directory, **options):
+    """Save a model with a tokenizer of as many pieces."""
+    model.save_pretrained(directory, **options)
+    pieces = {piece: i for i, piece in enumerate(["<pad>", "<s>", "</s>", "<unk>"])}
+    pieces |= {f"w{i}": i for i in range(4, VOCAB)}
+    Tokenizer(models.WordLevel(pieces, unk_token="<unk>")).save(str(directory / "tokenizer.json"))
+    return directory
+
+
+def example(config: ModelConfig, predicts: tuple[str, ...]) -> Batch:
+    """Return random pieces, and labels of all that is predicted."""
+    rng = np.random.default_rng(0)
+
+    def side(length: int) -> Side:
+        ids = rng.integers(4, VOCAB, (2, length)).astype(np.int32)
+        places = np.broadcast_to(np.arange(length, dtype=np.int32), ids.shape)
+        return Side(ids, places, np.ones_like(ids), places)
+
+    encodes, asks = config.architecture != "decoder", config.architecture == "encoder"
+    src, tgt = side(9) if encodes else None, side(2 if "span" in predicts else 1 if asks else 7)
+    targets = {}
+    for name in predicts:
+        where = src if src is not None and asks and name in ("tokens", "tags") else tgt
+        labels = rng.integers(0, CHOICES[name], where.inputs.shape)
+        # Of BERT's pre-training: the sum of both means.
+        targets[name] = Target(labels, np.full(labels.shape, 9.0 if "next" in name else 1.0))
+    return Batch(src, tgt, targets)
+
+
+def in_float64(model):
+    """Return a copy of a model of theirs that computes in float64, if `widen` came before it."""
+    wide = copy.deepcopy(model).double()
+    for name, module in wide.named_modules():
+        if (
+            name.endswith("embed_positions") and model.config.model_type not in OFFSET
+        ):  # whose sinusoids are rounded to float32
+            table = paper_positions(*module.weight.shape)
+            module.weight.data = torch.cat([table[:, 0::2], table[:, 1::2]], 1)
+    return wide
+
+
+def ours(config: ModelConfig, params, batch: Batch):
+    """Return logits by name, the loss and its gradients, in float64."""
+    predicts = tuple(batch.targets)
+    with jax.enable_x64(True):
+        classes = 3 if {"class", "tags"} & {*predicts} else VOCAB
+        model = build(config, VOCAB, classes, dtype="float64", predicts=predicts)
+
+        def loss(params, batch):
+            outputs = model.outputs(params, batch, None)
+            sums = batch_sums(model, TrainingConfig(label_smoothing=0.0), params, batch, None)
+            return sums.loss / sums.weight, {name: outputs[name].logits() for name in predicts}
+
+        run = jax.jit(jax.value_and_grad(loss, has_aux=True), compiler_options=FAST)
+        (mean, logits), gradients = jax.device_get(run(jax.tree.map(np.float64, params), batch))
+    return logits, mean, gradients
+
+
+def theirs(model, batch: Batch):
+    """Return the same of a model of theirs; gradients by its names."""
+    wide = in_float64(model)
+    src, tgt = (None if x is None else torch.from_numpy(x.inputs).long() for x in batch[:2])
+    if model.config.is_encoder_decoder:
+        found = wide(src, decoder_input_ids=tgt)
+    else:
+        found = wide(tgt if src is None else src)
+    logits, means = {}, []
+    for name, (labels, _) in batch.targets.items():
+        logits[name] = logits_of(name, found).reshape(*labels.shape, -1)
+        flat = logits[name].flatten(0, 1), torch.from_numpy(labels).flatten()
+        means.append(F.cross_entropy(*flat))
+    sum(means).backward()
+    gradients = {n: p.grad.numpy() for n, p in wide.named_parameters() if p.requires_grad}
+    return {n: x.detach().numpy() for n, x in logits.items()}, sum(means).item(), gradients
+
+
+def logits_of(name: str, found) -> torch.Tensor:
+    """Return what their output calls otherwise in each class."""
+    if name == "span":
+        return torch.stack([found.start_logits, found.end_logits], 1)
+    if name == "next_sentence":
+        return found.seq_relationship_logits
+    return found.prediction_logits if "prediction_logits" in found else found.logits
