@@ -8,7 +8,7 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import Frame, Selection, TokenStore
+from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneven
 from transformer_jax.errors import UserError
 
 
@@ -48,7 +48,7 @@ class Forecast:
         values = np.ascontiguousarray(store.tgt.ids.T).reshape(-1)
         read = Ragged(values[:, None], starts, np.full_like(starts, config.window))
         said = Ragged(values, starts + config.window, np.full_like(starts, config.horizon))
-        return TokenStore(read, said)
+        return Uneven(read, said)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all windows."""

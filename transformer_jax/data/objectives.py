@@ -31,6 +31,7 @@ from transformer_jax.data.token_store import (
     Lengths,
     Selection,
     TokenStore,
+    Uneven,
     select,
 )
 from transformer_jax.data.transcribing import Ctc
@@ -52,7 +53,7 @@ class Translate:
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        return store
+        return store if store.src.read is None else Uneven(*store)  # frames outnumber pieces
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective."""

@@ -51,8 +51,19 @@ class TokenStore(NamedTuple):
 
     def sides(self, length: int) -> tuple[int, int]:
         """Return how long both sides of a batch are, for examples of at most so many positions on
-        each: no longer than the longest there is, and 0 where there is no side.
+        each: 0 where there is no side. A side that has one or two positions, as classes and spans,
+        or at most half as many as that, needs no more than its longest.
         """
+        most = (int(lengths.max(initial=0)) for lengths in self.lengths)
+        src, tgt = (x if x <= max(2, length // 2) else length for x in most)
+        return src, tgt
+
+
+class Uneven(TokenStore):
+    """Pairs of which one side is by far the shorter, such as texts and names of their classes."""
+
+    def sides(self, length: int) -> tuple[int, int]:
+        """See TokenStore: neither side is longer than the longest there is."""
         src, tgt = (min(length, int(lengths.max(initial=0))) for lengths in self.lengths)
         return src, tgt
 

@@ -8,7 +8,7 @@ from transformer_jax.config import DataConfig, ObjectiveConfig
 from transformer_jax.data.batch import Batch, Placement, lay_out, predicted
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.random import Draw
-from transformer_jax.data.token_store import Frame, Selection, TokenStore, without
+from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneven, without
 
 
 class Ctc:
@@ -30,7 +30,7 @@ class Ctc:
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
         """See Objective."""
-        return store
+        return Uneven(*store)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective. A text that the source has too few places for says nothing in training."""

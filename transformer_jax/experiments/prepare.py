@@ -19,7 +19,7 @@ from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.data.subword_dropout import Sampling
-from transformer_jax.data.token_store import Selection, TokenStore, open_store
+from transformer_jax.data.token_store import Selection, TokenStore, Uneven, open_store
 from transformer_jax.disk import cache_dir
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import metrics, validation
@@ -161,7 +161,7 @@ def _cut(store: TokenStore, source: Codec, most: int | None) -> TokenStore:
     """Return the store with sources as long as training reads them."""
     if most is None:
         return store
-    return TokenStore(store.src.cut(most, special_of(source).eos), store.tgt, store.special)
+    return Uneven(store.src.cut(most, special_of(source).eos), store.tgt, store.special)
 
 
 def _counted(codec: Codec) -> str:
