@@ -328,4 +328,4 @@ def test_fixed_batches_hold_everything_once_in_order_of_length(make_store):
 
 def test_a_fixed_batch_has_rows_even_where_one_row_is_over_the_budget(make_store):
     ((shape, _),) = fixed_batches(make_store([500], [3]), [500], 400, 8)
-    assert shape == (8, 500, 500)
+    assert shape == (8, 500, 3)
