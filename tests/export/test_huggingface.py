@@ -16,9 +16,20 @@ from safetensors.numpy import save_file
 from tiny import MODEL, VOCAB, random_params
 
 from transformer_jax.allowed import ANY
-from transformer_jax.config import Experiment, ModelConfig, ObjectiveConfig, TokenizerConfig
+from transformer_jax.config import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    Experiment,
+    ModelConfig,
+    ObjectiveConfig,
+    SideConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
+from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface import settings, tensors
+from transformer_jax.export.huggingface import settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.directory import family_of, read
 from transformer_jax.export.huggingface.families import FAMILIES, GPT2, LLAMA, T5
 from transformer_jax.export.huggingface.family import Fixed, from_words, refuse, to_words
@@ -148,6 +159,18 @@ def test_other_objectives_and_two_vocabularies_are_refused():
     )  # fmt: skip
     with pytest.raises(UserError, match=r"^config.objective.name='prefix_lm': "):
         settings.refuse(prefix)
+
+
+def test_a_tokenizer_that_is_not_written_is_named_by_its_side():
+    tagged = Experiment(
+        model=of(FAMILIES["bert, tags"]), src=SourceConfig("words"), tgt=SideConfig("labels"),
+        objective=ObjectiveConfig("tag", window=16), tokenizer=TokenizerConfig(joint=False),
+        checkpoint=CheckpointConfig(best_by="loss"),
+        evaluation=EvaluationConfig(bleu_sentences=0), data=DataConfig(max_length=16),
+    )  # fmt: skip
+    codec = CODECS["words"].train(TokenizerConfig(), ["a b"])
+    with pytest.raises(UserError, match=r"^config.src.codec='words': .* does not write such"):
+        tokenizer_json.files(codec, tagged)
 
 
 def test_tables_that_are_one_there_must_be_equal():

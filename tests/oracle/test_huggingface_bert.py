@@ -134,10 +134,12 @@ MASKED = Experiment(
 )  # fmt: skip
 
 
-def test_ours_of_masked_pieces_is_theirs(tmp_path):
-    codec = CODECS["characters"].train(TokenizerConfig(), TEXTS, ("<mask>",))
-    mine = trained(MASKED, None, codec)
-    again, info = exported(MASKED, mine.params, mine.tokenizers, tmp_path / "out")
+@pytest.mark.parametrize("kind", ["characters", "wordpiece"])
+def test_ours_of_masked_pieces_is_theirs(kind, tmp_path):
+    experiment = dataclasses.replace(MASKED, tgt=SideConfig(kind))
+    codec = CODECS[kind].train(TokenizerConfig(vocab_size=40), TEXTS, ("<mask>",))
+    mine = trained(experiment, None, codec)
+    again, info = exported(experiment, mine.params, mine.tokenizers, tmp_path / "out")
     assert not any(info.values()), info
     assert isinstance(again, T.BertForMaskedLM)
     tokenizer = T.AutoTokenizer.from_pretrained(tmp_path / "out")

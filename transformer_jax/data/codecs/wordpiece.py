@@ -38,18 +38,18 @@ class WordPiece(Listed):
     def __init__(self, model: bytes) -> None:
         pieces, special, symbols, lowercase = _read(model)
         super().__init__(model, pieces, special)
-        self._tokenizer = _tokenizer(pieces, symbols, lowercase)
+        self.tokenizer = _tokenizer(pieces, symbols, lowercase)
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
         """See Codec."""
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [framed(item.ids, bos, eos) for item in found]
 
     def decode(self, ids: Iterable[int]) -> str:
         """See Codec."""
         left_out = set(self.special.values()) - {UNK}
         pieces = [self._all[i] for i in before_eos(ids) if i not in left_out]
-        return self._tokenizer.decoder.decode([UNKNOWN if x == SPELLED[UNK] else x for x in pieces])
+        return self.tokenizer.decoder.decode([UNKNOWN if x == SPELLED[UNK] else x for x in pieces])
 
     def word_starts(self) -> np.ndarray:
         """See Codec."""

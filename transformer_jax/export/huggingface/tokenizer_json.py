@@ -4,6 +4,7 @@ Unlike ours, a tokenizer of Hugging Face takes special pieces that are written o
 "</s>" for example, for those pieces.
 """
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformer_jax.data.codecs.codec import SPELLED, Codec, symbols_of
 from transformer_jax.data.codecs.imported import LEAD, NONE, Imported
 from transformer_jax.data.codecs.subwords import Subwords
 from transformer_jax.data.codecs.utf8 import Bytes
+from transformer_jax.data.codecs.wordpiece import WordPiece
 from transformer_jax.errors import UserError
 
 _PAD, _BOS, _EOS, _UNK = SPELLED
@@ -58,9 +60,10 @@ def _built(codec: Codec, experiment: Experiment) -> str:
             "the export of a tokenizer needs tokenizers: pip install 'transformer-jax[huggingface]'"
         ) from None
     if type(codec) not in _BUILDERS:
+        side = "tgt" if experiment.objective.one_sided else "src"
         raise UserError(
-            f"config.tgt.codec={experiment.tgt.codec!r}: the export to Hugging Face does not write "
-            "such a tokenizer"
+            f"config.{side}.codec={experiment.codecs[0]!r}: the export to Hugging Face does not "
+            "write such a tokenizer"
         )
     tokenizer = _BUILDERS[type(codec)](codec)
     pieces = [*SPELLED, *symbols_of(codec.special)]
@@ -158,8 +161,13 @@ def _characters(codec: Characters) -> Any:
     return tokenizer
 
 
+def _wordpiece(codec: WordPiece) -> Any:
+    """Return a copy of the tokenizer that it is."""
+    return copy.deepcopy(codec.tokenizer)
+
+
 _BUILDERS: dict[type, Callable[[Any], Any]] = {
-    Subwords: _subwords, Bytes: _bytes, Characters: _characters,
+    Subwords: _subwords, Bytes: _bytes, Characters: _characters, WordPiece: _wordpiece,
 }  # fmt: skip
 
 
