@@ -168,7 +168,7 @@ def test_a_tokenizer_that_is_not_written_is_named_by_its_side():
         checkpoint=CheckpointConfig(best_by="loss"),
         evaluation=EvaluationConfig(bleu_sentences=0), data=DataConfig(max_length=16),
     )  # fmt: skip
-    codec = CODECS["words"].train(TokenizerConfig(), ["a b"])
+    codec = CODECS["words"].train(TokenizerConfig(vocab_size=6), ["a b"])
     with pytest.raises(UserError, match=r"^config.src.codec='words': .* does not write such"):
         tokenizer_json.files(codec, tagged)
 
