@@ -187,7 +187,7 @@ def theirs(model, batch: Batch):
         flat = logits[name].flatten(0, 1), torch.from_numpy(labels).flatten()
         means.append(F.cross_entropy(*flat))
     sum(means).backward()
-    gradients = {n: p.grad.numpy() for n, p in wide.named_parameters() if p.requires_grad}
+    gradients = {n: p.grad.numpy() for n, p in wide.named_parameters() if p.grad is not None}
     return {n: x.detach().numpy() for n, x in logits.items()}, sum(means).item(), gradients
 
 
