@@ -5,14 +5,15 @@
 #
 # MULTI30K is the folder of train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; DIR, if it is given,
 # that of configs/tatoeba.py, of which a model of the paper's base size is trained in the end. Results go
-# to OUT: results.jsonl (a line a stage), multi30k/ and tatoeba/ (the runs). Every stage takes at most 9 minutes, for
-# machines that end longer commands; one that is done, or took longer, is not done again, so the same
-# command goes on where it stopped. --one runs the next stage and exits with 75 while others remain.
+# to OUT: results.jsonl (a line a stage), multi30k/ and tatoeba/ (the runs). Every stage takes at most
+# 9 minutes, for machines that end longer commands; one that is done, or took longer, is not done again,
+# so the same command goes on where it stopped. --one runs the next stage and exits with 75 while others
+# remain.
 #
 # The machine needs jax for CUDA, flax, optax, orbax-checkpoint, sentencepiece, torch and
-# transformers, and CTranslate2 if it is to be compared. What else the program imports is installed into OUT/packages if it is missing; where
-# there is no network, fill that folder elsewhere (DRY_RUN=1 does). Grain, tensorflow-datasets and
-# tensorboardX are not needed.
+# transformers, and CTranslate2 if it is to be compared. What else the program imports is installed into
+# OUT/packages if it is missing; where there is no network, fill that folder elsewhere (DRY_RUN=1 does).
+# Grain, tensorflow-datasets and tensorboardX are not needed.
 #
 # DRY_RUN=1 goes through all stages with tiny sizes on any machine. It measures nothing.
 set -uo pipefail

@@ -89,7 +89,8 @@ class View:
 
     def on_slots(self, visible: Bool[Array, "B T C"], k_pos: Int[Array, "B C"]) -> "View":
         """Return the view of the same queries on other slots."""
-        return replace(self, visible=visible, k_pos=k_pos, k_seg=jnp.ones_like(k_pos))
+        ones = jnp.ones_like(k_pos)
+        return replace(self, visible=visible, k_pos=k_pos, k_seg=ones, single=False)
 
 
 def self_view(

@@ -6,7 +6,7 @@ contributes some numbers, and a score is a function of their sums, correlations 
 Where a unit is right or wrong the test is McNemar's, which is exact; where it is more than that, as
 the labels of a sentence are, which depend on each other, units are resampled (`paired`).
 
-There is no test of the scores of other methods ("ridge_mse"), and of what a split uses of a
+There is no test of the scores of other methods ("ridge_mse"), nor of what a split uses of a
 codebook.
 """
 

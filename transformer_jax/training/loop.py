@@ -211,7 +211,7 @@ def _validate(
         progress.best, progress.evaluations_since_best = score, 0
     else:
         progress.evaluations_since_best += 1
-    # Of the last step they are those of no longer run.
+    # A longer run would not validate at a last step that is out of turn.
     return saving.amend(step, scores, vars(progress) if step % run.validate_every == 0 else {})
 
 

@@ -22,13 +22,12 @@ class Saving:
         self, checkpoints: Checkpoints, report: Report, times: Times, on_failed: str
     ) -> None:
         self._checkpoints, self._report, self._times = checkpoints, report, times
-        self._on_failed, self._step = on_failed, 0
+        self._on_failed = on_failed
         self.ok = True
 
     def begin(self, step: int, items: tuple[Any, Any], host: dict[str, Any], passing: bool) -> None:
         """Begin to save a step; the one before is settled."""
         before = self.settle()
-        self._step = step
         save = functools.partial(self._checkpoints.save, step, *items, host, passing=passing)
         self.ok = self._try(save) and (before or self._on_failed == "continue")
 
@@ -56,6 +55,6 @@ class Saving:
                     self._report.make_durable()  # a checkpoint never is ahead of the rows
                 write()
         except DiskError as error:
-            log.warning("step %d: %s; what was saved before is intact", self._step, error)
+            log.warning("step %d: %s; what was saved before is intact", self._report.step, error)
             return False
         return True

@@ -158,3 +158,8 @@ def before_eos(ids: Iterable[int]) -> list[int]:
 def framed(ids: list[int], bos: bool, eos: bool) -> list[int]:
     """Put BOS before and EOS after, where asked."""
     return [BOS] * bos + ids + [EOS] * eos
+
+
+def shortened(ids: list[int], most: int) -> list[int]:
+    """Return the first of some pieces and the last, EOS, at most so many; Ragged.cut for texts."""
+    return ids if len(ids) <= most else [*ids[: most - 1], ids[-1]]

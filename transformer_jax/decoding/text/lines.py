@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.config import DecodingConfig
-from transformer_jax.data.codecs.codec import VectorCodec, read_whole
+from transformer_jax.data.codecs.codec import VectorCodec, read_whole, shortened
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.lexicon import Lexicon
 from transformer_jax.decoding.batching.stream import Sentence
@@ -94,9 +94,7 @@ class Lines:
         """Cut what is too long and is not split, or what no splitting makes short enough: a
         character of more pieces than positions.
         """
-        if len(ids) <= self.longest or isinstance(ids, np.ndarray):
-            return ids[: self.longest]
-        return [*ids[: self.longest - 1], ids[-1]]
+        return ids[: self.longest] if isinstance(ids, np.ndarray) else shortened(ids, self.longest)
 
     def sentence(self, ids: Any, prefix: list[int], seed: int, line: int) -> Sentence:
         """Return what the search needs to know of a line."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
-from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.codec import Codec, shortened
 from transformer_jax.errors import UserError
 
 
@@ -23,9 +23,7 @@ def _continued(
 def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None) -> list[int]:
     """Return what is read of a source, with its end, and the piece where a target begins."""
     (ids,) = codec.encode([prompt])
-    if most is not None and len(ids) > most:
-        ids = [*ids[: most - 1], ids[-1]]
-    return [*ids, codec.special["bos"]]
+    return [*(ids if most is None else shortened(ids, most)), codec.special["bos"]]
 
 
 class Prompting(NamedTuple):
