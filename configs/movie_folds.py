@@ -17,7 +17,7 @@ in no training, with labels or without; a tenth of the others, for validation, c
 checkpoint. runs/bert_brown is trained by configs/bert_brown.py, before.
 
 adapted-K  the masked language model runs/bert_brown, trained further on the text of the reviews
-           that fold K learns from: in windows as long as what is read of a review.
+           that fold K learns from: in windows as long as what is read of a review, READ pieces.
 tuned-K    begins as runs/movie_folds/adapted-K, with its tokenizer; the pooler and the map to
            classes are new.
 scratch-K  the same model and tokenizer settings, with nothing to begin from.
@@ -34,6 +34,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
 FOLDS = 10
+READ = 256  # pieces of a review
 MODELS = {"": "bert_brown", "t5-": "t5_brown", "gpt-": "gpt_brown:llama"}
 ARMS = {
     prefix + arm: (model, arm)
@@ -53,21 +54,22 @@ def get_config(variant: str = "tuned-0"):
     c = _file(model)
     if arm == "adapted":
         c.init.source = f"runs/{model.replace(':', '-')}"
-        c.objective.window = 512
-        c.data.max_length = 512
-        c.data.tokens_per_batch = 16 * 512
+        c.objective.window = READ
+        c.training.steps = 150
+        c.checkpoint.every_steps = c.evaluation.every_steps = 50
         c.optimizer.warmup_steps = 50
-        c.checkpoint.every_steps = 100
-        c.evaluation.every_steps = 100
     else:
         if model == "bert_brown":
             c = _file("movie_reviews:scratch")
+            c.objective.window = READ
         else:
             _make_text_to_text(c)
             c.data.prefixes = tuple(f"{part}=sentiment:" for part in parts.values())
         if arm == "tuned":
             c.init.source = f"runs/movie_folds/{variant.replace('tuned', 'adapted')}"
-    c.training.steps = 300
+        c.training.steps = 300
+    c.data.max_length = READ
+    c.data.tokens_per_batch = 16 * READ
     c.data.directory = "data/movie_folds"
     c.data.how_to_get = "python benchmarks/folds.py text"
     for split, part in parts.items():
@@ -82,9 +84,9 @@ def _make_text_to_text(c) -> None:
         c[section] = reviews[section]
     c.objective = door(Experiment().objective)
     if c.model.architecture == "decoder":
-        c.objective.name, c.objective.window = "prefix_lm", 500  # of 512; the label has the rest
+        c.objective.name, c.objective.window = "prefix_lm", READ - 12  # the label has the rest
     c.data.long_sources = "cut"
-    c.data.max_length_ratio = 512.0
+    c.data.max_length_ratio = float(READ)
     c.decoding.beam_size = 1
     c.decoding.max_length_ratio, c.decoding.max_extra_length = 0.0, 10
     c.checkpoint.best_by = "loss"

@@ -158,7 +158,9 @@ def classified(plan_of: Any) -> list[Batch]:
 
 @pytest.mark.parametrize("plan_of", [BucketPlan, PackPlan])
 def test_a_class_of_each_text(plan_of):
-    """Read behind BOS and cut to the window; the class is asked for where nothing is read."""
+    """Read behind BOS, and EOS ends it where it is cut to the window as well; the class is asked
+    for where nothing is read.
+    """
     seen = {}
     for batch in classified(plan_of):
         labels, weight = batch.targets["class"]
@@ -167,9 +169,9 @@ def test_a_class_of_each_text(plan_of):
         for row, column in np.argwhere(weight > 0):
             at = batch.src.seg[row] == batch.tgt.seg[row, column]
             read, pos = batch.src.inputs[row, at], batch.src.pos[row, at]
-            assert read[0] == BOS
+            assert (read[0], read[-1]) == (BOS, EOS)
             assert pos.tolist() == list(range(len(pos)))
-            assert set(read[1:].tolist()) <= {read[1], EOS}
+            assert set(read[1:-1].tolist()) <= {read[1]}
             seen[read[1] - 100] = labels[row, column], len(read)
     read = [4, 10, 3, 6, 12, 8, 5, 12]
     assert seen == {i: (i % 3, length) for i, length in enumerate(read)}

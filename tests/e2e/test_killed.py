@@ -74,7 +74,7 @@ def test_stopped_at_random_moments(tmp_path, number):
     """20 moments: 3 while the cache is being built, 7 in saves, 5 in training, 5 anywhere."""
     write_corpus(tmp_path / "corpus", 20_000)
     generator = random.Random(int(number))
-    run = Killed(tmp_path, tmp_path / "cache", **{"training.steps": 1000})
+    run = Killed(tmp_path, tmp_path / "cache", **{"training.steps": 2000})
     kinds = ["saving"] * 7 + ["training"] * 5 + ["anywhere"] * 5
     generator.shuffle(kinds)
     for kind in ["building"] * 3 + kinds:

@@ -30,7 +30,7 @@ class Classify:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. BOS is read before each text, what is beyond the window is not.
+        """See Objective. BOS is read before each text; one beyond the window is cut before EOS.
 
         Raises:
           UserError: if vectors, of which nothing may be left out, are beyond it.
@@ -43,8 +43,8 @@ class Classify:
                 f"before them it leaves out some; raise it to {longest + 1}, and data.max_length "
                 "and model.max_positions with it"
             )
-        read = src._replace(lengths=np.minimum(src.lengths, most))
-        return Begun(read, store.tgt, special_of(codec))
+        special = special_of(codec)
+        return Begun(src.cut(most, special.eos) if longest > most else src, store.tgt, special)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
         """See Objective: all texts but empty ones."""
