@@ -55,7 +55,7 @@ def get_config(variant: str = "tuned-0"):
     if arm == "adapted":
         c.init.source = f"runs/{model.replace(':', '-')}"
         c.objective.window = READ
-        c.training.steps = 150
+        c.training.steps = 100
         c.checkpoint.every_steps = c.evaluation.every_steps = 50
         c.optimizer.warmup_steps = 50
     else:
