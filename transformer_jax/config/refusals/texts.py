@@ -16,9 +16,9 @@ def check_codecs(run: "Experiment") -> None:
     codecs = run.codecs
     name, no_text = run.objective.name, NO_TEXT
     wanted = LABELS.get(run.objective.kind)
-    said = "classes" if codecs[1] in CLASSES else codecs[1]
+    allowed = (wanted, *CLASSES) if wanted == "classes" else (wanted,)
     check(
-        said == wanted if wanted else codecs[1] not in no_text,
+        codecs[1] in allowed if wanted else codecs[1] not in no_text,
         f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
         + (f"predicts {wanted}; choose {wanted!r}" if wanted else "has text there; choose "
            f"another codec, or an objective.name of {', '.join(LABELS)}"),
