@@ -120,7 +120,7 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
         x, targets, weight = chunk
         logits = _logits(x, across, head.bias)
         sums, log_sum, p = _sums(logits, targets, weight, terms)
-        slope = p - terms.rest - terms.gold * _shares(targets, weight, logits)
+        slope = p - terms.rest - terms.gold * _distribution(targets, weight, logits)
         if terms.r_drop:
             slope += terms.r_drop * _symmetric_kl(logits, log_sum)[1]
         slope = slope * weight.sum(-1, keepdims=True).astype(slope.dtype)
@@ -151,14 +151,19 @@ def _backward(terms, slopes, gradients: Sums):
 _fused.defvjp(_forward, _backward)
 
 
-def _shares(
-    targets: Int[Array, "B P T K"], weight: Float[Array, "B P T K"], logits: Float[Array, "B P T V"]
-) -> Float[Array, "B P T V"]:
+def _shares(weight: Float[Array, "B P T K"]) -> Float[Array, "B P T K"]:
     """Return the share of each label in the weight of its position."""
     total = weight.sum(-1, keepdims=True)
-    share = (weight / jnp.where(total == 0, 1, total)).astype(logits.dtype)
-    labels = jax.lax.broadcasted_iota(targets.dtype, (*logits.shape, 1), 3)
-    return jnp.where(labels == targets[..., None, :], share[..., None, :], 0).sum(-1)
+    return weight / jnp.where(total == 0, 1, total)
+
+
+def _distribution(
+    targets: Int[Array, "B P T K"], weight: Float[Array, "B P T K"], logits: Float[Array, "B P T V"]
+) -> Float[Array, "B P T V"]:
+    """Return what labels are of their positions, each by its share."""
+    every = jax.lax.broadcasted_iota(targets.dtype, (*logits.shape, 1), 3)
+    shares = _shares(weight.astype(logits.dtype))[..., None, :]
+    return jnp.where(every == targets[..., None, :], shares, 0).sum(-1)
 
 
 def _symmetric_kl(logits: Float[Array, "B 2 T V"], log_sum: Float[Array, "B 2 T"]):
@@ -221,21 +226,22 @@ def _sums(logits, targets, weight, terms: _Terms):
     powers = jnp.exp(logits - greatest[..., None])
     total = powers.sum(-1)
     log_sum = greatest + jnp.log(total)
-    chosen = jnp.take_along_axis(logits, targets, axis=-1)
-    nll = log_sum[..., None] - chosen
-    loss = terms.gold * nll
-    loss += (terms.rest * (logits.shape[-1] * log_sum - logits.sum(-1)))[..., None]
-    if terms.r_drop:
-        loss += terms.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None, :, None]
-    counts = weight != 0
-    correct = (counts & (chosen >= greatest[..., None])).any(-1)  # cheaper than argmax
+    each = jnp.take_along_axis(logits, targets, axis=-1)
+    right = (weight != 0) & (each >= greatest[..., None])  # cheaper than argmax
+    correct = right.any(-1).astype(logits.dtype)
     weight = weight.astype(logits.dtype)
-    tokens = counts.any(-1).astype(logits.dtype).sum()
+    nll = log_sum - (_shares(weight) * each).sum(-1)
+    weight = weight.sum(-1)
+    loss = terms.gold * nll
+    loss += terms.rest * (logits.shape[-1] * log_sum - logits.sum(-1))
+    if terms.r_drop:
+        loss += terms.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None]
+    tokens = (weight != 0).astype(logits.dtype).sum()
     return (
         Sums(
             loss=(weight * loss).sum(),
             nll=(weight * nll).sum(),
-            correct=(weight.sum(-1) * correct).sum(),
+            correct=(weight * correct).sum(),
             tokens=tokens,
             weight=weight.sum(),
         ),
