@@ -151,7 +151,7 @@ def _backward(terms, slopes, gradients: Sums):
 _fused.defvjp(_forward, _backward)
 
 
-def _shares(weight: Float[Array, "B P T K"]) -> Float[Array, "B P T K"]:
+def _shares(weight: Float[Array, "... K"]) -> Float[Array, "... K"]:
     """Return the share of each label in the weight of its position."""
     total = weight.sum(-1, keepdims=True)
     return weight / jnp.where(total == 0, 1, total)
