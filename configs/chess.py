@@ -7,9 +7,11 @@
 
 Positions are made when a run first starts, some 400 a second, and kept for all later ones. The
 teacher is no Stockfish: it counts material behind the opponent's best reply (transformer_jax/data/
-chess_positions.py). Of its best moves, which are often several, a model is taught one.
+chess_positions.py). Of its best moves, 11 on average, a model is taught one, or all.
 
 move     behaviour cloning: one of 1,968 classes.
+moves    the same classes, but taught all best moves of a position at once: the target is the
+         uniform distribution over them, whose entropy the loss cannot go below.
 squares  the same, written: the square that a move leaves, and then, knowing that, the one it goes
          to, by a decoder of 2 layers that looks at the 77 characters.
 value    the value of the position to who moves, -10 to 10 pawns: 21 classes.
@@ -23,7 +25,12 @@ the loss still falls.
 from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
-VARIANTS: dict = {"move": {}, "squares": {}, "value": {}}  # nothing published stands beside them
+VARIANTS: dict = {
+    "move": {},
+    "moves": {},
+    "squares": {},
+    "value": {},
+}  # nothing published stands beside them
 
 
 def get_config(target: str = "move"):
@@ -50,7 +57,7 @@ def get_config(target: str = "move"):
         c.model.pooling = "mean"
         c.objective.name, c.objective.window = "classify", 79
     c.src.codec = "fen"
-    c.tgt.codec = {"move": "moves", "squares": "words", "value": "classes"}[target]
+    c.tgt.codec = {"squares": "words", "value": "classes"}.get(target, "moves")
     c.tokenizer.joint = False
     c.data.source = "chess"
     c.data.source_language, c.data.target_language = "fen", target

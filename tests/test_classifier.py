@@ -24,6 +24,7 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.data.sources import Corpus
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import interval
 from transformer_jax.evaluation.validation import notes
@@ -216,6 +217,8 @@ def test_what_does_not_fit_is_refused(home, command, message):
 def test_tokenizers_that_differ_are_refused(home):
     """In what reads; the other side's codec and whether both are one do not matter."""
     _, classes = experiments(home)
+    labels = dataclasses.replace(classes, tgt=SideConfig("labels"))
+    assert tokenizers_of(labels, Corpus([], ["a b", "b"], "")).tgt.encode(["b a"]) == [[1, 0]]
     other = dataclasses.replace(classes.tokenizer, vocab_size=61)
     with pytest.raises(UserError, match=r"^config\.tokenizer\.vocab_size=61: .* has 60; set it"):
         tokenizers_of(dataclasses.replace(classes, tokenizer=other), None)

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from itself import scores_tested
 from starts import start_at_random
 from tiny import RUN
 
@@ -26,7 +27,9 @@ MODEL = ModelConfig(
 
 
 def write(directory, part: str, count: int, seed: int) -> None:
-    """Write pairs of which the second text has words of the first, or none of them."""
+    """Write pairs of which the second text has words of the first, or none of them; a fifth of the
+    former have a second class.
+    """
     chance = np.random.default_rng(seed)
     lines, classes = [], []
     for number in range(count):
@@ -34,7 +37,8 @@ def write(directory, part: str, count: int, seed: int) -> None:
         inside = number % 2 == 0
         second = chance.choice(order[:5], 2) if inside else order[5:7]
         lines.append(f"{' '.join(order[:5])}\t{' '.join(second)}")
-        classes.append("inside" if inside else "outside")
+        several = inside and number % 10 == 0
+        classes.append("inside also" if several else "inside" if inside else "outside")
     for ending, rows in (("pairs", lines), ("classes", classes)):
         (directory / f"{part}.{ending}").write_text("".join(f"{row}\n" for row in rows))
 
@@ -46,7 +50,7 @@ def home(tmp_path_factory):
         write(directory, part, count, seed)
     experiment = dataclasses.replace(
         RUN, model=MODEL, objective=ObjectiveConfig("classify_pairs", window=40),
-        src=SourceConfig("words"), tgt=SideConfig("classes"),
+        src=SourceConfig("words"), tgt=SideConfig("labels"),
         tokenizer=dataclasses.replace(RUN.tokenizer, vocab_size=14, joint=False),
         data=dataclasses.replace(
             RUN.data, source="text", directory=str(directory), source_language="pairs",
@@ -67,13 +71,23 @@ def home(tmp_path_factory):
 
 
 def test_they_are_learned_and_scored(home, capsys):
-    """Which no single word tells: both texts have the same words in either class."""
+    """Which no single word tells: both texts have the same words in either class. One of several
+    classes is right, in rows packed and alone.
+    """
     assert evaluate.main([f"--workdir={home}/run", "--split=validation"]) == 0
     assert "accuracy = " in capsys.readouterr().out
     found = json.loads((home / "run/eval/validation.best.json").read_text())
-    assert found["scores"]["accuracy"]["value"] > 85
+    accuracy = found["scores"]["accuracy"]["value"]
+    assert accuracy > 85
     said = (home / "run/eval/validation.best.hyp").read_text().splitlines()
     assert {*said} == {"inside", "outside"}
+    measured = map(json.loads, (home / "run/metrics.jsonl").read_text().splitlines())
+    best = max(row.get("validation_accuracy", 0) for row in measured)
+    assert 100 * best == pytest.approx(accuracy)
+    lines = (home / "validation.classes").read_text().splitlines()
+    right = sum(x in line.split() for x, line in zip(said, lines, strict=True))
+    assert 100 * right / len(lines) == pytest.approx(accuracy)
+    assert scores_tested(home / "run", "validation") == found["scores"].keys()
     assert compare.main([f"{home}/run", f"{home}/run", "--split=validation"]) == 0
     assert "McNemar" in capsys.readouterr().out
 
@@ -101,6 +115,28 @@ def test_files_that_do_not_fit_are_refused(home, tmp_path):
     argv = [f"--source={files[0]}", f"--reference={files[1]}"]
     with pytest.raises(UserError, match=r"x\.pairs:2: must be two texts"):
         evaluate.main([f"--workdir={home}/run", *argv])
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("validation", "inside near", "'near' is no label of the training text, which has 'also'"),
+        ("validation", "", "names no class; give each text one"),
+        ("train", " ", "names no class; give each text one"),
+    ],
+)
+def test_classes_that_there_are_not_are_refused(home, tmp_path, monkeypatch, name, line, message):
+    """In any of several of a line; before anything is written."""
+    monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
+    for seed, part in enumerate(("train", "validation")):
+        write(tmp_path, part, 16, seed)
+    path = tmp_path / f"{name}.classes"
+    path.write_text("".join(f"{x}\n" for x in ("outside", line, *["inside also"] * 14)))
+    experiment = WorkDir(home / "run").experiment()
+    data = dataclasses.replace(experiment.data, directory=str(tmp_path))
+    with pytest.raises(UserError, match=rf"{name}\.classes:2: {message}"):
+        runs.run_experiment(dataclasses.replace(experiment, data=data), WorkDir(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("window", [5, 8, 11, 30])

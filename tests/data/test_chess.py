@@ -75,7 +75,9 @@ def test_moves_are_all_that_there_are(drawn):
     assert len(found) == 1968
     codec = moves.train(TokenizerConfig(), [])
     for position in drawn:
-        codec.encode(position.best)
+        best = position.best
+        assert [codec.decode(ids) for ids in codec.encode(best)] == best
+        assert codec.encode([position.label("moves")]) == [[x for (x,) in codec.encode(best)]]
 
 
 def material(board: chess.Board, color: bool) -> int:
@@ -146,5 +148,5 @@ def test_what_is_predicted(drawn):
         assert -10 <= int(position.label("value")) <= 10
     promotes = positions.Position("8/P6k/8/8/8/8/8/K7 w - - 0 1", 8, ["a7a8q"])
     assert promotes.label("squares") == "a7 a8 q"
-    with pytest.raises(UserError, match=r"target_language='de': .*'move', 'squares', 'value'"):
+    with pytest.raises(UserError, match=r"'de': .*'move', 'moves', 'squares', 'value'"):
         sources.load(DataConfig(source="chess"), "train")

@@ -374,7 +374,7 @@ def test_labels_are_those_of_training(tmp_path):
     assert codec.decode([2, 0]) == "O B-X"
     with pytest.raises(UserError, match=r"'Q' is no label of the training text, which has 'B-X'"):
         codec.encode(["O Q"])
-    with pytest.raises(UserError, match=r"^config\.data\.train: all words have one label, \['O'\]"):
+    with pytest.raises(UserError, match=r"^config\.data\.train: has one label alone, \['O'\]"):
         labels.train(CONFIG, ["O O"])
     pair.save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"bytes.src.json", "labels.tgt.json"}

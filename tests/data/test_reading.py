@@ -3,12 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data.batch import Batch, Ragged, one_per_row
-from transformer_jax.data.batching import BucketPlan, PackPlan
+from transformer_jax.data.batching import BucketPlan, PackPlan, blank
 from transformer_jax.data.codecs.codec import SPECIAL
 from transformer_jax.data.codecs.utf8 import train
 from transformer_jax.data.labelling import Classify
@@ -141,10 +142,11 @@ def test_a_codec_without_a_mask_is_refused():
         MaskedLM().items(TokenStore(NOTHING, NOTHING), ObjectiveConfig("masked_lm"), codec)
 
 
-def classified(plan_of: Any) -> list[Batch]:
+def classified(plan_of: Any, most: int = 1) -> list[Batch]:
+    """Return texts of which number i has the class i % 3, or 1 + i % most from there on."""
     lengths = [3, 9, 2, 5, 12, 7, 4, 30]
     src = Ragged.from_lists([[100 + i] * (n - 1) + [EOS] for i, n in enumerate(lengths)])
-    tgt = Ragged.from_lists([[i % 3] for i in range(len(lengths))])
+    tgt = Ragged.from_lists([[i % 3 + k for k in range(1 + i % most)] for i in range(len(lengths))])
     items = Classify().items(TokenStore(src, tgt), ObjectiveConfig("classify", window=12))
     plan = plan_of(items, Classify().select(items, DATA).pairs, DATA, 0)
     batches = []
@@ -152,6 +154,9 @@ def classified(plan_of: Any) -> list[Batch]:
         shape, placement = plan.batch(index)
         batch = Classify().examples(items, placement, *shape)
         assert (batch.src.seg.shape[1], batch.tgt.seg.shape[1]) == shape[1:]
+        empty = blank(Classify(), shape, most=most)  # which is what is compiled for
+        one, other = (jax.tree.map(lambda x: (x.shape, x.dtype), x) for x in (batch, empty))
+        assert one == other
         batches.append(batch)
     return batches
 
@@ -175,6 +180,26 @@ def test_a_class_of_each_text(plan_of):
             seen[read[1] - 100] = labels[row, column], len(read)
     read = [4, 10, 3, 6, 12, 8, 5, 12]
     assert seen == {i: (i % 3, length) for i, length in enumerate(read)}
+
+
+@pytest.mark.parametrize("plan_of", [BucketPlan, PackPlan])
+def test_several_classes_of_a_text_share_its_place(plan_of):
+    """All else of a batch is as if each had one; so whatever it is that answers answers once."""
+    alone, several = classified(plan_of), classified(plan_of, most=4)
+    for one, batch in zip(alone, several, strict=True):
+        np.testing.assert_equal(batch[:2], one[:2])
+        labels, weight = batch.targets["class"]
+        first, counts = one.targets["class"]
+        np.testing.assert_array_equal(labels[..., 0], first)
+        np.testing.assert_allclose(weight.sum(2), counts, rtol=1e-6)  # thirds are rounded
+        for row, column in np.argwhere(counts > 0):
+            number = (
+                batch.src.inputs[row, batch.src.seg[row] == batch.tgt.seg[row, column]][1] - 100
+            )
+            mine = 1 + number % 4
+            assert labels[row, column, :mine].tolist() == [number % 3 + k for k in range(mine)]
+            np.testing.assert_array_equal(weight[row, column] > 0, np.arange(4) < mine)
+            assert len({*weight[row, column, :mine].tolist()}) == 1
 
 
 def test_a_row_of_one_text_has_one_place_for_its_class():

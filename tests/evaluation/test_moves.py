@@ -1,5 +1,6 @@
 """Moves of chess that models say: whether they are legal, and the teacher's."""
 
+import math
 import random
 
 import chess
@@ -41,7 +42,7 @@ def test_moves_are_legal_and_the_teachers(drawn):
     assert written("a7 a8 q") == "a7a8q"
 
 
-@pytest.mark.parametrize("target", ["move", "squares"])
+@pytest.mark.parametrize("target", ["moves", "squares"])
 def test_eval_reports_both_rates(target, drawn, tmp_path):
     """Of random parameters; they are those of its rows."""
     small = {"model.d_model": 16, "model.d_ff": 16, "model.num_heads": 2}
@@ -54,17 +55,24 @@ def test_eval_reports_both_rates(target, drawn, tmp_path):
     pair = train_pair(experiment.tokenizer, fens, labels, experiment.codecs)
     model = build_for(experiment, pair.src.size, pair.tgt.size)
     trained = TrainedModel(experiment, model, random_params(model), pair, [1])
-    if target == "move":
+    if target != "squares":
         found = classes.evaluate(trained, sources.Corpus(fens, labels, ""), "test", "best")
     else:
         given = experiment.decoding, "test", "best", str(tmp_path / "stem")
         found = run.evaluate(trained, fens, labels, *given)
     table = units(experiment.objective.kind, experiment.evaluation)
-    for name in ("legal", "agreement"):
+    names = ("accuracy", "loss", "legal", "agreement")
+    for name in names if target == "moves" else names[2:]:
         numbers = np.asarray(table[name].of(found.rows), float)
         score = found.result["scores"][name]
         assert score["value"] == pytest.approx(value(numbers, table[name].score))
-        assert score["interval"][0] <= score["value"] <= score["interval"][1]
-    for row, fen in zip(found.rows, fens, strict=True):
-        board = chess.Board(fen)
+        low, high = score.get("interval", (score["value"],) * 2)
+        assert low <= score["value"] <= high
+    for row, position in zip(found.rows, drawn, strict=True):
+        board = chess.Board(position.fen)
+        if target == "moves":
+            said = trained.classify(position.fen)
+            logs = [math.log(said[move]) for move in position.best]
+            assert math.log(row["probability_of_reference"]) == pytest.approx(np.mean(logs))
+            assert row["right"] == (row["hypothesis"] in position.best)
         assert row["legal"] == (written(row["hypothesis"]) in {x.uci() for x in board.legal_moves})

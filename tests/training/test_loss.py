@@ -140,6 +140,39 @@ def test_fused_is_plain(smoothing, positions, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_several_labels_are_a_distribution(smoothing):
+    """Cross-entropy to the share of each, by NumPy in float64, and its slopes: softmax less target;
+    a label that is there twice counts twice, and one of weight 0 not at all.
+    """
+    labels = RNG.integers(0, VOCAB, (ROWS, LENGTH, 4))
+    labels[..., 1] = labels[..., 0]
+    count = RNG.integers(0, 5, (ROWS, LENGTH, 1))
+    weight = np.where(np.arange(4) < count, 1 / np.maximum(count, 1), 0)
+    counts = (np.eye(VOCAB)[labels] * weight[..., None]).sum(2)
+    gold, rest = loss.smoothing_weights(EPSILON, VOCAB, smoothing)
+    placed = (count > 0).astype(np.float64)
+    target = gold * counts + rest * placed
+    x, table = np.asarray(X, np.float64), np.asarray(TABLE, np.float64)
+    logits = x @ table.T
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    slope = np.exp(logs) * placed - target
+    right = (np.take_along_axis(counts, logits.argmax(-1)[..., None], 2) > 0).sum()
+
+    def fused(x, table):
+        given = jnp.asarray(labels, jnp.int32), jnp.asarray(weight, jnp.float32)
+        sums = fused_loss_sums(x, Head(table), *given, EPSILON, smoothing)
+        return sums.loss, (sums, loss_sums(x @ table.T, *given, EPSILON, smoothing))
+
+    (_, both), slopes = loss_and_slopes(fused, X, TABLE)
+    expected = [-(target * logs).sum(), -(counts * logs).sum(), right, placed.sum(), placed.sum()]
+    for sums in both:
+        np.testing.assert_allclose(sums, expected, rtol=1e-6)
+    across = np.einsum("btv,btd->vd", slope, x)
+    for ours, theirs in zip(slopes, (slope @ table, across), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 @functools.cache
 def r_drop_by_formula():
     """Return what `loss_and_slopes` does, of all logits at once, row by row in pairs."""

@@ -355,7 +355,7 @@ class SideConfig:
     # "labels": a line is labels with spaces between them, which the training text has;
     # "values": a line is a number; "spans": a line is a place in the source side's;
     # "fen": a line is a position of chess, in 77 characters (Ruoss et al. 2024, arXiv:2402.04494);
-    # "moves": a line is one of its 1,968 moves, "e2e4";
+    # "moves": a line is one or more of its 1,968 moves, "e2e4", with spaces between them;
     # "huggingface": the tokenizer.json of a model that was imported.
     # What is no text becomes vectors. "patches": squares of pictures; "series": rows of numbers;
     # "log_mel": frames of sound, each the logarithms of the power in some bands (Whisper: Radford
@@ -561,7 +561,9 @@ class ObjectiveConfig:
     # is a question, a TAB and the text, one of the target side how many characters stand before
     # the answer, a TAB and the answer.
     # "regress": the number on the line of the target side, from the source side.
-    # "classify": the line of the target side, which is one of few, from the source side.
+    # "classify": the line of the target side, which is one of few, from the source side. With
+    # tgt.codec="labels" or "moves" it may be several, all of which are right: the target is the
+    # uniform distribution over them.
     # "classify_pairs": the same of two texts, a line of the source side with a TAB between them, as
     # in natural language inference.
     # "forecast": what comes next in a time series, of each channel by itself; the series is the

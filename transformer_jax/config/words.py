@@ -128,8 +128,8 @@ LABELS = {
     "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
     "answer": "spans",
 }  # fmt: skip
-# Those that stand in for "classes": what is predicted is one of a fixed list.
-CLASSES = ("moves",)
+# Those that stand in for "classes": a text may have several, and those of moves are a fixed list.
+CLASSES = ("labels", "moves")
 NO_TEXT = (*LABELS.values(), *CLASSES)
 # The named pieces that an objective writes into texts; a codec that is trained for it has them.
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))

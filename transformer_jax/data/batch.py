@@ -30,8 +30,8 @@ class Side(NamedTuple):
 class Target(NamedTuple):
     """What is predicted: the weight, not the segment, says where."""
 
-    labels: Any  # ids [B T], or numbers
-    weight: Any  # float32 [B T]; 0: not predicted
+    labels: Any  # ids [B T], or [B T K] of which each is right by its weight; or numbers
+    weight: Any  # float32, of the same shape; 0: not predicted
 
 
 class Batch(NamedTuple):

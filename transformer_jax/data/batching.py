@@ -187,13 +187,13 @@ class BatchSource:
         return self._objective.examples(self._store, placement, share, *shape[1:], draw)
 
 
-def blank(objective: Objective, shape: Shape, channels: int | None = None) -> Batch:
-    """Return a batch of that shape without any example; `channels` are those of vectors."""
+def blank(objective: Objective, shape: Shape, channels: int | None = None, most: int = 1) -> Batch:
+    """Return a batch without any example: of vectors with `channels`, of `most` labels a text."""
     src = nothing = Ragged.from_lists([])
     if channels is not None:
         src = Ragged(np.zeros((0, channels), np.float32), *nothing[1:3], lambda x, *_: x)
-    nowhere = one_per_row(np.zeros(0, np.int64))
-    return objective.examples(TokenStore(src, nothing), nowhere, *shape)
+    store, nowhere = TokenStore(src, Ragged.from_lists([[0] * most])), np.zeros(0, np.int64)
+    return objective.examples(store, one_per_row(nowhere), *shape)
 
 
 def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:

@@ -4,7 +4,8 @@ As in Ruoss et al. 2024 (arXiv:2402.04494) a model learns to say of a position w
 say. Instead of Stockfish the teacher is what python-chess computes in a millisecond: a move's value
 is the difference of material (pawn 1, knight and bishop 3, rook 5, queen 9; in pawns, of who moves)
 behind the opponent's best capture or promotion, MATE where it mates, 0 where it is stalemate. The
-best moves are those of the greatest value, often several: `label` draws one of them.
+best moves are those of the greatest value, often several: "moves" are all, "move" is one that is
+drawn.
 
 In the games one move in ten is drawn at random, and the others are best ones: where all moves are
 random, pieces can be taken everywhere, and whoever takes the greatest one is right in 70 %.
@@ -34,7 +35,7 @@ _RANDOM = 0.1  # of its moves
 MATE = 100  # pawns; more than all material
 WORTH = (0, 1, 3, 3, 5, 9, 0)  # of python-chess's piece types: none, pawn, knight, ... king
 LIMIT = 10  # pawns: values beyond are one class
-TARGETS = ("move", "squares", "value")
+TARGETS = ("move", "moves", "squares", "value")
 
 
 class Position(NamedTuple):
@@ -45,9 +46,11 @@ class Position(NamedTuple):
     best: list[str]
 
     def label(self, target: str) -> str:
-        """Return what is to be predicted: a class, or the squares of a move as words."""
+        """Return what is to be predicted: classes, or the squares of a move as words."""
         if target == "value":
             return str(max(-LIMIT, min(LIMIT, self.value)))
+        if target == "moves":
+            return " ".join(self.best)
         move = random.Random(self.fen).choice(self.best)
         return move if target == "move" else " ".join((move[:2], move[2:4], *move[4:]))
 

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Placement, Target, lay_out
+from transformer_jax.data.batch import Batch, Placement, Side, Target, places
 from transformer_jax.data.codecs.codec import Codec, special_of
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import Begun, begun, is_empty
@@ -13,9 +13,33 @@ from transformer_jax.data.token_store import Frame, Selection, TokenStore, witho
 from transformer_jax.errors import UserError
 
 
+def said(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> tuple[Side, Target]:
+    """Return a place for each placed text, where nothing is read, and what is said there: ids
+    [B T], or [B T K] if texts of the store have up to K, which share the weight of theirs.
+    """
+    row, at = placement.rows, placement.tgt_offset
+    inputs, pos, seg = (np.zeros(shape, np.int32) for _ in range(3))
+    seg[row, at] = placement.segment
+    starts, lengths = (x[placement.pairs] for x in (items.tgt.starts, items.tgt.lengths))
+    text, number = places(lengths)
+    size = *shape, max_labels(items)
+    labels, weight = np.zeros(size, np.int32), np.zeros(size, np.float32)
+    labels[row[text], at[text], number] = items.tgt.ids[starts[text] + number]
+    weight[row[text], at[text], number] = 1 / lengths[text]
+    if size[2] == 1:
+        labels, weight = labels[..., 0], weight[..., 0]
+    return Side(inputs, pos, seg), Target(labels, weight)
+
+
+def max_labels(items: TokenStore) -> int:
+    """Return K, the most that is said of any text."""
+    return max(int(items.tgt.lengths.max(initial=1)), 1)
+
+
 class Classify:
     """Read a text, say its class. The target side has a place for each text, and nothing to read:
-    a class is asked for there.
+    a class is asked for there. Of a text that has several, the target is their distribution: each
+    has an equal share, and one that is there twice, two.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -56,9 +80,8 @@ class Classify:
     ) -> Batch:  # fmt: skip
         """See Objective."""
         src = begun(items, placement, (rows, src_length), draw)
-        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
-        return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
+        tgt, target = said(items, placement, (rows, tgt_length))
+        return Batch(src, tgt, {"class": target})
 
 
 class Regress(Classify):

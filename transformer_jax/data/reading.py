@@ -16,12 +16,14 @@ _WORD, _FATE, _PIECE = range(3)  # what a random number is for
 
 
 class Begun(TokenStore):
-    """Texts that are read behind BOS, whose place is the first: BERT's CLS."""
+    """Texts that are read behind BOS, whose place is the first: BERT's CLS. What is said of one
+    has a place, however much that is.
+    """
 
     @property
     def lengths(self) -> Lengths:
         """See TokenStore."""
-        return Lengths(self.src.lengths + 1, self.tgt.lengths)
+        return Lengths(self.src.lengths + 1, np.minimum(self.tgt.lengths, 1))
 
 
 class Masks(NamedTuple):

@@ -3,9 +3,9 @@
 import numpy as np
 
 from transformer_jax.config import DataConfig, ObjectiveConfig
-from transformer_jax.data.batch import Batch, Placement, Ragged, Target, lay_out
+from transformer_jax.data.batch import Batch, Placement, Ragged
 from transformer_jax.data.codecs.codec import Codec, special_of
-from transformer_jax.data.labelling import Classify
+from transformer_jax.data.labelling import Classify, said
 from transformer_jax.data.random import Draw
 from transformer_jax.data.reading import two_segments
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
@@ -19,7 +19,8 @@ class Pairs(TokenStore):
     @property
     def lengths(self) -> Lengths:
         """See TokenStore: with BOS and two EOS."""
-        return Lengths(self.src.lengths + self.seconds.lengths + 3, self.tgt.lengths)
+        src = self.src.lengths + self.seconds.lengths + 3
+        return Lengths(src, np.minimum(self.tgt.lengths, 1))
 
 
 class ClassifyPairs(Classify):
@@ -62,9 +63,8 @@ class ClassifyPairs(Classify):
         texts = (items.src, items.seconds) if isinstance(items, Pairs) else (_NONE, _NONE)
         one, two = (Ragged(x.ids, x.starts[pairs], x.lengths[pairs]) for x in texts)
         src, _ = two_segments(one, two, placement, (rows, src_length), items.special)
-        tgt = lay_out(items.tgt, placement, placement.tgt_offset, (rows, tgt_length))
-        target = Target(tgt.inputs, (tgt.seg > 0).astype(np.float32))
-        return Batch(src, tgt._replace(inputs=np.zeros_like(tgt.inputs)), {"class": target})
+        tgt, target = said(items, placement, (rows, tgt_length))
+        return Batch(src, tgt, {"class": target})
 
 
 _NONE = Ragged.from_lists([])

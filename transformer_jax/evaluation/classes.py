@@ -1,36 +1,42 @@
 """How often a model says the right class of a text."""
 
+import itertools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformer_jax.api import TrainedModel
+from transformer_jax.data.codecs import classes
 from transformer_jax.data.sources import Corpus
 from transformer_jax.evaluation import gallery, moves
-from transformer_jax.evaluation.metrics import interval
+from transformer_jax.evaluation.metrics import interval, is_right
 from transformer_jax.evaluation.run import Evaluation, described
+
+_LEAST = 1e-45  # of float32: a probability that is rounded to 0
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
     """Return the accuracy (%) and the loss (nats a text) on a split; a row for each text has its
     class, the likeliest one, and the probability of either. Of moves of chess see `moves.judged`.
 
+    Where a text has several classes, the likeliest one is right if it is among them; their
+    probability is the geometric mean, so that the loss is the cross-entropy that is trained, which
+    is no less than the logarithm of how many they are.
+
     Raises:
       UserError: if the model is an ensemble, or a text of the split is of no class of training.
     """
-    trained.tokenizers.tgt.encode(corpus.tgt)  # before the work
+    codec = trained.tokenizers.tgt
+    classes.check(codec, corpus.tgt, lambda number: f"{split}: line {number}")  # before the work
     found = trained.classify(corpus.src)
-    rows: list[dict[str, Any]] = [
-        {"line": number, "reference": label, "hypothesis": (best := next(iter(shares))),
-         "probability": shares[best], "probability_of_reference": shares[label]}
-        for number, (label, shares) in enumerate(zip(corpus.tgt, found, strict=True), 1)
-    ]  # fmt: skip
+    labels = map(codec.pieces, codec.encode(corpus.tgt))
+    rows = [*map(_row, itertools.count(1), corpus.tgt, labels, found)]
     for place, drawn in gallery.shown(trained, corpus.src, rows).items():
         rows[place] |= drawn
-    right = sum(row["hypothesis"] == row["reference"] for row in rows)
+    right = sum(map(is_right, rows))
     low, high = (100 * end for end in interval(right, len(rows)))
     accuracy = 100 * right / len(rows)
-    chances = [max(row["probability_of_reference"], 1e-45) for row in rows]
-    loss = -math.fsum(map(math.log, chances)) / len(rows)
+    loss = -math.fsum(math.log(row["probability_of_reference"]) for row in rows) / len(rows)
     scores: dict[str, dict[str, Any]] = {
         "accuracy": {"value": accuracy, "signature": "", "interval": [low, high]},
         "loss": {"value": loss, "signature": ""},
@@ -46,3 +52,14 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     scores, details = scores | rates, details + lines
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)
     return Evaluation(result, [row["hypothesis"] for row in rows], rows)
+
+
+def _row(
+    number: int, line: str, labels: Sequence[str], shares: Mapping[str, float]
+) -> dict[str, Any]:
+    best, share = next(iter(shares)), 1 / len(labels)
+    mean = math.prod(max(shares[label], _LEAST) ** share for label in labels)
+    return {
+        "line": number, "reference": line, "hypothesis": best, "right": best in labels,
+        "probability": shares[best], "probability_of_reference": mean,
+    }  # fmt: skip

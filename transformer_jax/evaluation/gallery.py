@@ -13,6 +13,7 @@ from transformer_jax.data.codecs.trees import Trees
 from transformer_jax.decoding.pictures import PictureCodes
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation import drawings
+from transformer_jax.evaluation.metrics import is_right
 from transformer_jax.evaluation.pixels import as_uri
 
 _WRONG, _RIGHT = 24, 12  # how many of each are shown
@@ -85,7 +86,7 @@ def drawn(
 
 
 def _chosen(rows: Sequence[dict[str, Any]]) -> list[int]:
-    right = [row["hypothesis"] == row["reference"] for row in rows]
+    right = [*map(is_right, rows)]
     wrong = [i for i, good in enumerate(right) if not good]
     wrong.sort(key=lambda i: -rows[i].get("probability", 0.0))
     return [*wrong[:_WRONG], *[i for i, good in enumerate(right) if good][:_RIGHT]]

@@ -3,7 +3,7 @@ jiwer, always with the signature that says what was counted.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -66,6 +66,11 @@ def interval(right: float, total: int) -> tuple[float, float]:
     half = math.sqrt(z * share * (1 - share) + z * z / 4) / (1 + z)
     # None or all: the end is the share itself, which rounding would miss.
     return (middle - half if right else 0.0), (middle + half if right < total else 1.0)
+
+
+def is_right(row: Mapping[str, Any]) -> bool:
+    """Say whether what is said of a text is right: of those with several classes its row knows."""
+    return row.get("right", row["hypothesis"] == row["reference"])
 
 
 class Score(NamedTuple):

@@ -3,6 +3,7 @@ the work directory here, so a mistake in the input leaves no half-made run behin
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from transformer_jax.config import DataConfig, Experiment
 from transformer_jax.data import mixing, sources, text_files
 from transformer_jax.data.batching import PLANS, Plan, filled, longer_side
 from transformer_jax.data.blend import Blend, Several, members_of
-from transformer_jax.data.codecs import trees
+from transformer_jax.data.codecs import classes, trees
 from transformer_jax.data.codecs.codec import Codec, VectorCodec, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair, train_pair
 from transformer_jax.data.objectives import Objective, objective_named
@@ -55,7 +56,7 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     held_out = sources.load(data, "validation", experiment.objective)
     tokenizer, codecs = experiment.tokenizer, experiment.codecs
     if experiment.tgt.codec == "trees":
-        _check_trees(data, train, held_out)
+        _check(data, train, held_out, lambda x, place: trees.check_pairs(x.src, x.tgt, place))
     # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
     # processes the first has just put it there.
     if workdir.checkpoints.exists() or jax.process_index() > 0:
@@ -65,6 +66,9 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
         symbols = experiment.objective.symbols
         given = train.src, train.tgt, codecs, symbols, experiment.src
         tokenizers = taken or train_pair(tokenizer, *given)
+    watched, said = objective_named(experiment.objective.name), tokenizers.tgt
+    if "class" in watched.predicts:
+        _check(data, train, held_out, lambda x, place: classes.check(said, x.tgt, place))
     sampling = None
     if data.subword_dropout:
         sampling = Sampling(data.subword_dropout, data.segmentations, experiment.seed)
@@ -87,7 +91,6 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     plan = pick(PLANS, data.batching, "config.data.batching")(
         store, selection.pairs, data, experiment.seed, mixture
     )
-    watched = objective_named(experiment.objective.name)
     frame = watched.frame(experiment.objective)
     text = open_store(held_out, tokenizers, cache_dir(), frame=frame)
     text = _cut(text, tokenizers.src, experiment.objective.cut_at(data))
@@ -103,12 +106,14 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     )  # fmt: skip
 
 
-def _check_trees(data: DataConfig, train: Corpus, held_out: Corpus) -> None:
-    """Refuse what are no trees of the sentences beside them, naming the file and the line."""
+def _check(
+    data: DataConfig, train: Corpus, held_out: Corpus,
+    check: Callable[[Corpus, Callable[[int], str]], None],
+) -> None:  # fmt: skip
+    """Check the lines of both splits: `check` is given the file and the line of each number."""
     splits: tuple[tuple[sources.Split, Corpus], ...] = ("train", train), ("validation", held_out)
     for split, corpus in splits:
-        place = functools.partial(text_files.place, data, split, source=False)
-        trees.check_pairs(corpus.src, corpus.tgt, place)
+        check(corpus, functools.partial(text_files.place, data, split, source=False))
 
 
 def _opened(

@@ -17,7 +17,7 @@ from transformer_jax.api.load import load
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.config import LABELS, Experiment, InitConfig
 from transformer_jax.data.codecs.codec import Codec, VectorCodec
-from transformer_jax.data.codecs.pair import CODECS, TokenizerPair
+from transformer_jax.data.codecs.pair import TokenizerPair, kind_named
 from transformer_jax.data.sources import Corpus
 from transformer_jax.door import differences
 from transformer_jax.errors import UserError
@@ -63,7 +63,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
                     "set it to that, or train one here with --config.init.tokenizer=False"
                 )
     if said is not None:
-        codec = CODECS[said].train(experiment.tokenizer, train.tgt, ())
+        codec = kind_named(experiment.tgt.codec).train(experiment.tokenizer, train.tgt, ())
         return TokenizerPair(tokenizers.src, codec)
     return tokenizers
 

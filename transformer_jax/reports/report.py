@@ -10,6 +10,7 @@ from typing import Any
 
 from transformer_jax.directions import TRANSLATION, VALIDATION, in_nats
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.metrics import is_right
 from transformer_jax.evaluation.sentences import picked
 from transformer_jax.messages import program
 from transformer_jax.reports import breakdown, runs, sweep_rows
@@ -134,11 +135,13 @@ def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
         evaluation = run.evaluation(split)
         rows = read_rows(Path(evaluation["sentences_file"]), "line") if evaluation else []
         drawn = [
-            {key: row[key] for key in _DRAWN if key in row} for row in rows if "picture" in row
+            {key: row[key] for key in _DRAWN if key in row} | {"right": is_right(row)}
+            for row in rows
+            if "picture" in row
         ]
         # Where it is wrong first, the surest of these before others; the nearest first.
         drawn.sort(key=lambda row: (
-            "caption" in row or row["reference"] == row["hypothesis"],
+            "caption" in row or row["right"],
             -row.get("probability", 0.0), row.get("mse", 0.0),
         ))  # fmt: skip
         if drawn:

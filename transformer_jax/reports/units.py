@@ -20,7 +20,7 @@ import numpy as np
 from transformer_jax.arrays import Float
 from transformer_jax.config import EvaluationConfig
 from transformer_jax.config.words import OF_TEXT
-from transformer_jax.evaluation.metrics import METRICS
+from transformer_jax.evaluation.metrics import METRICS, is_right
 from transformer_jax.evaluation.tags import entities
 from transformer_jax.reports.paired import Score, of_sums
 
@@ -84,10 +84,6 @@ def _perplexity(loss: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(loss, 700.0))
 
 
-def _right(row: Row) -> bool:
-    return row["hypothesis"] == row["reference"]
-
-
 def _labels_right(row: Row) -> tuple[int, int]:
     true, said = row["reference"].split(), row["hypothesis"].split()
     return sum(x == y for x, y in zip(true, said, strict=True)), len(true)
@@ -123,10 +119,10 @@ def _losses(prefix: str) -> dict[str, Unit]:
 
 _MOVES = {name: _share(itemgetter(name)) for name in ("legal", "agreement")}
 _CLASSES = _MOVES | {
-    "accuracy": _share(_right),
+    "accuracy": _share(is_right),
     "loss": _mean(lambda row: -math.log(max(row["probability_of_reference"], 1e-45))),
 }
-TEXTS = _MOVES | {"exact_match": _share(_right)}
+TEXTS = _MOVES | {"exact_match": _share(is_right)}
 _LANGUAGE = {
     **_losses(""), **_losses("backward_"),
     "pseudo_perplexity": _losses("pseudo_")["pseudo_perplexity"],

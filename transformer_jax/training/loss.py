@@ -20,7 +20,9 @@ _LOGITS = 2**27
 
 
 class Sums(NamedTuple):
-    """Sums over the predicted tokens of a batch; they add up over slices and devices."""
+    """Sums over the predicted tokens of a batch; they add up over slices and devices. Labels of one
+    place are one token, which is right if the likeliest is among them.
+    """
 
     loss: Float[Array, ""]  # weighted: smoothed cross-entropy, nats, and what R-Drop adds to it
     nll: Float[Array, ""]  # weighted: cross-entropy without smoothing, nats
@@ -43,21 +45,21 @@ def smoothing_weights(epsilon: float, vocab_size: int, smoothing: str) -> tuple[
 
 def loss_sums(
     logits: Float[Array, "B T V"],
-    targets: Int[Array, "B T"],
-    weight: Float[Array, "B T"],
+    targets: Int[Array, "B T *K"],
+    weight: Float[Array, "B T *K"],
     epsilon: float,
     smoothing: str,
 ) -> Sums:
     """Return the sums over positions, by weight: the plain form, for reference."""
     gold, rest = smoothing_weights(epsilon, logits.shape[-1], smoothing)
-    return _sums(logits, targets, weight, _Terms(gold, rest))[0]
+    return _sums(logits, *_several(targets, weight), _Terms(gold, rest))[0]
 
 
 def fused_loss_sums(
     x: Float[Array, "B T D"],
     head: Head,
-    targets: Int[Array, "B T"],
-    weight: Float[Array, "B T"],
+    targets: Int[Array, "B T *K"],
+    weight: Float[Array, "B T *K"],
     epsilon: float,
     smoothing: str,
     r_drop: float = 0.0,
@@ -74,9 +76,15 @@ def fused_loss_sums(
     """
     gold, rest = smoothing_weights(epsilon, head.table.shape[0], smoothing)
     passes = 2 if r_drop else 1
-    x, targets, weight = (a.reshape(-1, passes, *a.shape[1:]) for a in (x, targets, weight))
+    given = x, *_several(targets, weight)
+    x, targets, weight = (a.reshape(-1, passes, *a.shape[1:]) for a in given)
     sums = _fused(x, head, targets, weight, _Terms(gold, rest, r_drop))
     return jax.tree.map(lambda total: total / passes, sums)
+
+
+def _several(targets: Array, weight: Array) -> tuple[Array, Array]:
+    """Return targets and weights [B T K], where K is 1 if one label is right."""
+    return (targets, weight) if targets.ndim == 3 else (targets[..., None], weight[..., None])
 
 
 class _Terms(NamedTuple):
@@ -112,11 +120,10 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
         x, targets, weight = chunk
         logits = _logits(x, across, head.bias)
         sums, log_sum, p = _sums(logits, targets, weight, terms)
-        is_gold = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 3) == targets[..., None]
-        slope = p - terms.rest - jnp.where(is_gold, terms.gold, 0)
+        slope = p - terms.rest - terms.gold * _distribution(targets, weight, logits)
         if terms.r_drop:
             slope += terms.r_drop * _symmetric_kl(logits, log_sum)[1]
-        slope = slope * weight[..., None].astype(slope.dtype)
+        slope = slope * weight.sum(-1, keepdims=True).astype(slope.dtype)
         dbias = None if head.bias is None else slope.sum((0, 1, 2))
         slope = slope.astype(x.dtype)
         dx = jnp.einsum("BPTV,VD->BPTD", slope, down, preferred_element_type=wide)
@@ -142,6 +149,21 @@ def _backward(terms, slopes, gradients: Sums):
 
 
 _fused.defvjp(_forward, _backward)
+
+
+def _shares(weight: Float[Array, "... K"]) -> Float[Array, "... K"]:
+    """Return the share of each label in the weight of its position."""
+    total = weight.sum(-1, keepdims=True)
+    return weight / jnp.where(total == 0, 1, total)
+
+
+def _distribution(
+    targets: Int[Array, "B P T K"], weight: Float[Array, "B P T K"], logits: Float[Array, "B P T V"]
+) -> Float[Array, "B P T V"]:
+    """Return what labels are of their positions, each by its share."""
+    every = jax.lax.broadcasted_iota(targets.dtype, (*logits.shape, 1), 3)
+    shares = _shares(weight.astype(logits.dtype))[..., None, :]
+    return jnp.where(every == targets[..., None, :], shares, 0).sum(-1)
 
 
 def _symmetric_kl(logits: Float[Array, "B 2 T V"], log_sum: Float[Array, "B 2 T"]):
@@ -184,7 +206,7 @@ def _chunks(x, targets, weight, vocab_size: int):
     """Cut a device's rows into equal chunks."""
     rows = targets.shape[0]
     most = _POSITIONS if on_cpu() else _LOGITS // vocab_size
-    wanted = -(-rows * targets[0].size // max(most, 1))
+    wanted = -(-rows * x[0, ..., 0].size // max(most, 1))
     count = next((n for n in range(wanted, rows) if rows % n == 0), rows)
 
     def cut(array):
@@ -199,21 +221,21 @@ def _zeros(dtype) -> Sums:
 
 
 def _sums(logits, targets, weight, terms: _Terms):
-    """Return the sums, the logarithm of the sum of exponentials, of the shape of `targets`, and
-    the softmax.
-    """
+    """Return the sums, the logarithm of the sum of exponentials [B P T], and the softmax."""
     greatest = jax.lax.stop_gradient(logits.max(-1))
     powers = jnp.exp(logits - greatest[..., None])
     total = powers.sum(-1)
     log_sum = greatest + jnp.log(total)
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    nll = log_sum - chosen
+    each = jnp.take_along_axis(logits, targets, axis=-1)
+    right = (weight != 0) & (each >= greatest[..., None])  # cheaper than argmax
+    correct = right.any(-1).astype(logits.dtype)
+    weight = weight.astype(logits.dtype)
+    nll = log_sum - (_shares(weight) * each).sum(-1)
+    weight = weight.sum(-1)
     loss = terms.gold * nll
     loss += terms.rest * (logits.shape[-1] * log_sum - logits.sum(-1))
     if terms.r_drop:
         loss += terms.r_drop / 2 * _symmetric_kl(logits, log_sum)[0][:, None]
-    correct = (chosen >= greatest).astype(logits.dtype)  # cheaper than argmax
-    weight = weight.astype(logits.dtype)
     tokens = (weight != 0).astype(logits.dtype).sum()
     return (
         Sums(

@@ -37,8 +37,12 @@ class TrainStep:
     in them: runs that differ in them alone share programs.
     """
 
-    def __init__(self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh) -> None:
-        """`state` has the shapes and shardings of every state to come."""
+    def __init__(
+        self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh, most: int = 1
+    ) -> None:
+        """`state` has the shapes and shardings of every state to come; a text has at most so many
+        labels.
+        """
         optimizer, training = experiment.optimizer, experiment.training
         numbers = optimizer.learning_rate, optimizer.warmup_steps, training.steps
         leaves, tree = jax.tree.flatten(abstract(state))
@@ -49,7 +53,7 @@ class TrainStep:
         self._arguments = {"seed": np.uint32(experiment.seed), "numbers": numbers}
         self._state, self._mesh = abstract(state), mesh
         self._objective = objective_named(experiment.objective.name)
-        self._channels = channels_of(model.example())
+        self._known = channels_of(model.example()), most
         self._programs: dict[Shape, Future] = {}
         self._trace: Trace | None = None
         self._times = Times()
@@ -83,7 +87,7 @@ class TrainStep:
 
     def lower(self, shape: Shape) -> tuple[jax.stages.Traced, jax.stages.Lowered]:
         """Return the program for a shape of batch, as its jaxpr and as it goes to the compiler."""
-        batch = abstract_batch(self._objective, shape, self._mesh, self._channels)
+        batch = abstract_batch(self._objective, shape, self._mesh, *self._known)
         with jax.set_mesh(self._mesh):
             traced = self._jitted.trace(self._state, batch, **self._arguments)
             return traced, traced.lower()
@@ -133,12 +137,12 @@ def shape_of(batch: Batch) -> Shape:
 
 
 def abstract_batch(
-    objective: Objective, shape: Shape, mesh: Mesh, channels: int | None = None
+    objective: Objective, shape: Shape, mesh: Mesh, channels: int | None = None, most: int = 1
 ) -> Batch:
-    """Return a batch without numbers, as it lies on a mesh; `channels` are those of vectors."""
+    """Return a batch without numbers, as it lies on a mesh; of the last two see `blank`."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows_over_data(mesh)),
-        blank(objective, shape, channels),
+        blank(objective, shape, channels, most),
     )
 
 

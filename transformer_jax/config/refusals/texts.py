@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from transformer_jax.config.bounds import check
+from transformer_jax.config.bounds import check, either
 from transformer_jax.config.refusals.vectors import check_vectors
 from transformer_jax.config.words import CLASSES, LABELS, NO_TEXT, SIZED, VECTORS
 
@@ -16,11 +16,11 @@ def check_codecs(run: "Experiment") -> None:
     codecs = run.codecs
     name, no_text = run.objective.name, NO_TEXT
     wanted = LABELS.get(run.objective.kind)
-    said = "classes" if codecs[1] in CLASSES else codecs[1]
+    allowed = (wanted or "", *(CLASSES if wanted == "classes" else ()))
     check(
-        said == wanted if wanted else codecs[1] not in no_text,
+        codecs[1] in allowed if wanted else codecs[1] not in no_text,
         f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
-        + (f"predicts {wanted}; choose {wanted!r}" if wanted else "has text there; choose "
+        + (f"predicts {wanted}; choose {either(allowed)}" if wanted else "has text there; choose "
            f"another codec, or an objective.name of {', '.join(LABELS)}"),
     )  # fmt: skip
     check(

@@ -3,10 +3,10 @@ those that an imported model has, in its own.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.codec import hashed
+from transformer_jax.data.codecs.codec import Codec, hashed
 from transformer_jax.errors import UserError
 
 
@@ -77,6 +77,21 @@ def _read(model: bytes) -> list[str]:
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise ValueError("not a list of classes")
+
+
+def check(codec: Codec, lines: Sequence[str], place: Callable[[int], str]) -> None:
+    """Check that each line names a class, or several, that a codec has; `place` says where one is.
+
+    Raises:
+      UserError: if not.
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            (found,) = codec.encode([line])
+        except UserError as error:
+            raise UserError(f"{place(number)}: {error}") from None
+        if not found:
+            raise UserError(f"{place(number)}: names no class; give each text one")
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Classes:

@@ -1,4 +1,4 @@
-"""Labels of the words of a text: each is one of those that the training text has."""
+"""Labels of the words of a text, or of all of it: each is one that the training text has."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -35,5 +35,5 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     """
     names = sorted({label for text in texts for label in text.split()})
     if len(names) < 2:
-        raise UserError(f"config.data.train: all words have one label, {names}")
+        raise UserError(f"config.data.train: has one label alone, {names}")
     return Labels(json.dumps({"classes": names}).encode())

@@ -8,11 +8,13 @@ import json
 from collections.abc import Sequence
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.codecs.classes import Classes
+from transformer_jax.data.codecs.labels import Labels
 
 
-class Moves(Classes):
-    """Each move is a class, in the order of the alphabet."""
+class Moves(Labels):
+    """Each move is a class, in the order of the alphabet, and a text is moves with spaces between
+    them.
+    """
 
     file = "moves{}.json"
     noun = "move"

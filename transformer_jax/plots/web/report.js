@@ -280,7 +280,7 @@ function gallery(report) {
   if (all.some((e) => e.looked)) byId("gallery-about").append(" Beside each, where that looks bright and red, is what the answer was made of (attention, rolled out through all layers).");
   for (const { name, examples } of report.gallery) {
     const figures = examples.map((e) => {
-      const wrong = e.reference !== e.hypothesis;
+      const wrong = !e.right;
       const sure = e.probability === undefined ? "" : `, ${number(100 * e.probability, 3)} %`;
       const pictures = [e.picture, e.looked].filter(Boolean).map((src, i) => el("img", { src, alt: i ? "where the model looked" : `example ${e.line}` }));
       const said = e.caption ? [text("bdi", e.caption)] : wrong ? [el("mark", { class: "lack" }, text("bdi", e.hypothesis)), sure, el("br"), "is ", text("bdi", e.reference)] : [text("bdi", e.hypothesis), sure];
