@@ -110,10 +110,11 @@ def _subwords(codec: Subwords) -> Any:
     charsmap = proto.normalizer_spec.precompiled_charsmap
     tokenizer.normalizer = normalizers.Sequence(
         ([normalizers.Precompiled(charsmap)] if charsmap else [])
-        # Spaces alone: Strip would take tabs and others, too.
-        + [normalizers.Replace(Regex(p), by) for p, by in ((" {2,}", " "), ("^ | $", ""))]
+        # Spaces alone: Strip would take tabs and others, too. Special pieces divide a text; only a
+        # space before one goes: what is behind one begins a word or goes on with it.
+        + [normalizers.Replace(Regex(p), by) for p, by in ((" {2,}", " "), (r" \z", ""))]
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence([
         decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
         decoders.Strip(" ", left=1 << 16, right=0),
