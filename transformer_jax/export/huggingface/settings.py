@@ -73,11 +73,19 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
         for field in family.nearly
         if getattr(model, field) != family.fixed[field]
     ]
+    if family.caches_as_encoder and model.num_encoder_layers < model.num_decoder_layers:
+        found.append(
+            f"model.num_encoder_layers={model.num_encoder_layers}: of fewer layers than the "
+            f"decoder's, generate of transformers 5.23 fails for {family.model_type!r}, but with "
+            "use_cache=False"
+        )
     beams = decoding.search == "beam" and decoding.beam_size > 1
     missing = (
         ("length_penalty", beams and decoding.alpha > 0 and decoding.length_penalty != "power",
          "divides by length^alpha ('power') alone"),
         ("coverage_penalty", decoding.coverage_penalty > 0, "has none"),
+        ("no_repeat_ngram", decoding.no_repeat_ngram > 0 and not family.encodes,
+         "does not write the n-grams of a prompt again, either"),
         ("min_length_ratio", decoding.min_length_ratio > 0, "takes numbers of pieces alone"),
         ("seed", decoding.search == "sample", "draws other random numbers"),
         ("shortlist", decoding.shortlist > 0, "writes with all pieces"),
