@@ -231,7 +231,7 @@ def test_what_ours_says_theirs_says(name, tmp_path):
         "tokenizer": TokenizerConfig(joint=False),
     }  # fmt: skip
     experiment = dataclasses.replace(
-        MASKED, objective=ObjectiveConfig(name, window=64), **apart if kind else {}
+        MASKED, objective=ObjectiveConfig(name, window=48), **apart if kind else {}
     )
     codec = CODECS["characters"].train(TokenizerConfig(), TEXTS, experiment.objective.symbols)
     given = NUMBERS if kind == "values" else LABELS
@@ -240,7 +240,7 @@ def test_what_ours_says_theirs_says(name, tmp_path):
     theirs, info = exported(experiment, mine.params, mine.tokenizers, tmp_path / "out")
     assert not any(info.values()), info
     tokenizer = T.AutoTokenizer.from_pretrained(tmp_path / "out")
-    read = functools.partial(tokenizer, return_tensors="pt", truncation=True, max_length=64)
+    read = functools.partial(tokenizer, return_tensors="pt", truncation=True)
     for one, two in (*itertools.pairwise(TEXTS[:4]), *CUT.get(name, ())):
         with torch.no_grad():
             ours, other = said(mine, theirs, read, one, two)

@@ -47,8 +47,10 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
     else:
         content = _built(codec, experiment)
     words |= {"clean_up_tokenization_spaces": False}
-    if experiment.model.position_limit is not None:
-        words["model_max_length"] = experiment.model.position_limit
+    limit = experiment.model.position_limit
+    if limit is not None:  # beyond it, a text is cut if truncation is asked for
+        encoder = experiment.model.architecture == "encoder"
+        words["model_max_length"] = min(limit, experiment.objective.window) if encoder else limit
     return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
 
 
