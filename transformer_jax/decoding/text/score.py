@@ -78,15 +78,12 @@ def score_pairs(
     objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
     cut_at: int | None = None,
 ) -> list[PairScore]:
-    """Return the log-probability of each piece of each target, given its source, of which pieces
-    beyond `cut_at` are left out.
-    """
+    """Return the log-probability of each target's pieces, given its source, cut at `cut_at`."""
     sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
     if cut_at is not None:
         sources = [shortened(ids, cut_at) for ids in sources]
-    store = TokenStore(
-        Ragged.from_lists(sources), Ragged.from_lists(targets), special_of(tokenizers.tgt)
-    )
+    read, written = map(Ragged.from_lists, (sources, targets))
+    store = TokenStore(read, written, special_of(tokenizers.tgt))
     found = log_probs_of(model, params, objective, store, tokens_per_batch)
     return [
         PairScore(ids, log_probs.tolist(), tokenizers.tgt.pieces(ids))
