@@ -1,6 +1,7 @@
 """Texts that lose spans, and noisy texts: what is read and written, by counting and by hand."""
 
 import itertools
+import re
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from transformer_jax.config import DataConfig, ObjectiveConfig, TokenizerConfig
 from transformer_jax.data.batch import Batch, Placement, Ragged, one_per_row
 from transformer_jax.data.batching import BucketPlan
 from transformer_jax.data.codecs.codec import SPECIAL
+from transformer_jax.data.codecs.pair import CODECS
 from transformer_jax.data.codecs.utf8 import train
 from transformer_jax.data.corrupting import Denoising, SpanCorruption
 from transformer_jax.data.noise import Keys, infilled, parts_of, permuted
@@ -21,6 +23,7 @@ from transformer_jax.data.noise import Texts as Many
 from transformer_jax.data.random import Draw
 from transformer_jax.data.spans import Spans
 from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.text.prompts import PROMPTS
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, OURS, PAD
 
@@ -378,3 +381,28 @@ def test_begins_are_of_the_codec(name):
     batch = batch_of(items, name, Draw())
     assert batch.tgt.inputs[0, 0] == 0 != BOS
     assert [side[-1] for side in sides(batch)[0]] == [7, 7]
+
+
+# --- prompts ------------------------------------------------------------------------------------
+
+WORDS = ["the man said that the dog runs", "a dog said the man runs over the hill"] * 9
+# How what is read looks as text.
+SURFACES = {
+    "subwords": lambda pieces: "".join(pieces).replace("▁", " ").removeprefix(" "),
+    "wordpiece": " ".join,
+    "characters": "".join,
+}
+
+
+@pytest.mark.parametrize("kind", SURFACES)
+def test_a_prompt_is_what_training_reads_of_a_text_that_lost_its_spans(kind):
+    """A space before a sentinel is the span's; of characters it is one that was kept."""
+    config = ObjectiveConfig("span_corruption", window=64, sentinels=8)
+    codec = CODECS[kind].train(TokenizerConfig(vocab_size=61), WORDS, config.symbols)
+    ids = Ragged.from_lists(codec.encode(WORDS, eos=False))
+    items = SpanCorruption().items(TokenStore(NOTHING, ids), config, codec)
+    for read, _ in sides(batch_of(items, "span_corruption", Draw())):
+        text = SURFACES[kind](codec.pieces(read[:-1]))
+        spaced = [text] if kind == "characters" else [text, re.sub("(?<! )<", " <", text)]
+        for prompt in spaced:
+            assert PROMPTS["span_corruption"].read(codec, prompt, config, None) == [*read, BOS]

@@ -5,11 +5,14 @@ import re
 
 import numpy as np
 import pytest
-from tiny import RUN
+from tiny import RUN, random_params
 
 from transformer_jax.api.trained import TrainedModel
 from transformer_jax.config import ObjectiveConfig
+from transformer_jax.data.batch import Ragged
 from transformer_jax.data.batching import BatchSource
+from transformer_jax.data.token_store import TokenStore
+from transformer_jax.decoding.text.score import log_probs_of
 from transformer_jax.decoding.text.writer import make_writer
 from transformer_jax.experiments.prepare import describe, prepare
 from transformer_jax.models.build import build_for
@@ -24,8 +27,8 @@ SHARED = {
 
 @pytest.mark.parametrize(("other", "most"), [({}, 48), (SHARED, 40)])
 def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch, other, most):
-    """A text of many words and the name of its class, in training, validation and decoding; in one
-    row with its target, of which nothing is cut, a source leaves room.
+    """A text of many words and the name of its class, in training, validation, decoding and
+    scoring; in one row with its target, of which nothing is cut, a source leaves room.
     """
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     for part in ("train", "validation"):
@@ -58,8 +61,14 @@ def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch, other, mos
         assert {store.src.sequence(i)[-1] for i in range(40)} == {EOS}
         assert [store.tgt.sequence(i).tolist() for i in (0, 1)] == names
     assert [prepared.validation_store.src.sequence(i).tolist() for i in range(40)] == read
+    params, two = random_params(model), slice(2)  # one that is cut
+    trained = TrainedModel(experiment, model, params, prepared.tokenizers, [0])
+    whole = prepared.validation.src[two], prepared.validation.tgt[two]
+    store = TokenStore(Ragged.from_lists(read[two]), Ragged.from_lists(names))
+    expected = log_probs_of(model, params, experiment.objective, store, 4096)
+    for found, log_probs in zip(trained.score(*whole), expected, strict=True):
+        np.testing.assert_array_equal(found.log_probs, log_probs)
     if other:
-        trained = TrainedModel(experiment, model, {}, prepared.tokenizers, [0])
         prompts = map(trained.generator().read, prepared.validation.src)
         assert [[*ids, BOS] for ids in read] == [*prompts]
 

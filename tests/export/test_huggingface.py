@@ -6,6 +6,8 @@ What the models compute is compared in tests/oracle/test_huggingface_peers.py.
 import dataclasses
 import functools
 import json
+import re
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,11 +16,13 @@ from declared import choices, undeclared, with_value
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 from tiny import MODEL, VOCAB, random_params
+from tokenizers import Tokenizer
 
 from transformer_jax.allowed import ANY
 from transformer_jax.config import (
     CheckpointConfig,
     DataConfig,
+    DecodingConfig,
     EvaluationConfig,
     Experiment,
     ModelConfig,
@@ -161,6 +165,22 @@ def test_other_objectives_and_two_vocabularies_are_refused():
         settings.refuse(prefix)
 
 
+@pytest.mark.parametrize(
+    ("name", "fields", "warning"),
+    [
+        ("gpt2", {}, r"^decoding.no_repeat_ngram=2: .* n-grams of a prompt"),
+        ("t5", {"num_decoder_layers": 2}, r"^model.num_encoder_layers=1: .* use_cache=False"),
+        ("bart", {"num_decoder_layers": 2}, None),
+    ],
+)
+def test_what_is_not_quite_the_same_there_is_said(name, fields, warning):
+    family = FAMILIES[name]
+    model = dataclasses.replace(of(family), **fields)
+    run = SimpleNamespace(model=model, decoding=DecodingConfig(beam_size=1, no_repeat_ngram=2))
+    found = settings.lacks(family, run)
+    assert [bool(re.search(warning or "", one)) for one in found] == [True] * (warning is not None)
+
+
 def test_a_tokenizer_that_is_not_written_is_named_by_its_side():
     tagged = Experiment(
         model=of(FAMILIES["bert, tags"]), src=SourceConfig("words"), tgt=SideConfig("labels"),
@@ -171,6 +191,20 @@ def test_a_tokenizer_that_is_not_written_is_named_by_its_side():
     codec = CODECS["words"].train(TokenizerConfig(vocab_size=6), ["a b"])
     with pytest.raises(UserError, match=r"^config.src.codec='words': .* does not write such"):
         tokenizer_json.files(codec, tagged)
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+def test_a_space_before_a_line_end_is_read(normalization):
+    """And none at the end of a text; nor one before a special piece, whose text it is of."""
+    run = Experiment(
+        model=of(T5), tokenizer=TokenizerConfig(vocab_size=14, normalization=normalization)
+    )
+    codec = CODECS["subwords"].train(run.tokenizer, ["a bc dd bc"] * 9, ("<mask>",))
+    theirs = Tokenizer.from_str(tokenizer_json.files(codec, run)["tokenizer.json"])
+    for text in (" a  \n bc \n", "a \n", "bc  ", "\n", " ", ""):
+        assert theirs.encode(text).ids == codec.encode([text])[0]
+    ids = theirs.encode("a <mask> dd<mask>dd").ids
+    assert "".join(codec.pieces(ids)) == "▁a<mask>▁dd<mask>dd</s>"
 
 
 def test_tables_that_are_one_there_must_be_equal():

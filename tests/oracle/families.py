@@ -41,7 +41,7 @@ LAYER_NORM = {
 }  # fmt: skip
 LABELLED = {"id2label": {0: "pos", 1: "neg", 2: "none"},
             "label2id": {"pos": 0, "neg": 1, "none": 2}}  # fmt: skip
-CHOICES = {"tokens": VOCAB, "class": 3, "tags": 3, "next_sentence": 2, "span": 9}
+CHOICES = {"tokens": VOCAB, "class": 3, "tags": 3, "next_sentence": 2, "span": 9, "value": 3}
 PEERS = {
     "gpt2": (T.GPT2Config, {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 2, "n_head": 4,
                             "n_positions": 32, "bos_token_id": 1, "eos_token_id": 1}),
@@ -79,6 +79,9 @@ PEERS = {
     "bert, pairs": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForPreTraining"]}),
     "bert, classes": (T.BertConfig, LAYER_NORM | LABELLED | {
         "architectures": ["BertForSequenceClassification"], "hidden_act": "relu"}),
+    "bert, values": (T.BertConfig, LAYER_NORM | {
+        "architectures": ["BertForSequenceClassification"], "num_labels": 1,
+        "problem_type": "regression"}),
     "bert, tags": (T.BertConfig, LAYER_NORM | LABELLED | {
         "architectures": ["BertForTokenClassification"]}),
     "bert, spans": (T.BertConfig, LAYER_NORM | {"architectures": ["BertForQuestionAnswering"]}),
@@ -139,6 +142,7 @@ def example(config: ModelConfig, predicts: tuple[str, ...]) -> Batch:
     for name in predicts:
         where = src if src is not None and asks and name in ("tokens", "tags") else tgt
         labels = rng.integers(0, CHOICES[name], where.inputs.shape)
+        labels = labels + 0.5 if name == "value" else labels
         # Of BERT's pre-training: the sum of both means.
         targets[name] = Target(labels, np.full(labels.shape, 9.0 if "next" in name else 1.0))
     return Batch(src, tgt, targets)
@@ -185,7 +189,8 @@ def theirs(model, batch: Batch):
     for name, (labels, _) in batch.targets.items():
         logits[name] = logits_of(name, found).reshape(*labels.shape, -1)
         flat = logits[name].flatten(0, 1), torch.from_numpy(labels).flatten()
-        means.append(F.cross_entropy(*flat))
+        means.append(F.mse_loss(flat[0][:, 0], flat[1]) if name == "value"
+                     else F.cross_entropy(*flat))  # fmt: skip
     sum(means).backward()
     gradients = {n: p.grad.numpy() for n, p in wide.named_parameters() if p.grad is not None}
     return {n: x.detach().numpy() for n, x in logits.items()}, sum(means).item(), gradients

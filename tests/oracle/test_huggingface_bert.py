@@ -31,9 +31,11 @@ from transformer_jax.config import (
     TokenizerConfig,
 )
 from transformer_jax.data.codecs.pair import CODECS
+from transformer_jax.data.codecs.values import Values
 from transformer_jax.data.questions import Asked
 from transformer_jax.decoding.text.tag import tag
 from transformer_jax.experiments import train as runs
+from transformer_jax.export.huggingface.tensors import in_own_unit
 from transformer_jax.workdir import WorkDir
 
 pytestmark = pytest.mark.oracle
@@ -166,6 +168,17 @@ def of_pairs(mine, theirs, read, one, two):
     return list(ours.values()), [found[theirs.config.label2id[name]] for name in ours]
 
 
+def of_classes(mine, theirs, read, one, two):
+    """Return the probabilities of the classes of the first text."""
+    ours, found = mine.classify(one), theirs(**read(one)).logits.softmax(-1)[0].tolist()
+    return list(ours.values()), [found[theirs.config.label2id[name]] for name in ours]
+
+
+def of_values(mine, theirs, read, one, two):
+    """Return the number that each says of the first text."""
+    return [mine.value(one)], [theirs(**read(one)).logits.item()]
+
+
 def of_words(mine, theirs, read, one, two):
     """Return the likeliest labels of words, by number, and their probabilities."""
     (ours,) = tag(mine.model, mine.params, mine.tokenizers, mine.experiment.objective, [one])
@@ -196,10 +209,17 @@ def of_answers(mine, theirs, read, one, two):
 # Objectives -> the codec of labels, what both say of two texts, and the objective that comes back.
 SAID = {
     "masked_lm_nsp": (None, following, "masked_lm_nsp"),
+    "classify": ("classes", of_classes, "classify"),
     "classify_pairs": ("classes", of_pairs, "classify"),
+    "regress": ("values", of_values, "regress"),
     "tag": ("labels", of_words, "tag"),
     "answer": ("spans", of_answers, "answer"),
 }
+NUMBERS = ["1999", "2001", "2010"]
+LONG = " ".join(TEXTS[:6])
+# Of which the end, but for EOS, is left out by these.
+CUT = {name: [(LONG, LONG), (LONG, LONG[:50]), (LONG[:50], LONG), ("a film", LONG)]
+       for name in ("classify", "classify_pairs", "regress")}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -211,20 +231,22 @@ def test_what_ours_says_theirs_says(name, tmp_path):
         "tokenizer": TokenizerConfig(joint=False),
     }  # fmt: skip
     experiment = dataclasses.replace(
-        MASKED, objective=ObjectiveConfig(name, window=64), **apart if kind else {}
+        MASKED, objective=ObjectiveConfig(name, window=48), **apart if kind else {}
     )
     codec = CODECS["characters"].train(TokenizerConfig(), TEXTS, experiment.objective.symbols)
-    labels = CODECS[kind].train(TokenizerConfig(), LABELS) if kind else None
+    given = NUMBERS if kind == "values" else LABELS
+    labels = CODECS[kind].train(TokenizerConfig(), given) if kind else None
     mine = trained(experiment, None, codec, labels)
     theirs, info = exported(experiment, mine.params, mine.tokenizers, tmp_path / "out")
     assert not any(info.values()), info
-    read = functools.partial(T.AutoTokenizer.from_pretrained(tmp_path / "out"), return_tensors="pt")
-    for one, two in itertools.pairwise(TEXTS[:4]):
+    tokenizer = T.AutoTokenizer.from_pretrained(tmp_path / "out")
+    read = functools.partial(tokenizer, return_tensors="pt", truncation=True)
+    for one, two in (*itertools.pairwise(TEXTS[:4]), *CUT.get(name, ())):
         with torch.no_grad():
             ours, other = said(mine, theirs, read, one, two)
         np.testing.assert_allclose(ours, other, rtol=1e-4)  # both in float32
     back, params, codecs = hf.read(tmp_path / "out")
     assert back.objective.name == back_as
-    assert identical(mine.params, params)
+    assert identical(in_own_unit(mine.params, labels), params)
     if labels is not None:
-        assert codecs.tgt.model == labels.model
+        assert codecs.tgt.model == (Values.of() if kind == "values" else labels).model

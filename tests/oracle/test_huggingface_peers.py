@@ -193,6 +193,9 @@ def test_ours_is_theirs_and_ours_again(name, tmp_path):
         expected = [*before, codec.piece_id(symbol), *behind]
         assert tokenizer(f"ein {symbol} sitzt da")["input_ids"] == expected
         assert symbol in tokenizer.all_special_tokens
+        for prompt in ("ein {} sitzt da", "{} sitzt", "ein{}tzt da {}", "ein {}", "{}  tzt"):
+            prompt = prompt.replace("{}", symbol)
+            assert tokenizer(prompt)["input_ids"] == mine.generator().read(prompt)[:-1]
     again = trained(back, params, imported)
     for beam in (1, 3):
         for line in LINES[:5]:

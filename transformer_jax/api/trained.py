@@ -205,12 +205,14 @@ class TrainedModel(Reading):
             texts = [src] if isinstance(src, str) else list(src)
             found = score_texts(self.model, self.params, pair.tgt, objective, texts)
             return found[0] if isinstance(src, str) else found
-        given = self.model, self.params, pair
+        given, most = (self.model, self.params, pair), objective.cut_at(self.experiment.data)
         if isinstance(src, str) and isinstance(tgt, str):
-            return score_pairs(*given, [src], [tgt], objective=objective)[0]
+            return score_pairs(*given, [src], [tgt], objective=objective, cut_at=most)[0]
         if tgt is None or isinstance(src, str) or isinstance(tgt, str) or len(src) != len(tgt):
             raise UserError("score: give a translation for each line: two texts, or two lists")
-        return score_pairs(*given, src, tgt, objective=objective) if len(src) else []
+        if not len(src):
+            return []
+        return score_pairs(*given, src, tgt, objective=objective, cut_at=most)
 
     def inside(self, source: Any, target: str | None = None) -> dict[str, Inside]:
         """Return what goes on as the model reads a text, or a pair where it translates, or an array

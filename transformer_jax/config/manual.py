@@ -886,7 +886,8 @@ class DecodingConfig:
     max_length_ratio: float = 1.0
     max_extra_length: int = 50
     min_length_ratio: float = 0.0
-    no_repeat_ngram: int = 0  # no n-gram of this size twice in an output; 0: off
+    # No n-gram of this size twice in an output, of which a prompt is no part; 0: off.
+    no_repeat_ngram: int = 0
     forbidden: tuple[str, ...] = ()  # pieces that are never written
     # A translation is written with so many pieces alone, those that are likeliest for its source by
     # IBM Model 1, which `transformer-jax shortlist --workdir=DIR` learns from the training texts:

@@ -27,7 +27,8 @@ class ClassifyPairs(Classify):
     """Read two texts, BOS first EOS second EOS, say their class (Devlin et al. 2019,
     arXiv:1810.04805, section 4.1; natural language inference: Bowman et al. 2015,
     arXiv:1508.05326). Of those that are longer than the window together, the longer one loses its
-    end until both are as long, and then either does.
+    end until both are as long, and then either does; an odd piece is left of the longer one, or of
+    the second. So do tokenizers of Hugging Face that are asked for truncation.
     """
 
     noun = "pair"
@@ -43,9 +44,9 @@ class ClassifyPairs(Classify):
         ids, starts, lengths, _ = store.src
         first, second = lengths[::2], lengths[1::2]
         room = config.window - 3
-        half = room // 2
-        one = np.minimum(first, np.maximum(room - second, room - half))
-        two = np.minimum(second, np.maximum(room - first, half))
+        half = np.where(first > second, room - room // 2, room // 2)  # of the first
+        one = np.minimum(first, np.maximum(room - second, half))
+        two = np.minimum(second, np.maximum(room - first, room - half))
         items = Pairs(Ragged(ids, starts[::2], one), store.tgt, special_of(codec))
         items.seconds = Ragged(ids, starts[1::2], two)
         return items

@@ -195,12 +195,13 @@ class Served:
         if targets is None:
             codec = trained.tokenizers.tgt
             return score_texts(*model, codec, objective, sources, TOKENS)
+        most = objective.cut_at(trained.experiment.data)
         for name, texts, codec in zip(("source", "target"), (sources, targets),
                                       trained.tokenizers, strict=True):  # fmt: skip
             longest = max(map(len, codec.encode(texts)))
-            if longest > self.longest:
+            if longest > self.longest and (name == "target" or most is None):
                 raise UserError(f"{name}: {longest} pieces, of at most {self.longest}; shorten it")
-        return score_pairs(*model, trained.tokenizers, sources, targets, TOKENS, objective)
+        return score_pairs(*model, trained.tokenizers, sources, targets, TOKENS, objective, most)
 
     def prompting(
         self, generator: Generator, prompt: str, max_tokens: int | None, n: int, number: int,

@@ -22,6 +22,11 @@ class Values:
         self.model = model
         self.mean, self.deviation = _read(model)
 
+    @classmethod
+    def of(cls, mean: float = 0.0, deviation: float = 1.0) -> "Values":
+        """Return the codec of a scale; by default numbers are read as they are."""
+        return cls(json.dumps({"mean": mean, "deviation": deviation}).encode())
+
     @property
     def size(self) -> int:
         """One: what is predicted is one number."""
@@ -92,4 +97,4 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     mean, deviation = float(np.mean(known)), float(np.std(known))
     if not 0 < deviation < math.inf:
         raise UserError(f"config.data.train: all {len(known)} numbers are {mean:g}")
-    return Values(json.dumps({"mean": mean, "deviation": deviation}).encode())
+    return Values.of(mean, deviation)

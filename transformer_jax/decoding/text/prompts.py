@@ -1,10 +1,12 @@
 """What a model reads of a prompt before it writes, and which models write to any."""
 
+import re
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 from transformer_jax.config import DecodingConfig, ObjectiveConfig
-from transformer_jax.data.codecs.codec import Codec, shortened
+from transformer_jax.data.codecs.codec import Codec, shortened, symbols_of
 from transformer_jax.errors import UserError
 
 
@@ -26,6 +28,24 @@ def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int |
     return [*(ids if most is None else shortened(ids, most)), codec.special["bos"]]
 
 
+def _lost(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None) -> list[int]:
+    """Return what is read of a text that names what stands for its lost spans, <extra_id_0> or
+    <mask>. As in training, nothing of a span is left: its first piece has the space before it.
+    """
+    named = {name: codec.piece_id(name) for name in symbols_of(codec.special)}
+    (ids,) = codec.encode([prompt])
+    if {*ids} & {*named.values()}:  # SentencePiece's, which knows names
+        alone = [piece == "▁" for piece in codec.pieces(ids)]
+        marks = [piece in named.values() for piece in (*ids[1:], ids[-1])]
+        ids = [x for x, *left in zip(ids, alone, marks, strict=True) if not all(left)]
+    elif named:
+        parts = re.split(f"({'|'.join(map(re.escape, named))})", prompt)
+        texts = codec.encode(parts, eos=False)
+        known = ([named[x]] if x in named else y for x, y in zip(parts, texts, strict=True))
+        ids = [*chain(*known), ids[-1]]
+    return [*ids, codec.special["bos"]]
+
+
 class Prompting(NamedTuple):
     """How a model is prompted."""
 
@@ -40,8 +60,8 @@ PROMPTS: dict[str, Prompting] = {
     "language_model": Prompting(_continued, continued=True),
     "prefix_lm": Prompting(_answered, continued=False),
     "text_prefix_lm": Prompting(_continued, continued=True),
-    "span_corruption": Prompting(_answered, continued=False),
-    "denoising": Prompting(_answered, continued=False),
+    "span_corruption": Prompting(_lost, continued=False),
+    "denoising": Prompting(_lost, continued=False),
     "text_continuation": Prompting(_answered, continued=False),
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 from transformer_jax.arrays import Array, Float
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.data.batch import Batch, Ragged
-from transformer_jax.data.codecs.codec import Codec, special_of
+from transformer_jax.data.codecs.codec import Codec, shortened, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.data.reading import one_by_one
@@ -76,12 +76,14 @@ def score_pairs(
     tgt: Sequence[str],
     tokens_per_batch: int = 4096,
     objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
+    cut_at: int | None = None,
 ) -> list[PairScore]:
-    """Return the log-probability of each piece of each target, given its source."""
+    """Return the log-probability of each target's pieces, given its source, cut at `cut_at`."""
     sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
-    store = TokenStore(
-        Ragged.from_lists(sources), Ragged.from_lists(targets), special_of(tokenizers.tgt)
-    )
+    if cut_at is not None:
+        sources = [shortened(ids, cut_at) for ids in sources]
+    read, written = map(Ragged.from_lists, (sources, targets))
+    store = TokenStore(read, written, special_of(tokenizers.tgt))
     found = log_probs_of(model, params, objective, store, tokens_per_batch)
     return [
         PairScore(ids, log_probs.tolist(), tokenizers.tgt.pieces(ids))

@@ -78,7 +78,8 @@ def export(
     files["config.json"] = _json(words)
     if family.writes:
         files["generation_config.json"] = _json(settings.to_generation(experiment, codec))
-    found = tensors.to_tensors(family, jax.device_get(params))
+    params = tensors.in_own_unit(jax.device_get(params), tokenizers.tgt)
+    found = tensors.to_tensors(family, params)
     found |= {name: np.zeros((1, codec.size), np.float32) for name in family.zeros}
     if family.saves_sinusoids:
         table = tensors.sinusoids(experiment.model.max_positions, experiment.model.d_model)
@@ -126,7 +127,8 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
     words = _words(directory / "config.json")
     given = tensors.load(directory)
     try:
-        family, config = _recognised(words | {"lm_head": tensors.has_own_head(given)})
+        more = {"lm_head": tensors.has_own_head(given), "problem_type": settings.problem(words)}
+        family, config = _recognised(words | more)
     except UserError as error:
         raise UserError(f"{directory / 'config.json'}: {error}") from None
     rows = _rows(family, given)

@@ -68,6 +68,12 @@ BERT_CLASSES = BERT._replace(
     tables=(),
     others=("cls.",),
 )
+BERT_VALUES = BERT_CLASSES._replace(
+    predicts=("value",),
+    words=(*BERT.words, ("problem_type", Fixed("regression", default=None))),
+    modules={ours: theirs for ours, theirs in _MODULES.items() if ours != "class_head"}
+    | {"value_head": "classifier"},
+)
 BERT_TAGS = BERT_CLASSES._replace(
     architecture="BertForTokenClassification",
     predicts=("tags",),

@@ -7,6 +7,7 @@ from transformer_jax.export.huggingface.encoders import (
     BERT_PAIRS,
     BERT_SPANS,
     BERT_TAGS,
+    BERT_VALUES,
 )
 from transformer_jax.export.huggingface.layer_norm_decoders import (
     BLOOM,
@@ -37,6 +38,7 @@ FAMILIES = {
     "t5, gated": T5_GATED,
     "bert": BERT,
     "bert, pairs": BERT_PAIRS,
+    "bert, values": BERT_VALUES,  # before classes, whose class of theirs it is
     "bert, classes": BERT_CLASSES,
     "bert, tags": BERT_TAGS,
     "bert, spans": BERT_SPANS,

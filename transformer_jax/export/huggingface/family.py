@@ -64,6 +64,7 @@ class Family(NamedTuple):
     halves: bool = False  # sinusoids are all sines, then all cosines; ours alternate
     sinusoids: tuple[str, ...] = ()  # names under which their table may be saved
     saves_sinusoids: bool = False
+    caches_as_encoder: bool = False  # there a decoder's cache has as many layers as the encoder
     drops: tuple[str, ...] = ()  # endings of names of tensors that hold no parameters
     others: tuple[str, ...] = ()  # beginnings, without the prefix: of other heads on the same body
 

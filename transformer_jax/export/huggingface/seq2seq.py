@@ -186,6 +186,7 @@ T5 = Family(
         "embedding_scale": False,
     },
     tables=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+    caches_as_encoder=True,
 )  # fmt: skip
 T5_GATED = T5._replace(
     modules=_t5_modules({"gate": "wi_0", "up": "wi_1", "down": "wo"}),

@@ -1,6 +1,6 @@
 """What beside the model itself is written and read: objective, search, special pieces."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformer_jax.config import (
@@ -20,6 +20,7 @@ from transformer_jax.data.codecs.classes import Classes
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.labels import Labels
 from transformer_jax.data.codecs.spans import Spans
+from transformer_jax.data.codecs.values import Values
 from transformer_jax.data.objectives import objective_named
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.errors import UserError
@@ -28,9 +29,12 @@ from transformer_jax.export.huggingface.family import Family
 # What an encoder predicts -> the objective that does, of an imported model.
 ENCODERS = {
     ("tokens",): "masked_lm", ("tokens", "next_sentence"): "masked_lm_nsp", ("class",): "classify",
-    ("tags",): "tag", ("span",): "answer",
+    ("tags",): "tag", ("span",): "answer", ("value",): "regress",
 }  # fmt: skip
 _LABELS = {("class",): Classes, ("tags",): Labels}
+_OTHERS: Mapping[tuple[str, ...], Callable[[], Codec]] = {("span",): Spans, ("value",): Values.of}
+_UNNAMED = {"0": "LABEL_0", "1": "LABEL_1"}
+_ONE = "single_label_classification"
 # Others read their text in another order, or say what no class there does.
 OBJECTIVES = (
     "translate", "language_model", "span_corruption", "denoising", *ENCODERS.values(),
@@ -73,11 +77,19 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
         for field in family.nearly
         if getattr(model, field) != family.fixed[field]
     ]
+    if family.caches_as_encoder and model.num_encoder_layers < model.num_decoder_layers:
+        found.append(
+            f"model.num_encoder_layers={model.num_encoder_layers}: of fewer layers than the "
+            f"decoder's, generate of transformers 5.23 fails for {family.model_type!r}, but with "
+            "use_cache=False"
+        )
     beams = decoding.search == "beam" and decoding.beam_size > 1
     missing = (
         ("length_penalty", beams and decoding.alpha > 0 and decoding.length_penalty != "power",
          "divides by length^alpha ('power') alone"),
         ("coverage_penalty", decoding.coverage_penalty > 0, "has none"),
+        ("no_repeat_ngram", decoding.no_repeat_ngram > 0 and not family.encodes,
+         "does not write the n-grams of a prompt again, either"),
         ("min_length_ratio", decoding.min_length_ratio > 0, "takes numbers of pieces alone"),
         ("seed", decoding.search == "sample", "draws other random numbers"),
         ("shortlist", decoding.shortlist > 0, "writes with all pieces"),
@@ -91,30 +103,42 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
 
 
 def label_words(predicts: tuple[str, ...], labels: Codec) -> dict[str, Any]:
-    """Return what config.json says of classes, of texts or of words."""
-    if predicts not in _LABELS:
+    """Return what config.json says of classes, of texts or of words, or of a number."""
+    if predicts == ("value",):
+        names = ["LABEL_0"]  # what is not named is called so there
+    elif predicts in _LABELS:
+        names = labels.pieces(range(labels.size))
+    else:
         return {}
-    names = labels.pieces(range(labels.size))
     found: dict[str, Any] = {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
     }
-    one = {"problem_type": "single_label_classification"}
+    one = {"problem_type": _ONE}
     return found | (one if predicts == ("class",) else {})
 
 
+def problem(words: Mapping[str, Any]) -> str:
+    """Return what config.json says is predicted of a text: where it does not, that follows from the
+    number of labels, as it does there.
+    """
+    one = len(words.get("id2label") or _UNNAMED) == 1
+    return words.get("problem_type") or ("regression" if one else _ONE)
+
+
 def labels(words: Mapping[str, Any], predicts: tuple[str, ...]) -> Codec | None:
-    """Return the codec of the classes that config.json names, or of answers; None: of pieces.
+    """Return the codec of the classes that config.json names, of answers or of a number in its own
+    unit; None: of pieces.
 
     Raises:
       UserError: if they are no classes of which each text has one.
     """
     if predicts not in _LABELS:
-        return Spans() if predicts == ("span",) else None
-    kind = words.get("problem_type") or "single_label_classification"
-    if kind != "single_label_classification":
+        return _OTHERS[predicts]() if predicts in _OTHERS else None
+    kind = words.get("problem_type") or _ONE
+    if kind != _ONE:
         raise UserError(f"config.json: problem_type={kind!r}: only one class a text is imported")
-    names = words.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    names = words.get("id2label") or _UNNAMED
     ordered = [names[number] for number in sorted(names, key=int)]
     if len(set(ordered)) < max(len(ordered), 2):
         raise UserError(f"config.json: id2label={names}: must name two classes or more, each once")

@@ -12,6 +12,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file, save_file
 
 from transformer_jax.config import ModelConfig
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.data.codecs.values import Values
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.family import Family
 from transformer_jax.nn.positions import Sinusoidal
@@ -21,7 +23,8 @@ Tensors = dict[str, np.ndarray]
 _FILE = "model.safetensors"
 # Of encoders.
 HEADS = (
-    "piece_head", "pooler", "next_sentence_head", "class_head", "tags_head", "span_head"
+    "piece_head", "pooler", "next_sentence_head", "class_head", "tags_head", "span_head",
+    "value_head",
 )  # fmt: skip
 _LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
 _INWARD = ("query", "key", "value", "gate", "up")  # maps that read the residual stream
@@ -71,6 +74,17 @@ def to_tensors(family: Family, params: Any) -> Tensors:
         # A strided view would be written with wrong contents, and no error.
         found[name] = np.ascontiguousarray(whole.T if turned else whole)
     return found
+
+
+def in_own_unit(params: Any, codec: Codec) -> Any:
+    """Return parameters by which a number that is said of a text is in its own unit: nothing but a
+    linear map stands before a scale of values, and it can take that over.
+    """
+    if not isinstance(codec, Values):
+        return params
+    head = {name: np.asarray(array, np.float64) for name, array in params["value_head"].items()}
+    head = {"table": head["table"] * codec.deviation, "bias": codec.unscaled(head["bias"])}
+    return {**params, "value_head": {name: x.astype(np.float32) for name, x in head.items()}}
 
 
 def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:

@@ -47,8 +47,10 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
     else:
         content = _built(codec, experiment)
     words |= {"clean_up_tokenization_spaces": False}
-    if experiment.model.position_limit is not None:
-        words["model_max_length"] = experiment.model.position_limit
+    limit = experiment.model.position_limit
+    if limit is not None:  # beyond it, a text is cut if truncation is asked for
+        encoder = experiment.model.architecture == "encoder"
+        words["model_max_length"] = min(limit, experiment.objective.window) if encoder else limit
     return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
 
 
@@ -110,10 +112,11 @@ def _subwords(codec: Subwords) -> Any:
     charsmap = proto.normalizer_spec.precompiled_charsmap
     tokenizer.normalizer = normalizers.Sequence(
         ([normalizers.Precompiled(charsmap)] if charsmap else [])
-        # Spaces alone: Strip would take tabs and others, too.
-        + [normalizers.Replace(Regex(p), by) for p, by in ((" {2,}", " "), ("^ | $", ""))]
+        # Spaces alone: Strip would take tabs and others, too. Special pieces divide a text; only a
+        # space before one goes: what is behind one begins a word or goes on with it.
+        + [normalizers.Replace(Regex(p), by) for p, by in ((" {2,}", " "), (r" \z", ""))]
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence([
         decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
         decoders.Strip(" ", left=1 << 16, right=0),
