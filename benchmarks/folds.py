@@ -2,7 +2,7 @@
 
     python benchmarks/folds.py text --reviews=DIR --output=PLACE
     python benchmarks/folds.py table SWEEP --output=results/movie_folds
-    python benchmarks/folds.py control PLACE --output=results/movie_control
+    python benchmarks/folds.py control PLACE --output=results/movie_control [--words=N]
 
 `text` deals the texts of train.* and validation.* (.text, a text a line, and .label) to the folds,
 as many of each class to each, in an order of its own. Below PLACE, fold-K/test.* are those of fold
@@ -10,7 +10,8 @@ K, fold-K/validation.* a tenth of the others and fold-K/train.* the rest; .txt i
 `table` reads what eval.py wrote of SWEEP/ARM-K and puts the folds of each arm together: accuracy,
 McNemar's exact test against the second arm, and the difference with its 95 % interval. `control`
 is the same of naive Bayes on single words, once each or as often as they are there (Pang et al.
-2002, https://doi.org/10.3115/1118693.1118704): what a model should beat.
+2002, https://doi.org/10.3115/1118693.1118704): what a model should beat. Of each text it reads the
+first N words, or all.
 """
 
 import argparse
@@ -147,8 +148,10 @@ def make_control(arguments: argparse.Namespace) -> None:
         )  # fmt: skip
         right += tested[1]
         for name, found in said.items():
-            pairs = list(zip(*learned, strict=True))
-            found += naive_bayes(pairs, tested[0], once=name == "presence")
+            read = [[" ".join(text.split()[: arguments.words]) for text in texts]
+                    for texts in (learned[0], tested[0])]  # fmt: skip
+            pairs = list(zip(read[0], learned[1], strict=True))
+            found += naive_bayes(pairs, read[1], once=name == "presence")
     systems = [
         classifier(f"naive Bayes, {name}", found, right, EvaluationConfig())
         for name, found in said.items()
@@ -176,6 +179,7 @@ def main() -> None:
     control = commands.add_parser("control")
     control.add_argument("place", type=Path)
     control.add_argument("--folds", type=int, default=10)
+    control.add_argument("--words", type=int, help="that are read of a text; default: all")
     control.add_argument("--output", type=Path, required=True, help="without ending")
     control.set_defaults(run=make_control)
     arguments = parser.parse_args()
