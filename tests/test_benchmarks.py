@@ -270,7 +270,7 @@ def test_folds_share_no_text_and_every_text_is_tested_once(tmp_path):
     assert (scratch["accuracy"], tuned["accuracy"]) == (80.0, 90.0)
     assert tuned["mcnemar"] == pytest.approx(2 / 2**12)
     assert tuned["difference"][0] == 10.0
-    folds.make_control(argparse.Namespace(place=place, folds=4, output=output))
+    folds.make_control(argparse.Namespace(place=place, folds=4, words=None, output=output))
     presence, counts = json.loads(output.read_text())
     assert (presence["texts"], counts["texts"]) == (120, 120)
 
