@@ -25,6 +25,9 @@ t5-...     the same with runs/t5_brown, of configs/t5_brown.py, text to text: it
            and the review, and writes the label (Raffel et al. 2020, arXiv:1910.10683).
 gpt-...    likewise with runs/gpt_brown-llama, of configs/gpt_brown.py:llama: a decoder that reads
            the review in both directions, and writes the label behind it.
+
+Seed 0: 60.4 % pre-trained, 62.4 % from nothing, no difference by that test; naive Bayes has 71.7 %
+of as much text (results/README.md).
 """
 
 import runpy
