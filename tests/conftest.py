@@ -66,10 +66,11 @@ def pytest_configure(config):
     """
     quick = "not oracle" in config.option.markexpr
     jax.config.update("jax_disable_most_optimizations", quick)
-    if quick:  # XLA's older emitters take two thirds of the time to compile what is tiny
-        os.environ["XLA_FLAGS"] = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
-        )
+    if quick:  # what is tiny compiles in some 60 % of the time by older emitters, in one thread
+        os.environ["XLA_FLAGS"] = " ".join([
+            os.environ.get("XLA_FLAGS", ""), "--xla_cpu_use_fusion_emitters=false",
+            "--xla_cpu_parallel_codegen_split_count=1",
+        ])  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):

@@ -135,14 +135,14 @@ def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
         evaluation = run.evaluation(split)
         rows = read_rows(Path(evaluation["sentences_file"]), "line") if evaluation else []
         drawn = [
-            {key: row[key] for key in _DRAWN if key in row} | {"right": is_right(row)}
+            {key: row[key] for key in _DRAWN if key in row}
+            | {"right": "caption" in row or is_right(row)}
             for row in rows
             if "picture" in row
         ]
         # Where it is wrong first, the surest of these before others; the nearest first.
         drawn.sort(key=lambda row: (
-            "caption" in row or row["right"],
-            -row.get("probability", 0.0), row.get("mse", 0.0),
+            row["right"], -row.get("probability", 0.0), row.get("mse", 0.0),
         ))  # fmt: skip
         if drawn:
             found.append({"name": run.name, "examples": drawn})
