@@ -562,8 +562,8 @@ class ObjectiveConfig:
     # the answer, a TAB and the answer.
     # "regress": the number on the line of the target side, from the source side.
     # "classify": the line of the target side, which is one of few, from the source side. With
-    # tgt.codec="labels" or "moves" it may be several, all of which are right: the target is the
-    # uniform distribution over them.
+    # tgt.codec="labels" or "moves" it may be several, all of which are right: the target is their
+    # distribution, in which one that is there twice counts twice.
     # "classify_pairs": the same of two texts, a line of the source side with a TAB between them, as
     # in natural language inference.
     # "forecast": what comes next in a time series, of each channel by itself; the series is the
