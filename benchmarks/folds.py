@@ -147,11 +147,13 @@ def make_control(arguments: argparse.Namespace) -> None:
             for split in ("train", "test")
         )  # fmt: skip
         right += tested[1]
+        texts, unseen = (
+            [" ".join(text.split()[: arguments.words]) for text in part[0]]
+            for part in (learned, tested)
+        )
+        pairs = list(zip(texts, learned[1], strict=True))
         for name, found in said.items():
-            read = [[" ".join(text.split()[: arguments.words]) for text in texts]
-                    for texts in (learned[0], tested[0])]  # fmt: skip
-            pairs = list(zip(read[0], learned[1], strict=True))
-            found += naive_bayes(pairs, read[1], once=name == "presence")
+            found += naive_bayes(pairs, unseen, once=name == "presence")
     systems = [
         classifier(f"naive Bayes, {name}", found, right, EvaluationConfig())
         for name, found in said.items()
