@@ -11,12 +11,12 @@ import jax
 import numpy as np
 
 from transformer_jax.allowed import refused
-from transformer_jax.config import Experiment, ModelConfig
+from transformer_jax.config import DecodingConfig, Experiment, ModelConfig
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.disk import write_text, writing
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface import settings, tensors, tokenizer_json
+from transformer_jax.export.huggingface import generation, settings, tensors, tokenizer_json
 from transformer_jax.export.huggingface.families import FAMILIES
 from transformer_jax.export.huggingface.family import Family, from_words, to_words
 from transformer_jax.models.build import abstract_params, build
@@ -77,7 +77,7 @@ def export(
     words |= settings.label_words(family.predicts, tokenizers.tgt)
     files["config.json"] = _json(words)
     if family.writes:
-        files["generation_config.json"] = _json(settings.to_generation(experiment, codec))
+        files["generation_config.json"] = _json(generation.write(experiment, codec))
     params = tensors.in_own_unit(jax.device_get(params), tokenizers.tgt)
     found = tensors.to_tensors(family, params)
     found |= {name: np.zeros((1, codec.size), np.float32) for name in family.zeros}
@@ -101,7 +101,7 @@ def auto_class(family: Family) -> str:
 
 def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str, Any]:
     """Return what config.json says."""
-    special = settings.special_words(codec)
+    special = generation.special_words(codec)
     if family.encodes:  # what is written begins with our BOS
         special |= {"is_encoder_decoder": True, "decoder_start_token_id": codec.special["bos"],
                     "forced_eos_token_id": None}  # fmt: skip
@@ -142,11 +142,21 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
         params = tensors.from_tensors(family, given, shapes)
     except UserError as error:
         raise UserError(f"{directory}: {error}") from None
-    generation = directory / "generation_config.json"
-    said = _words(generation) if generation.exists() else {}
-    codec = tokenizer_json.read(directory, words | said, rows, config.architecture)
-    experiment = settings.to_experiment(config, {**words, **said}, family.predicts)
+    said = _all_words(directory)
+    codec = tokenizer_json.read(directory, said, rows, config.architecture)
+    try:
+        decoding = generation.read(said, codec) if family.writes else DecodingConfig()
+    except UserError as error:
+        raise UserError(f"{directory / 'generation_config.json'}: {error}") from None
+    experiment = settings.to_experiment(config, decoding, family.predicts)
     return experiment, params, TokenizerPair(codec, labels or codec)
+
+
+def ignored(directory: Path, config: ModelConfig) -> list[str]:
+    """Return a warning for each word of a directory by which its model might write other texts."""
+    if config.architecture == "encoder":
+        return []
+    return generation.ignored(_all_words(directory), config.architecture == "encoder_decoder")
 
 
 def is_directory(place: Path) -> bool:
@@ -180,6 +190,12 @@ def _rows(family: Family, given: tensors.Tensors) -> int:
             if full in given:
                 return len(given[full])
     raise UserError(f"{table}.weight: missing")
+
+
+def _all_words(directory: Path) -> dict[str, Any]:
+    """Return the words of both configs, of which those on generation go first."""
+    more = directory / "generation_config.json"
+    return _words(directory / "config.json") | (_words(more) if more.exists() else {})
 
 
 def _words(path: Path) -> dict[str, Any]:

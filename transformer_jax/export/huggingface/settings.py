@@ -22,7 +22,6 @@ from transformer_jax.data.codecs.labels import Labels
 from transformer_jax.data.codecs.spans import Spans
 from transformer_jax.data.codecs.values import Values
 from transformer_jax.data.objectives import objective_named
-from transformer_jax.decoding.text.generate import MAX_TOKENS
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.family import Family
 
@@ -145,54 +144,11 @@ def labels(words: Mapping[str, Any], predicts: tuple[str, ...]) -> Codec | None:
     return _LABELS[predicts].of(ordered)
 
 
-def special_words(codec: Codec) -> dict[str, Any]:
-    """Return the ids of special pieces by their names."""
-    return {f"{name}_token_id": _or_none(codec.special[name]) for name in ("pad", "bos", "eos")}
-
-
-def _or_none(piece: int) -> int | None:
-    return None if piece < 0 else piece
-
-
-def to_generation(experiment: Experiment, codec: Codec) -> dict[str, Any]:
-    """Return what generation_config.json says: without it, 20 pieces would be written."""
-    decoding, limit = experiment.decoding, experiment.model.position_limit
-    longest = MAX_TOKENS
-    if experiment.objective.kind == "translate":
-        source = experiment.data.max_length
-        longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
-    never = {codec.special["pad"], codec.special["bos"]} - {codec.special["eos"], -1}
-    never |= {codec.piece_id(piece) for piece in decoding.forbidden}
-    found: dict[str, Any] = {
-        **special_words(codec),
-        "max_new_tokens": min(longest, limit or longest),
-        "no_repeat_ngram_size": decoding.no_repeat_ngram,
-        "suppress_tokens": sorted(never) or None,
-    }
-    if experiment.model.architecture == "encoder_decoder":
-        found["decoder_start_token_id"] = codec.special["bos"]
-    if decoding.search == "sample":
-        return found | {
-            "do_sample": True, "temperature": decoding.temperature, "top_k": decoding.top_k,
-            "top_p": decoding.top_p,
-        }  # fmt: skip
-    if decoding.beam_size > 1:
-        found |= {"length_penalty": decoding.alpha, "early_stopping": decoding.stop == "width"}
-    return found | {"num_beams": decoding.beam_size}
-
-
 def to_experiment(
-    model: ModelConfig, words: Mapping[str, Any], predicts: tuple[str, ...] = ("tokens",)
+    model: ModelConfig, decoding: DecodingConfig, predicts: tuple[str, ...] = ("tokens",)
 ) -> Experiment:
     """Return the experiment of an imported model: what it can be used for, with its own search."""
     longest = min(DataConfig.max_length, model.position_limit or DataConfig.max_length)
-    decoding = DecodingConfig(
-        beam_size=words.get("num_beams") or 1,
-        length_penalty="power",
-        alpha=words.get("length_penalty", 1.0),
-        stop="width" if words.get("early_stopping") is True else "optimal",
-        no_repeat_ngram=words.get("no_repeat_ngram_size") or 0,
-    )
     side = SourceConfig(codec="huggingface")
     tgt = SideConfig(codec="huggingface")
     common: dict[str, Any] = {"model": model, "tgt": tgt, "decoding": decoding,

@@ -1,5 +1,6 @@
 """Imported models as work directories."""
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -7,8 +8,10 @@ from transformer_jax.checkpoint import Checkpoints
 from transformer_jax.config import Experiment
 from transformer_jax.disk import DiskError, writing
 from transformer_jax.errors import UserError
-from transformer_jax.export.huggingface.directory import read
+from transformer_jax.export.huggingface.directory import ignored, read
 from transformer_jax.workdir import WorkDir
+
+log = logging.getLogger("transformer_jax")
 
 
 def import_into(directory: Path, workdir: str | Path) -> Experiment:
@@ -21,6 +24,8 @@ def import_into(directory: Path, workdir: str | Path) -> Experiment:
     if place.config.exists() or place.checkpoints.exists():
         raise UserError(f"--workdir={place.path}: holds a run already; name a new directory")
     experiment, params, codecs = read(directory)
+    for warning in ignored(directory, experiment.model):
+        log.warning("%s", warning)
     new = not place.path.exists()
     try:
         with place.claim(experiment):

@@ -1,0 +1,63 @@
+"""How models of Hugging Face's directories write: taken as it is said, or named."""
+
+import dataclasses
+
+import pytest
+
+from transformer_jax.config import DecodingConfig, Experiment, TokenizerConfig
+from transformer_jax.data.codecs.characters import train
+from transformer_jax.errors import UserError
+from transformer_jax.export.huggingface import generation
+
+CODEC = train(TokenizerConfig(), ["abcdefgh"])
+POWER = DecodingConfig(length_penalty="power", alpha=1.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"beam_size": 3, "alpha": 0.5, "stop": "width"},
+        {"beam_size": 2, "no_repeat_ngram": 3},
+        {"beam_size": 1, "forbidden": ("b", "g")},
+        {"search": "sample", "temperature": 0.5, "top_k": 9, "top_p": 0.9},
+        {"search": "sample", "no_repeat_ngram": 2, "forbidden": ("a",)},
+    ],
+)
+def test_what_is_written_is_read(changes):
+    decoding = dataclasses.replace(POWER, **changes)
+    words = generation.write(Experiment(decoding=decoding), CODEC)
+    if decoding.search == "sample":  # which has no beams
+        decoding = dataclasses.replace(decoding, beam_size=POWER.beam_size)
+    assert generation.read(words, CODEC) == decoding
+    assert generation.ignored(words, encodes=True) == []
+
+
+def test_sampling_as_it_is_where_only_that_is_said():
+    """transformers samples of 50 pieces then."""
+    assert generation.read({"do_sample": True}, CODEC).top_k == 50
+    assert generation.read({"do_sample": True, "top_k": 0}, CODEC).top_k == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ({"repetition_penalty": 1.2, "min_length": 0, "typical_p": 1.0}, ["repetition_penalty"]),
+        ({"forced_bos_token_id": 0, "num_beam_groups": 2}, ["forced_bos_token_id", "num_beam"]),
+        ({"eos_token_id": [2, 5], "bad_words_ids": [[3, 4]]}, ["bad_words_ids", "eos_token_id"]),
+        ({"no_repeat_ngram_size": 3}, ["no_repeat_ngram_size"]),
+        ({"do_sample": True, "num_beams": 4}, ["num_beams"]),
+        ({"max_length": 20, "eos_token_id": [2], "min_p": None, "stop_strings": []}, []),
+    ],
+)
+def test_what_is_not_taken_is_named_with_its_value(words, named):
+    found = generation.ignored(words, encodes=False)
+    assert len(found) == len(named)
+    for warning in found:
+        name = warning.partition("=")[0]
+        assert any(name.startswith(n) for n in named)
+        assert warning.startswith(f"{name}={words[name]!r}")
+
+
+def test_a_search_that_cannot_be():
+    with pytest.raises(UserError, match=r"temperature=0\.0"):
+        generation.read({"do_sample": True, "temperature": 0.0}, CODEC)

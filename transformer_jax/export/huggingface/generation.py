@@ -1,0 +1,123 @@
+"""How a model of a directory writes text: its generation_config.json, and DecodingConfig."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformer_jax.config import DecodingConfig, Experiment
+from transformer_jax.data.codecs.codec import Codec
+from transformer_jax.decoding.text.generate import MAX_TOKENS
+
+# What changes the text there and has no counterpart here, and the values with which it does not.
+_NEUTRAL: Mapping[str, tuple] = {
+    "begin_suppress_tokens": ([],),
+    "bad_words_ids": ([],),
+    "constraints": ([],),
+    "diversity_penalty": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "exponential_decay_length_penalty": (),
+    "force_words_ids": ([],),
+    "forced_bos_token_id": (),
+    "forced_decoder_ids": ([],),
+    "guidance_scale": (1,),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "min_p": (0,),
+    "num_beam_groups": (1,),
+    "penalty_alpha": (0,),
+    "repetition_penalty": (1,),
+    "sequence_bias": ([], {}),
+    "stop_strings": ([], ""),
+    "top_h": (0, 1),
+    "typical_p": (1,),
+}
+_TOP_K = 50  # of its sampling, where nothing is said
+
+
+def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
+    """Return what generation_config.json says: without it, 20 pieces would be written."""
+    decoding, limit = experiment.decoding, experiment.model.position_limit
+    longest = MAX_TOKENS
+    if experiment.objective.kind == "translate":
+        source = experiment.data.max_length
+        longest = int(decoding.max_length_ratio * source) + decoding.max_extra_length
+    never = _never(codec) | {codec.piece_id(piece) for piece in decoding.forbidden}
+    found: dict[str, Any] = {
+        **special_words(codec),
+        "max_new_tokens": min(longest, limit or longest),
+        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        "suppress_tokens": sorted(never) or None,
+    }
+    if experiment.model.architecture == "encoder_decoder":
+        found["decoder_start_token_id"] = codec.special["bos"]
+    if decoding.search == "sample":
+        return found | {
+            "do_sample": True, "temperature": decoding.temperature, "top_k": decoding.top_k,
+            "top_p": decoding.top_p,
+        }  # fmt: skip
+    if decoding.beam_size > 1:
+        found |= {"length_penalty": decoding.alpha, "early_stopping": decoding.stop == "width"}
+    return found | {"num_beams": decoding.beam_size}
+
+
+def special_words(codec: Codec) -> dict[str, Any]:
+    """Return the ids of special pieces by their names."""
+    ids = {name: codec.special[name] for name in ("pad", "bos", "eos")}
+    return {f"{name}_token_id": None if piece < 0 else piece for name, piece in ids.items()}
+
+
+def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
+    """Return the search that a directory's configs ask for; `ignored` tells what it is not.
+
+    Raises:
+      UserError: if there is no such search.
+    """
+    suppressed = {*(words.get("suppress_tokens") or ())} & {*range(codec.size)} - _never(codec)
+    common: dict[str, Any] = {
+        "length_penalty": "power",
+        "alpha": _or(words.get("length_penalty"), 1.0),
+        "stop": "width" if words.get("early_stopping") is True else "optimal",
+        "no_repeat_ngram": words.get("no_repeat_ngram_size") or 0,
+        "forbidden": tuple(codec.pieces(sorted(suppressed))),
+    }
+    if words.get("do_sample"):
+        return DecodingConfig(
+            search="sample",
+            temperature=_or(words.get("temperature"), 1.0),
+            top_k=_or(words.get("top_k"), _TOP_K),
+            top_p=_or(words.get("top_p"), 1.0),
+            **common,
+        )
+    return DecodingConfig(beam_size=words.get("num_beams") or 1, **common)
+
+
+def ignored(words: Mapping[str, Any], encodes: bool) -> list[str]:
+    """Return a warning for each word by which another text might be written there than here;
+    `encodes`: prompts are read by an encoder.
+    """
+    found = [
+        f"{name}={words[name]!r}: not imported"
+        for name, neutral in _NEUTRAL.items()
+        if words.get(name) is not None and words[name] not in neutral
+    ]
+    size, ends = words.get("no_repeat_ngram_size"), words.get("eos_token_id")
+    if size and not encodes:
+        found.append(
+            f"no_repeat_ngram_size={size}: the n-grams of a prompt may be written again here"
+        )
+    if isinstance(ends, list) and len(ends) > 1:
+        found.append(f"eos_token_id={ends}: a text ends with the first of these alone here")
+    if words.get("do_sample") and (words.get("num_beams") or 1) > 1:
+        found.append(f"num_beams={words['num_beams']}: not imported, as samples have no beams here")
+    return found
+
+
+def _never(codec: Codec) -> set[int]:
+    """Return the special pieces that no search writes."""
+    return {codec.special["pad"], codec.special["bos"]} - {codec.special["eos"], -1}
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
