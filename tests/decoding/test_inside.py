@@ -90,6 +90,26 @@ def test_an_encoder_reads_a_text_whatever_it_says_of_it(name, predicts):
     assert np.isfinite(stack.output).all()
 
 
+def test_what_is_beyond_the_window_of_a_class_is_not_read():
+    config = dataclasses.replace(MODEL, architecture="encoder", num_decoder_layers=6)
+    model = build(config, VOCAB, 3, predicts=("class",))
+    given = model, random_params(model), PAIR, ObjectiveConfig("classify", window=6)
+    cut, whole = (inside(*given, text, None)["encoder"] for text in ("dogs hunt", "dogs"))
+    assert cut.pieces == whole.pieces == ["<s>", *"dogs", "</s>"]
+    np.testing.assert_array_equal(cut.output, whole.output)
+
+
+def test_more_than_the_model_has_positions_for():
+    config = dataclasses.replace(
+        MODEL, architecture="decoder", num_encoder_layers=6, positions="learned", max_positions=6
+    )
+    model = build(config, VOCAB, VOCAB)
+    given = model, random_params(model), PAIR, LINES
+    assert len(inside(*given, "dogs", None)["decoder"].pieces) == 6
+    with pytest.raises(UserError, match=r"7 pieces .*max_positions=6"):
+        inside(*given, "hound", None)
+
+
 def test_texts_that_are_missing_or_too_many_are_refused():
     model, params = made(LINES)
     with pytest.raises(UserError, match="reads one text; give no translation"):

@@ -12,11 +12,12 @@ import numpy as np
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.config.words import OF_TEXT, OF_VECTORS
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
-from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, shortened, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.decoding.text.prompts import PROMPTS
+from transformer_jax.decoding.text.teacher_forced import check_positions
 from transformer_jax.errors import UserError
 from transformer_jax.models.layers import Layer
 from transformer_jax.models.model import Model
@@ -49,8 +50,9 @@ def inside(
     what the codec of vectors takes.
 
     Raises:
-      UserError: if there is no target where the model reads one, or the other way round, or the
-        model is none that reads its text as it is.
+      UserError: if there is no target where the model reads one, or the other way round, if a side
+        has more pieces than the model has positions for, or the model is none that reads its text
+        as it is.
     """
     if objective.kind == "classify_pairs":
         raise UserError("inside: such a model reads two texts at a time; see classify")
@@ -69,9 +71,12 @@ def inside(
             else "inside: such a model reads one text; give no translation"
         )
     batch = _batch(tokenizers, objective, source, target)
+    sides = [side for side in (batch.src, batch.tgt) if side is not None]
+    for side in sides:
+        if side.inputs.ndim == 2:  # pieces, and no vectors
+            check_positions(model.config, side.inputs.shape[1])
     stacks = _watched(model, params, batch)
     names = model.config.stacks
-    sides = [side for side in (batch.src, batch.tgt) if side is not None]
     codecs = [tokenizers.src if side is batch.src else tokenizers.tgt for side in sides]
     return {
         name: Inside(_pieces(codec, side, len(stack[1])), *stack)
@@ -90,7 +95,9 @@ def _pieces(codec: Codec, side: Side, count: int) -> list[str]:
 def _batch(
     tokenizers: TokenizerPair, config: ObjectiveConfig, source: Any, target: str | None
 ) -> Batch:
-    """Return one row without padding; pieces are those of training, and none is hidden."""
+    """Return one row without padding; pieces are those of training, and none is hidden. Where
+    something is said of a text, what is beyond the window is left out as in training.
+    """
     if isinstance(tokenizers.src, VectorCodec):
         tgt = [[0]] if target is None else tokenizers.tgt.encode([target])
         special = special_of(tokenizers.tgt)
@@ -100,6 +107,8 @@ def _batch(
         codec = tokenizers.src
         frame = objective_named(config.name).frame(config)
         (ids,) = codec.encode([source], True, frame.eos)
+        if config.labels:
+            ids = shortened(ids, config.window) if frame.eos else ids[: config.window]
         row = np.asarray([ids], np.int32)
         side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
         if config.kind in PROMPTS:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from transformer_jax.config import ModelConfig
 from transformer_jax.data.batch import Batch, Ragged
 from transformer_jax.data.batching import fixed_batches
 from transformer_jax.data.objectives import OBJECTIVES, Objective
@@ -51,13 +52,9 @@ def each_item(
     lengths = [16]
     while lengths[-1] < longest:  # doubling: few shapes to compile
         lengths.append(2 * lengths[-1])
+    check_positions(model.config, longest)
     most = model.config.position_limit
     if most is not None:
-        if longest > most:
-            raise UserError(
-                f"a line of {longest} pieces with EOS: config.model.max_positions={most} is the "
-                "most that this model knows; leave it out or cut it"
-            )
         lengths = [*(length for length in lengths if length < most), most]
     for shape, placement in fixed_batches(items, lengths, tokens_per_batch, 1):
         batch = objective.examples(items, placement, *shape)
@@ -65,3 +62,17 @@ def each_item(
         weights = batch.targets[batch.main].weight
         predicted = [np.flatnonzero(weight) for weight in weights]
         yield from zip(placement.pairs.tolist(), rows, predicted, strict=False)
+
+
+def check_positions(config: ModelConfig, longest: int) -> None:
+    """Check that a model knows so many positions.
+
+    Raises:
+      UserError: if it does not.
+    """
+    most = config.position_limit
+    if most is not None and longest > most:
+        raise UserError(
+            f"a line of {longest} pieces with EOS: config.model.max_positions={most} is the most "
+            "that this model knows; leave it out or cut it"
+        )
