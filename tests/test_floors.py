@@ -87,7 +87,7 @@ def test_every_room_has_a_floor():
 
 def test_the_readme_names_every_room():
     text = (ROOT.parent / "README.md").read_text(encoding="utf-8")
-    house = text.split("## The house")[1].split("\n## ")[0]
+    house = text.split("## Code layout")[1].split("\n## ")[0]
     named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"\w+(?:/|\.py)", house)}
     assert FLOORS.keys() <= named
 
