@@ -1,10 +1,11 @@
-"""Does an exported model translate as it does here?
+"""Does an exported model translate as the original does?
 
     python benchmarks/agree.py --workdir=runs/multi30k --source=FILE --beam-size=4,5
 
 Exports to CTranslate2 in float32 and translates with both under the same beam, `power` penalty with
-alpha 1 and `width` stopping. A JSON line for each beam size; exit code 1 if fewer than 99 % of the
-texts are the same, or a score of one of these differs by more than 1e-3. Needs the extra `bench`.
+alpha 1 and `width` stopping. Prints a JSON line for each beam size; exit code 1 if fewer than 99 %
+of the texts are the same, or if the scores of one of these differ by more than 1e-3. Needs the
+extra `bench`.
 """
 
 import argparse

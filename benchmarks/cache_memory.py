@@ -1,12 +1,12 @@
-"""Bytes of keys and values while prompts are continued: contiguous caches beside pages.
+"""Bytes of keys and values while prompts are continued: contiguous caches against pages.
 
     python benchmarks/cache_memory.py [--prompts=64] [--common=96] [--block=16]
 
 A decoder of random weights with the sizes of configs/shakespeare.py; prompts of 8 to 128 pieces,
-drawn alike, of which the first --common are the same for all; --max-tokens more for each. Of
-contiguous caches, the largest batch counts; of pages, the most blocks that were in use at a time,
-and the pool that has room for --tokens-per-batch positions. What a step on pages gathers, a layer
-at a time, comes on top: `gathered_mb`. One JSON line an engine.
+drawn uniformly, the first --common of which are the same for all; --max-tokens more for each. For
+contiguous caches, the largest batch counts; for pages, the most blocks in use at a time, and the
+pool that has room for --tokens-per-batch positions. What a step on pages gathers, one layer at a
+time, comes on top: `gathered_mb`. One JSON line per engine.
 """
 
 import argparse

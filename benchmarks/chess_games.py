@@ -2,15 +2,14 @@
 
     python benchmarks/chess_games.py runs/chess [--split=test] [--positions=1000] [--games=100]
 
-legal      how often the likeliest of all 1,968 moves is legal, before any is masked; as eval.py
-agreement  how often the likeliest legal move is one of the teacher's best (all of them count); of
-           written moves eval.py has the one that is written, here it is one of a beam's; beside it
-           what taking the greatest piece has (in the mean over those alike), and a legal move at
-           random
+legal      how often the likeliest of all 1,968 moves is legal, before any is masked; as in eval.py
+agreement  how often the likeliest legal move is one of the teacher's best (all of them count); for
+           written moves eval.py takes the one that is written, here it is one of a beam's; compared
+           with taking the greatest piece (on average over ties), and with a random legal move
 games      against a player who moves at random, and one who looks one ply ahead (takes or promotes
-           to what wins most, at random among those alike): each opening of four random plies is
-           played with both colours, and a game of 200 plies is drawn. Elo is that of the share of
-           points, with the interval of Wilson; none where all points are on one side.
+           to what wins most, ties broken at random): each opening of four random plies is played
+           with both colours, and a game of 200 plies is a draw. Elo is computed from the share of
+           points, with Wilson's interval; none if all points are on one side.
 
 One JSON line for each.
 """

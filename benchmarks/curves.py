@@ -1,10 +1,10 @@
-"""Loss curves that must be alike: one training in several precisions, losses and batchings.
+"""Loss curves that must agree: one training in several precisions, losses and batchings.
 
     python benchmarks/curves.py --data=DIR --output=results/curves.svg [--steps=500]
 
-Trains the small Multi30k model of Table 3 from the same start: in float32, with the plain
-cross-entropy in place of the fused one, with bfloat16 operands, with packed batches, and once more
-in float32 from another seed, which shows how far apart equals are. Draws the training loss, and
+Trains the small Multi30k model of Table 3 from the same initial values: in float32, with the plain
+instead of the fused cross-entropy, with bfloat16 operands, with packed batches, and once more in
+float32 from another seed, which shows how much equivalent runs differ. Plots the training loss, and
 prints a JSON line for each: the mean loss of the last 100 steps. DIR holds train.en and train.de.
 """
 

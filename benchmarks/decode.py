@@ -1,4 +1,4 @@
-"""Decoding speed beside `transformers` and CTranslate2, on the same weights and sentences.
+"""Decoding speed against `transformers` and CTranslate2, on the same weights and sentences.
 
     python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --peers
         the trained model, outputs of their own length
@@ -7,12 +7,12 @@
 
 Beam search under `width` stopping and the `power` penalty, float32, 2 threads. transformers gets
 batches of 64 sentences of similar length; CTranslate2, which sorts and drops finished sentences
-itself, is tried as one translator of two threads and as two of one. Each engine has a process of
-its own; they take turns in one run, and the median of each one's counts, the first call (with
-compilation) apart. One JSON line an engine; ours has the share of the machine's own rate of float32
-products that the search reaches, counted from the decoder's products with parameters alone.
---bfloat16 adds a line of ours with bfloat16 operands, --shortlist=N lines of ours with as many
-pieces a sentence, for which `transformer-jax shortlist` has written its file into the work
+itself, is tried as one translator with two threads and as two with one. Each engine has its own
+process; they take turns in one run, and the median of each one's rounds counts, without the first
+call (with compilation). One JSON line per engine; ours includes the share of the machine's own rate
+of float32 products that the search reaches, counting only the decoder's products with parameters.
+--bfloat16 adds a line of ours with bfloat16 operands, --shortlist=N lines of ours with that many
+pieces per sentence, for which `transformer-jax shortlist` has written its file into the work
 directory. --peers needs the extra `bench`.
 """
 

@@ -1,17 +1,17 @@
-"""Ten folds of a set of labelled texts, and what two ways of training make of them together.
+"""Ten-fold cross-validation on labelled texts, comparing two ways of training.
 
     python benchmarks/folds.py text --reviews=DIR --output=PLACE
     python benchmarks/folds.py table SWEEP --output=results/movie_folds
     python benchmarks/folds.py control PLACE --output=results/movie_control [--words=N]
 
-`text` deals the texts of train.* and validation.* (.text, a text a line, and .label) to the folds,
-as many of each class to each, in an order of its own. Below PLACE, fold-K/test.* are those of fold
-K, fold-K/validation.* a tenth of the others and fold-K/train.* the rest; .txt is .text once more.
-`table` reads what eval.py wrote of SWEEP/ARM-K and puts the folds of each arm together: accuracy,
+`text` deals the texts of train.* and validation.* (.text, one text per line, and .label) into
+folds, stratified by class, in an order of its own. Below PLACE, fold-K/test.* are those of fold K,
+fold-K/validation.* a tenth of the others and fold-K/train.* the rest; .txt is a copy of .text.
+`table` reads what eval.py wrote for SWEEP/ARM-K and pools the folds of each arm: accuracy,
 McNemar's exact test against the second arm, and the difference with its 95 % interval. `control`
-is the same of naive Bayes on single words, once each or as often as they are there (Pang et al.
-2002, https://doi.org/10.3115/1118693.1118704): what a model should beat. Of each text it reads the
-first N words, or all.
+does the same for naive Bayes on single words, counted once or with their frequency (Pang et al.
+2002, https://doi.org/10.3115/1118693.1118704): the baseline that a model should beat. It reads the
+first N words of each text, or all.
 """
 
 import argparse

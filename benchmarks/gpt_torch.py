@@ -1,4 +1,4 @@
-"""A small GPT in PyTorch, as fast as its own parts make it: the peer of language_model.py."""
+"""A small GPT in PyTorch, built from its fastest parts: the peer of language_model.py."""
 
 from collections.abc import Mapping
 from typing import Any

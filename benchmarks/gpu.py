@@ -3,15 +3,16 @@
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py STAGE --output=FILE [--dry-run]
 
-bfloat16 products with float32 weights; batches without padding of 25,000 random target pieces, 64 a
-row; one full step each: forward, backward, label smoothing, dropout 0.1, Adam. PyTorch gets its own
-model with `scaled_dot_product_attention` and fused Adam, eager or through `torch.compile`.
-Decoding is of 64 forced tokens from 256 sources of 64 pieces, greedy or with a beam of 4, beside
-`generate` of a MarianMTModel, whose weights are bfloat16 as well, and CTranslate2 in float16 on our
-weights. The first calls, with compilation, are apart; the median of the others counts, after all
-work on the device is done. The stage `agree` tells whether fused and dense attention have the same
-gradients, and whether a gradient computed again has the same bits; `ours-repeatable` is the step
-compiled so that it has. `trace-SIZE` are the kernels that a step of ours takes longest for.
+bfloat16 products with float32 weights; batches without padding of 25,000 random target pieces, 64
+per row; each measures one full step: forward, backward, label smoothing, dropout 0.1, Adam. PyTorch
+runs its own model with `scaled_dot_product_attention` and fused Adam, eager or through
+`torch.compile`. Decoding is of 64 forced tokens from 256 sources of 64 pieces, greedy or with a
+beam of 4, against `generate` of a MarianMTModel, whose weights are bfloat16 as well, and
+CTranslate2 in float16 on our weights. The first calls, with compilation, are excluded; the median
+of the others counts, timed until the device has finished. The stage `agree` tells whether fused and
+dense attention have the same gradients, and whether a recomputed gradient is bitwise the same;
+`ours-repeatable` is the step compiled so that it is. `trace-SIZE` lists the kernels that take the
+most time in a step of ours.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The paper's model in PyTorch, as fast as its own parts make it: the peer of benchmarks/gpu.py."""
+"""The paper's model in PyTorch, built from its fastest parts: the peer of benchmarks/gpu.py."""
 
 import torch
 from torch import nn

@@ -1,17 +1,18 @@
-"""What theory says of growth: of a Perceiver's cost with the length, of features with their number.
+"""Growth that theory predicts: a Perceiver's cost with length, features' error with number.
 
     python benchmarks/growth.py perceiver --output=results/perceiver
     python benchmarks/growth.py features --output=results/features
 
-Each writes a .json and a .svg. Neither depends on how fast a machine is.
+Each writes a .json and a .svg. Neither depends on the speed of the machine.
 
-perceiver  one text of 256 to 16,384 places read, and all of its pieces predicted, by an encoder and
-           by a Perceiver (Jaegle et al. 2021) with 32 latents, 4 layers of width 128: operations in
-           matrix products, counted from the program, and the compiler's temporary memory.
-features   weights of 64 keys for 64 queries, of 32 numbers each, by 8 to 4,096 random features: how
-           far they are from those of a softmax, root of the mean square over 20 draws, in mean
-           weights (1/64). The error falls as one over the root of the number of features, or it is
-           not of their kind.
+perceiver  reading one text of 256 to 16,384 positions and predicting all of its pieces, by an
+           encoder and by a Perceiver (Jaegle et al. 2021) with 32 latents, 4 layers of width 128:
+           operations in matrix products, counted from the program, and the compiler's temporary
+           memory.
+features   attention weights of 64 keys for 64 queries, of 32 numbers each, by 8 to 4,096 random
+           features: their root mean square error against a softmax, over 20 draws, in units of the
+           mean weight (1/64). If the features are right, the error falls as one over the root of
+           their number.
 """
 
 import argparse

@@ -1,17 +1,17 @@
-"""The input of a large corpus: from text on the disk to batches, with no model behind it.
+"""The input pipeline of a large corpus: from text on the disk to batches, without a model.
 
     python benchmarks/input.py                            2 million pairs, in a few minutes
     python benchmarks/input.py --pairs=36000000  # as many as WMT14 English-French has
     python benchmarks/input.py --source=spelled_numbers  # spelled as they are read, by each core
 
-Pairs are of the built-in source, spelled-out numbers in German and English: lines of text are drawn
-from 20,000 of them, so that a file of any size is written soon. A tokenizer of 1,000 pieces is
-trained on these. Each stage is a process of its own, whose peak memory is its own too: all of it,
-what is no file's (the kernel takes back pages of files), and of the largest process that it starts.
-`alone` reads the text for the first time, finds its lines and its fingerprint, and encodes a part
-of it on one core. All cores encode the whole, are killed (SIGKILL) halfway, and go on. `warm` is a
-start with all of that there: the text is not read, the store is compared with its sums, batches are
-planned, and read. One JSON line a stage.
+Pairs come from the built-in source, spelled-out numbers in German and English: lines are sampled
+from 20,000 of them, so that a file of any size is written quickly. A tokenizer of 1,000 pieces is
+trained on these. Each stage runs in its own process, with its own peak memory: in total, without
+file pages (which the kernel reclaims), and of the largest child process. `alone` reads the text for
+the first time, finds its lines and its fingerprint, and encodes a part of it on one core. All cores
+encode the whole, are killed (SIGKILL) halfway, and resume. `warm` is a start with all of that in
+place: the text is not read, the store is checked against its sums, batches are planned and read.
+One JSON line per stage.
 """
 
 import argparse

@@ -1,17 +1,17 @@
-"""Training speed of a decoder-only language model beside the same model in PyTorch.
+"""Training speed of a decoder-only language model against the same model in PyTorch.
 
     python benchmarks/language_model.py --data=DIR [--bfloat16]
     python benchmarks/language_model.py --data=DIR --variant=baby --sequences=16 --steps=2
 
 The model and recipe of configs/shakespeare.py, by default 4 layers of width 128, windows of 64
 characters; `baby` has 6 of width 384, windows of 256. float32, or with --bfloat16 products of
-bfloat16 operands (ours) beside torch's autocast; no dropout. One full step each: forward, backward,
-the gradient's norm clipped, Adam; as many threads, by default 2. DIR holds train.txt. The peer is a
-GPT with fused attention products, `scaled_dot_product_attention` and fused Adam, as it is and by
-torch.compile (gpt_torch.py). Every engine begins with the same weights and gets the same batches,
-so the losses have to agree, or this ends with an error. Each has a process of its own; they take
-turns within one run, and the median of each one's rounds counts, compile time apart. A window
-counts as a sentence. Needs the extra `bench`.
+bfloat16 operands (ours) against torch's autocast; no dropout. Each measures one full step: forward,
+backward, gradient clipping by norm, Adam; with the same number of threads, by default 2. DIR holds
+train.txt. The peer is a GPT with fused attention products, `scaled_dot_product_attention` and fused
+Adam, eager and by torch.compile (gpt_torch.py). Every engine starts from the same weights and gets
+the same batches, so the losses must agree, or this ends with an error. Each has its own process;
+they take turns within one run, and the median of each one's rounds counts, without compile time. A
+window counts as a sentence. Needs the extra `bench`.
 """
 
 import argparse

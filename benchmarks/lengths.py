@@ -1,15 +1,15 @@
-"""BLEU by length, beyond the lengths of training: the text and the picture of configs/lengths.py.
+"""BLEU by length, beyond the training lengths: the text and the plot of configs/lengths.py.
 
     python benchmarks/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
     python benchmarks/lengths.py picture SWEEP --output=results/lengths
 
 `text` joins sentences of one corpus, in random order, to random lengths: train.en and train.de of 1
 to 24 English words, from train.* of both; validation.* of the same lengths and test.* of 1 to 100
-words, from Tatoeba's dev.* and Multi30k's val.*. `picture` reads the work directories that a sweep
-made of every variant, each scored on the test split as whole texts (--config.data.max_length=128)
-and, where that was done too, in parts of lengths that training saw, as `translate` reads what is
-longer. It draws the BLEU of texts grouped by the pieces of their source, in parts with broken
-lines; OUTPUT.json has the figures.
+words, from Tatoeba's dev.* and Multi30k's val.*. `picture` reads the work directories of a sweep
+over all variants, each scored on the test split as whole texts (--config.data.max_length=128) and,
+where that was done too, in parts of training length, as `translate` reads longer texts. It plots
+the BLEU of texts grouped by the pieces of their source, in parts with broken lines; OUTPUT.json has
+the figures.
 """
 
 import argparse

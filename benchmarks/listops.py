@@ -1,14 +1,14 @@
-"""What mixers learn of ListOps: accuracy, by depth too, beside three ways of guessing.
+"""What mixers learn of ListOps: accuracy, also by depth, against three ways of guessing.
 
     transformer-jax sweep --config=configs/listops.py --variants=all --workdir=DIR --evaluate=test
     python benchmarks/listops.py DIR --output=results/listops
 
-and with --config.seed=1 in another DIR, which may be named too. Writes OUTPUT.json, OUTPUT.svg and,
-to standard output, the table in Markdown. What OUTPUT.json has already of other mixers and seeds
-stays. The depth of a text is that of the deepest list on whose value its own depends: a 9 behind
-MAX makes all lists beside it idle. These guess without having learned to nest: the commonest class
-of the training texts; the commonest one behind the first operator; and that operator, applied to
-the digits that stand in its own list, as if there were no other.
+and with --config.seed=1 in another DIR, which may be given too. Writes OUTPUT.json, OUTPUT.svg and,
+to standard output, the table in Markdown. Other mixers and seeds already in OUTPUT.json are kept.
+The depth of a text is that of the deepest list on whose value its own depends: a 9 after MAX makes
+all lists beside it irrelevant. The guesses, none of which learns nesting: the commonest class of
+the training texts; the commonest one for the first operator; and that operator applied to the
+digits of its own list only.
 """
 
 import argparse

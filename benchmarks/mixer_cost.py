@@ -3,11 +3,11 @@
     python benchmarks/mixer_cost.py measure --output=results/mixer_cost.json  # on quiet cores
     python benchmarks/mixer_cost.py picture results/mixer_cost.json
 
-One layer's mixer alone, width 128 and 4 heads, in float32 on one thread of the XLA that is there.
-`measure` takes of the way forward, of it with the gradient of all that enters, and of one more
-token behind so many: operations in matrix products, counted from the program; the compiler's
-temporary memory; and seconds, the median of some runs. Beyond 8,192 tokens, mixers that look at all
-pairs are compiled and not run. Exponents are slopes of logarithms over the longer half of lengths.
+One layer's mixer alone, width 128 and 4 heads, in float32 on one thread of the installed XLA.
+`measure` covers the forward pass, the same with the gradients of all inputs, and one more token
+after that many: operations in matrix products, counted from the program; the compiler's temporary
+memory; and seconds, the median of several runs. Beyond 8,192 tokens, mixers that attend to all
+pairs are compiled but not run. Exponents are log-log slopes over the longer half of lengths.
 """
 
 import argparse

@@ -5,15 +5,16 @@
 Transformer-Tiny of Wu et al. 2021 (arXiv:2105.14462): post-norm, 4 + 4 layers, d_model 128, d_ff
 256, 4 heads, one table for all embeddings, joint BPE of 10,000, dropout 0.3 on embeddings and
 sublayers, label smoothing 0.1, Adam 0.9/0.98, 5e-3 falling with the inverse square root after 2,000
-steps, float32. Batches of 4,096 positions a side instead of the published 8,192, which get further
-in the same minutes. Training is `torch.nn.Transformer` run as it is, on batches of similar lengths
-padded to the longest, without our program but for its tokenizer and its order of batches.
+steps, float32. Batches of 4,096 positions per side instead of the published 8,192, which get
+further in the same minutes. It trains `torch.nn.Transformer` unchanged, on batches of similar
+lengths padded to the longest, using nothing of our program but its tokenizer and its order of
+batches.
 
-After every fourth epoch it prints one JSON line: minutes of training (validation apart) by the
-clock and as the processor counts them, all threads together, which other work beside it does not
-lengthen; real target tokens, loss, and BLEU of greedy translations of the validation split
-(tokenize=none). Then --state is saved, from which the same command goes on. DIR holds
-train.lc.norm.tok.en and so on. Needs the extra `bench`.
+After every fourth epoch it prints one JSON line: minutes of training (without validation) by the
+clock and in processor time over all threads, which other work on the machine does not lengthen;
+real target tokens, loss, and BLEU of greedy translations of the validation split (tokenize=none).
+Then --state is saved, from which the same command resumes. DIR holds train.lc.norm.tok.en and so
+on. Needs the extra `bench`.
 """
 
 import argparse

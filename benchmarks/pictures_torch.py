@@ -1,14 +1,14 @@
-"""ViT of `transformers` on the pictures of configs/pictures.py: the peer of what we train.
+"""ViT of `transformers` on the pictures of configs/pictures.py: the peer of our models.
 
     python benchmarks/pictures_torch.py --data=DIR [--variant=cifar10] [--core-minutes=39]
 
-`ViTForImageClassification` of the variant's sizes, which looks at its class token, on our batches,
-so that pictures are cut and flipped as ours are: AdamW, warm-up and cosine, weight decay, label
+`ViTForImageClassification` of the variant's sizes, which reads its class token, on our batches, so
+that pictures are cropped and flipped as ours are: AdamW, warm-up and cosine, weight decay, label
 smoothing and dropout of the config, float32, compiled by torch.compile, one thread by default. Its
-schedule is as long as --steps, by default the config's, and it stops after so many minutes of the
-processor, training alone. Every 250 steps it prints a JSON line: minutes by the clock and as the
-processor counts them, compilation included, loss, and the accuracy on the validation split. DIR
-holds train.npz and validation.npz. Needs the extra `bench`.
+schedule has --steps steps, by default the config's, and it stops after that many processor minutes
+of training alone. Every 250 steps it prints a JSON line: minutes by the clock and in processor
+time, including compilation, loss, and the accuracy on the validation split. DIR holds train.npz and
+validation.npz. Needs the extra `bench`.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""The models of configs/predecessors.py, beside one another: scores, cost, and BLEU by length.
+"""Compares the models of configs/predecessors.py: scores, cost, and BLEU by length.
 
     transformer-jax sweep --config=configs/predecessors.py --variants=all --workdir=DIR \
       --evaluate=test --config.data.directory=DATA
     python benchmarks/predecessors.py DIR --output=results/predecessors
 
-Of each model that was trained and scored: parameters, the processor's time of its training, the
-validation loss of its last update, BLEU of the test split with its 95 % interval, sacrebleu's
-approximate randomisation against "transformer", and the sentences a second that `translate` makes
-of the test split on this machine, the better of two runs behind one that compiles (--speed, on
-quiet cores). OUTPUT.svg has BLEU by the words of the source, whose groups are about as large.
-OUTPUT.json keeps what it has of models that are not in DIR.
+For each model that was trained and scored: parameters, processor time of its training, the
+validation loss of its last update, BLEU on the test split with its 95 % interval, sacrebleu's
+approximate randomisation against "transformer", and the throughput of `translate` on the test split
+on this machine, in sentences per second, the better of two runs after one that compiles (--speed,
+on quiet cores). OUTPUT.svg plots BLEU by the words of the source, in groups of about equal size.
+OUTPUT.json keeps its entries for models that are not in DIR.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python benchmarks/scores.py --protocol=lc-tok --output=results/NAME.json WORKDIR...
 
 Each work directory holds a finished training and what eval.py wrote about it. Scores are those of
-the split and checkpoint given (by default test, and what the config says), each with sacrebleu's
-signature and 95 % bootstrap interval; beside them the SHA-256 of the translations, and the minutes
-of training (evaluation apart) and the real target tokens after which greedy BLEU of the validation
-split first reached 30, 35, and its last value.
+the split and checkpoint given (by default test, and the config's), each with sacrebleu's signature
+and 95 % bootstrap interval; with the SHA-256 of the translations, and the minutes of training
+(without evaluation) and the real target tokens after which greedy BLEU on the validation split
+first reached 30, 35, and its last value.
 """
 
 import argparse

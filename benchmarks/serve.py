@@ -1,19 +1,19 @@
-"""A server under load, on the loopback: throughput, latency, and what it loses to `translate`.
+"""A server under load, on the loopback: throughput, latency, and the cost relative to `translate`.
 
     python benchmarks/serve.py --workdir=runs/multi30k --data=DIR --peers
         English sentences of Multi30k, DIR/train.lc.norm.tok.en or --source=FILE
 
-`transformer-jax serve` runs in a process of its own, and so does the load. First 1, 2, 4 ...
-clients, each of which asks again as soon as it is answered; then requests that come by themselves,
+`transformer-jax serve` and the load run in processes of their own. First closed-loop load: 1, 2, 4
+... clients, each of which sends its next request once it is answered; then open-loop load: requests
 at random times at shares of the best rate, whose latency counts from when they were due. The same
 sentences are translated offline before and after, by two devices as `translate` does; the ratio is
 to the mean of both. Searches stop as `--stop` says: "width" is what CTranslate2 does, which --peers
-puts behind a plain starlette server. Of a language model, prompts are the first words of the lines,
-texts are streamed, and there is the time to the first token. --overload=10 sends ten times the best
-rate for some seconds. One JSON line for each load: of its requests `refused` were told when to come
-again (429), `failed` got another error or nothing, all others were answered, which times are of;
-`load_cpu_s` is the processor time that the load itself took, and `late_p99_ms` how late it was to
-send: a load that is starved says little of the server.
+puts behind a plain starlette server. For a language model, prompts are the first words of the
+lines, texts are streamed, and the time to the first token is reported. --overload=10 sends ten
+times the best rate for some seconds. One JSON line for each load: of its requests `refused` were
+told when to retry (429), `failed` got another error or nothing, all others were answered, and times
+are of these; `load_cpu_s` is the processor time of the load itself, and `late_p99_ms` how late it
+sent: a starved load says little about the server.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Greedy decoding with drafts beside plain greedy decoding, of one model, in one run.
+"""Greedy decoding with drafts against plain greedy decoding, of one model, in one run.
 
     python benchmarks/speculative.py --workdir=runs/multi30k --source=FILE \
       --draft=runs/one_layer --draft=ngram [--draft-length=2,4,8] [--rows=1]
 
-Lines of FILE are translated, or continued by a language model (at most --max-tokens pieces each);
---rows at a time, of which there are few where drafts pay. Each engine has a process of its own;
-they take turns in one run, and the median of each one's counts, the first call (with compilation)
-apart. Texts have to be those of plain greedy decoding, or this ends with an error, but for --ties:
-rounding of float32 differs between a pass over one token and over several. One JSON line an engine.
+Lines of FILE are translated, or continued by a language model (at most --max-tokens pieces each),
+--rows at a time; drafts pay off with few. Each engine has its own process; they take turns in one
+run, and the median of each one's rounds counts, without the first call (with compilation). Texts
+must be those of plain greedy decoding, or this ends with an error, except for --ties: float32
+rounding differs between a pass over one token and over several. One JSON line per engine.
 """
 
 import argparse

@@ -1,16 +1,15 @@
-"""Training speed beside PyTorch, on the same batches of real text.
+"""Training speed against PyTorch, on the same batches of real text.
 
     python benchmarks/train.py --data=DIR [--model=tiny|base] [--bfloat16] [--peers]
 
-One full step each: forward, backward, label smoothing, dropout 0.1, Adam; 2 threads; float32, or
-with --bfloat16 products of bfloat16 operands (ours) beside torch's autocast. DIR holds train.en
-and train.de. Every engine gets the same sentences, grouped by length; torch, which has no need of
-fixed shapes, pads them to the longest alone. Each engine has a process of its own, set up as its
-users would; they take turns within one run, and the median of each one's rounds counts, compile
-time apart. torch's modules run as they are and by torch.compile.
-Rates count real target tokens and no padding; our line also has our share of the machine's matrix
-product rate, and the rate at which the input pipeline alone makes batches, on one core. --peers
-needs the extra `bench`.
+Each measures one full step: forward, backward, label smoothing, dropout 0.1, Adam; 2 threads;
+float32, or with --bfloat16 products of bfloat16 operands (ours) against torch's autocast. DIR holds
+train.en and train.de. Every engine gets the same sentences, grouped by length; torch, which needs
+no fixed shapes, pads them only to the longest. Each engine has its own process, set up as its users
+would; they take turns within one run, and the median of each one's rounds counts, without compile
+time. torch's modules run eager and by torch.compile. Rates count real target tokens and no padding;
+our line also has our share of the machine's matrix product rate, and the rate at which the input
+pipeline alone makes batches, on one core. --peers needs the extra `bench`.
 """
 
 import argparse

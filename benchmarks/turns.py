@@ -1,4 +1,4 @@
-"""Engines that take turns, each in a process of its own, set up as its users would."""
+"""Runs engines in turn, each in its own process, set up as its users would."""
 
 import multiprocessing
 import statistics

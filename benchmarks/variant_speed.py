@@ -3,10 +3,10 @@
     python benchmarks/variant_speed.py --data=DIR [--variants=NAME,...]
 
 Full training steps on the first batches of one epoch, and beam search (beam 5) of 24 forced tokens
-for 128 sentences with fresh weights; one thread, as the trainings of the table run. Base and a
-variant have a process each and take turns; a ratio is the median of paired rounds, above 1 where
-the variant is faster. Memory is what the compiler says a step on the largest batch needs. One JSON
-line a variant. DIR holds the files that the config names.
+for 128 sentences with fresh weights; one thread, as the trainings of the table run. The base and a
+variant run in a process each and take turns; a ratio is the median of paired rounds, above 1 where
+the variant is faster. Memory is the compiler's estimate for a step on the largest batch. One JSON
+line per variant. DIR holds the files that the config names.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The table of configs/variants.py: what each single change did, at equal updates and equal time.
+"""The table of configs/variants.py: the effect of each single change, at equal updates and time.
 
     transformer-jax sweep --config=configs/variants.py --variants=all --workdir=DIR \
       --evaluate=validation --config.data.directory=DATA            one seed of every variant
@@ -7,12 +7,12 @@
 
 Writes OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. DIR holds a work
 directory for each variant and seed, as the sweep makes them (with --config.seed=1 in another DIR,
-which may be named too). What OUTPUT.json has already stays, but for the variants and seeds that are
-in DIR: so a table may grow over days and machines, and a DIR be thrown away. Of each training: the
-validation loss of its last update, which decides; the one that its curve has, by straight lines,
-where the time of `--share` of base's updates was spent, by the speeds that variant_speed.py
-measured (trainings' own timings tell how busy the machine was, too); BLEU of the validation split
-by beam search, with sacrebleu's paired tests against the base of the same seed.
+which may be given too). Entries already in OUTPUT.json are kept, except for variants and seeds in
+DIR: so a table may grow over days and machines, and a DIR may be deleted. For each training: the
+validation loss of its last update, which decides; its loss, interpolated linearly, at the time that
+`--share` of base's updates takes, by the speeds that variant_speed.py measured (trainings' own
+timings also reflect how busy the machine was); BLEU on the validation split by beam search, with
+sacrebleu's paired tests against the base of the same seed.
 """
 
 import argparse

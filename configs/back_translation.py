@@ -1,4 +1,4 @@
-"""Text of the target language alone helps where pairs are few: a fifth of Multi30k's.
+"""Monolingual target-language text helps where pairs are few: a fifth of Multi30k's.
 
     P=data/back_translation M=MULTI30K; mkdir -p $P
     for x in en de; do head -5800 $M/train.lc.norm.tok.$x > $P/fifth.$x
@@ -9,18 +9,18 @@
     transformer-jax sweep --config=configs/back_translation.py --variants=alone,both \
       --workdir=runs/back_translation --evaluate=test
 
-English to German by the model and recipe of configs/variants.py, 2,000 updates each.
+English to German with the model and recipe of configs/variants.py, 2,000 updates each.
 
 alone  the 5,800 pairs.
 back   the same from German to English.
-both   the pairs, and 23,200 German captions beside what "back" makes of them, whose sources begin
-       with a tag (Sennrich et al. 2016, arXiv:1511.06709; Caswell et al. 2019, arXiv:1906.06442).
+both   the pairs, and 23,200 German captions with sources translated by "back", marked by a tag
+       (Sennrich et al. 2016, arXiv:1511.06709; Caswell et al. 2019, arXiv:1906.06442).
 """
 
 import runpy
 from pathlib import Path
 
-VARIANTS: dict = {"alone": {}, "back": {}, "both": {}}  # nothing published stands beside them
+VARIANTS: dict = {"alone": {}, "back": {}, "both": {}}  # no published figures to compare with
 
 
 def get_config(text: str = "both"):

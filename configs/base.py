@@ -1,6 +1,6 @@
-"""Every field there is, with the paper's base model as the default: see config/manual.py.
+"""Every field, with the paper's base model as the default: see config/manual.py.
 
-An experiment file starts from here and writes only what differs.
+An experiment file starts from here and sets only what differs.
 """
 
 from transformer_jax.config import Experiment

@@ -1,21 +1,21 @@
-"""A small BERT on the Brown corpus, from scratch: pieces that are masked, in windows of 128.
+"""A small BERT on the Brown corpus, from scratch: masked pieces, in windows of 128.
 
     python train.py --config=configs/bert_brown.py --config.data.directory=DIR
     python train.py --config=configs/bert_brown.py:nsp --config.data.directory=DIR
     python eval.py --workdir=runs/bert_brown --split=validation
 
-The directory holds train.txt and validation.txt, a sentence a line: NLTK's Brown corpus, tokenised,
-of which the last 2,000 sentences are for validation (53,340 sentences, a million words, are not).
+The directory holds train.txt and validation.txt, one sentence per line: NLTK's Brown corpus,
+tokenised, with the last 2,000 sentences for validation and 53,340, a million words, for training.
 
-BERT (Devlin et al. 2019, arXiv:1810.04805) in its shape: post-norm, a norm of embeddings, GELU, two
-token types of which one occurs here, and its head of masked pieces; 15 % of pieces are predicted,
-in whole words. Only positions are rotary, since learned ones take long to tell neighbours apart: by
-them the loss was 6.15 after 750 updates, near what frequencies alone give, and by these 5.48 after
-250. 4 layers, width 256, 4 heads, 8,000 pieces: 5.3 M parameters, by Muon. Windows are of running
-text, with EOS between sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, arXiv:1907.11692);
-configs/movie_reviews.py and configs/treebank_chunks.py fine-tune it. "nsp" reads two segments and
-predicts whether the second follows as well, as BERT did; write an empty line where a document ends,
-or all is one.
+BERT's architecture (Devlin et al. 2019, arXiv:1810.04805): post-norm, a norm of embeddings, GELU,
+two token types, of which one occurs here, and its head for masked pieces; 15 % of pieces are
+predicted, in whole words. Only positions are rotary, since learned ones take long to tell
+neighbours apart: with those the loss was 6.15 after 750 updates, near what frequencies alone give,
+and with rotary ones 5.48 after 250. 4 layers, width 256, 4 heads, 8,000 pieces: 5.3 M parameters,
+trained with Muon. Windows are running text, with EOS between sentences (RoBERTa's FULL-SENTENCES,
+Liu et al. 2019, arXiv:1907.11692); configs/movie_reviews.py and configs/treebank_chunks.py
+fine-tune it. "nsp" reads two segments and also predicts whether the second follows the first, as
+BERT did; write an empty line where a document ends, otherwise everything is one document.
 """
 
 from transformer_jax.config import Experiment

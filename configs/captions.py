@@ -1,17 +1,17 @@
-"""A translation model of everyday sentences learns captions: as a whole, or by LoRA.
+"""A translation model of everyday sentences learns captions: full fine-tuning, or LoRA.
 
     transformer-jax sweep --config=configs/captions.py --variants=all --workdir=runs/captions \
       --evaluate=validation --config.data.directory=MULTI30K
     python train.py --config=configs/captions.py:lora --config.data.directory=MULTI30K
 
-It begins as runs/tatoeba-en-de, a run of configs/tatoeba.py:en-de, whose tokenizer stays; MULTI30K
-is the directory of configs/multi30k.py's raw text.
+It starts from runs/tatoeba-en-de, a run of configs/tatoeba.py:en-de, and keeps its tokenizer;
+MULTI30K is the directory of configs/multi30k.py's raw text.
 
 full   every parameter is trained.
-lora   low-rank matrices beside every map of every layer and the table of pieces, of rank 3 (Hu et
+lora   low-rank matrices of rank 3 beside every map of every layer and the table of pieces (Hu et
        al. 2021, arXiv:2106.09685), and norms and biases: 1.97 % of the parameters, at a higher
-       rate, for more updates and without dropout: 90 % of what the other gains in validation loss
-       (results/).
+       learning rate, for more updates and without dropout: 90 % of the other's gain in validation
+       loss (results/).
 """
 
 import runpy
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from transformer_jax.config import Experiment
 
-VARIANTS: dict = {"full": {}, "lora": {}}  # nothing published stands beside them
+VARIANTS: dict = {"full": {}, "lora": {}}  # no published figures to compare with
 
 
 def get_config(trained: str = "lora"):
@@ -35,7 +35,7 @@ def get_config(trained: str = "lora"):
     c.data.tokens_per_batch = 2048
 
     c.optimizer.algorithm = "adam"
-    c.optimizer.update_rms = Experiment().optimizer.update_rms  # of Muon alone
+    c.optimizer.update_rms = Experiment().optimizer.update_rms  # Muon only
     c.optimizer.learning_rate = 3e-4
     c.optimizer.warmup_steps = 100
     c.training.ema_decay = 0.99

@@ -1,25 +1,26 @@
-"""Chess without search (Ruoss et al. 2024, arXiv:2402.04494), small: a position in, a move out.
+"""Chess without search (Ruoss et al. 2024, arXiv:2402.04494), small: position in, move out.
 
     pip install 'transformer-jax[chess]'
     python train.py --config=configs/chess.py
     python train.py --config=configs/chess.py:value
     python benchmarks/chess_games.py runs/chess
 
-Positions are made when a run first starts, some 400 a second, and kept for all later ones. The
-teacher is no Stockfish: it counts material behind the opponent's best reply (transformer_jax/data/
-chess_positions.py). Of its best moves, 11 on average, a model is taught one, or all.
+Positions are generated when a run first starts, about 400 per second, and kept for all later ones.
+The teacher is not Stockfish: it counts material after the opponent's best reply
+(transformer_jax/data/chess_positions.py). A model is taught one of its best moves, 11 on average,
+or all.
 
 move     behaviour cloning: one of 1,968 classes.
 moves    the same classes, but taught all best moves of a position at once: the target is the
-         uniform distribution over them, whose entropy the loss cannot go below.
-squares  the same, written: the square that a move leaves, and then, knowing that, the one it goes
-         to, by a decoder of 2 layers that looks at the 77 characters.
-value    the value of the position to who moves, -10 to 10 pawns: 21 classes.
+         uniform distribution over them, whose entropy is a lower bound of the loss.
+squares  the same in writing: the square that a move leaves and then, given that, the one it goes
+         to, by a decoder of 2 layers that attends to the 77 characters.
+value    the value of the position to the side to move, -10 to 10 pawns: 21 classes.
 
-4 layers, d_model 128, learned positions; classes are of the mean over the 77 characters. By
-"squares", seed 0, 67 minutes of a shared core, 71.7 % of the likeliest moves are legal, and of the
-likeliest legal ones 57.5 % are among the teacher's best, where taking the greatest piece has 47.1;
-the loss still falls.
+4 layers, d_model 128, learned positions; classes are predicted from the mean over the 77
+characters. With "squares", seed 0, 67 minutes of a shared core, 71.7 % of the likeliest moves are
+legal, and 57.5 % of the likeliest legal ones are among the teacher's best, against 47.1 for taking
+the greatest piece; the loss is still falling.
 """
 
 from transformer_jax.config import Experiment
@@ -30,7 +31,7 @@ VARIANTS: dict = {
     "moves": {},
     "squares": {},
     "value": {},
-}  # nothing published stands beside them
+}  # no published figures to compare with
 
 
 def get_config(target: str = "move"):
@@ -42,7 +43,7 @@ def get_config(target: str = "move"):
     c.model.d_model, c.model.d_ff, c.model.num_heads = 128, 256, 4
     c.model.residual, c.model.activation = "pre_norm", "gelu"
     c.model.positions, c.model.max_positions = "learned", 79
-    c.model.embedding_scale = False  # where a piece stands counts as much as what it is
+    c.model.embedding_scale = False  # where a piece stands matters as much as what it is
     c.model.compute_dtype = "bfloat16"
 
     if target == "squares":
@@ -50,7 +51,7 @@ def get_config(target: str = "move"):
         c.model.tied_embeddings = "decoder"
         c.data.max_length_ratio = 79.0
         c.decoding.max_length_ratio, c.decoding.max_extra_length = 0.0, 4
-        c.evaluation.metrics = ("WER",)  # of squares; legal moves and the teacher's beside it
+        c.evaluation.metrics = ("WER",)  # of squares; legal moves and the teacher's come with it
         c.tokenizer.vocab_size = 4 + 64 + 1  # the squares and "q": other promotions are rare
     else:
         c.model.architecture = "encoder"

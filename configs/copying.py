@@ -1,13 +1,13 @@
-"""Letters in a random order, written as they are read: who can, and how far.
+"""Letters in a random order, written as they are read: which models can copy, and how far.
 
     python train.py --config=configs/copying.py:linear
     python eval.py --workdir=runs/copying-linear
     transformer-jax sweep --config=configs/copying.py --variants=all --workdir=runs/copying_all \
       --evaluate=test
 
-Built-in text, 20 to 60 letters; the score is how many of them are copied without an error. Encoders
-and decoders of two layers each, which mix by the layers named, the decoder with attention to what
-was read; "lstm" has one state for all of that, and "lstm-attention" looks at it as well.
+Built-in text, 20 to 60 letters; the score is the share of texts copied without an error. Encoders
+and decoders of two layers each, of the mixers named, the decoder with cross-attention; "lstm" has
+one state for everything it read, and "lstm-attention" attends to it as well.
 """
 
 from transformer_jax.config import Experiment
@@ -27,7 +27,7 @@ MODELS: dict = {
     "lstm": RECURRENT | {"source_attention": "none", "input_feeding": False},
     "lstm-attention": RECURRENT,
 }
-VARIANTS: dict = {name: {} for name in MODELS}  # nothing published stands beside them
+VARIANTS: dict = {name: {} for name in MODELS}  # no published figures to compare with
 
 
 def get_config(model: str = "full"):

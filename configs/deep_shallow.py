@@ -3,10 +3,10 @@
     python train.py --config=configs/deep_shallow.py --config.data.directory=DIR  # 12 + 1 layers
     python train.py --config=configs/deep_shallow.py:6-6 --config.data.directory=DIR  # 6 + 6 layers
 
-A sentence passes the encoder once and the decoder once a piece, so that layers moved from the
-decoder to the encoder make decoding faster; the paper finds hardly a difference in quality between
-these two. Data, sizes but the depth, and schedule are those of configs/tatoeba.py. Score, time and
-machine of this program: not yet run.
+A sentence passes through the encoder once and through the decoder once per piece, so moving layers
+from the decoder to the encoder makes decoding faster; the paper finds hardly any difference in
+quality between these two. Data, schedule and all sizes but the depth are those of
+configs/tatoeba.py. Score, time and machine of this program: not yet run.
 """
 
 import runpy

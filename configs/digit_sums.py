@@ -1,4 +1,4 @@
-"""Two handwritten digits and their sum in words: LLaVA's shape (Liu et al. 2023, arXiv:2304.08485).
+"""Two handwritten digits and their sum in words, after LLaVA (Liu et al. 2023, arXiv:2304.08485).
 
     python configs/digit_sums.py DIR
     python train.py --config=configs/digit_sums.py:see --config.data.directory=DIR
@@ -9,21 +9,19 @@
 
 The directory holds train.npz and validation.npz with `images`, bytes [n 28 28], and `labels` [n]
 (MNIST). The first command writes pairs of these, train_pairs.npz and validation_pairs.npz, with
-what they say, "three plus five is eight", and text of the same form, PART.sum; and, for control,
-shuffled_pairs.npz, which says of each of the latter pairs what the next one is.
+their text, "three plus five is eight", and text of the same form, PART.sum; and, as a control,
+shuffled_pairs.npz, which labels each validation pair with the text of the next one.
 
 see   a ViT that names single digits.
-read  a language model of lines of 98 words of which all but a few are "-", the names of two digits,
-      ahead of what they say. So it knows sums, and finds names wherever they stand: the 49 places
-      of each digit's patches.
-sums  both, frozen, and a linear map between them from patches to what the language model reads,
-      which alone is trained: 9,312 of all parameters. It carries patches, 98 of them, not a vector
-      a digit.
+read  a language model of lines of 98 words, all but a few of them "-" and the rest the names of two
+      digits, followed by their text. So it knows sums, and finds names wherever they stand: the 49
+      positions of each digit's patches.
+sums  both, frozen, and a linear map between them from patches to what the language model reads, the
+      only part that is trained: 9,312 parameters. It maps 98 patches, not one vector per digit.
 
 With 55,000 digits to train and 5,000 to validate, one run each, last checkpoints: see names 98.4 %
-of the digits (95 % interval 98.1 to 98.7); sums says 95.5 % of 2,000 pairs exactly as they are,
-greedily, and 1.3 % where it is shown other pairs than it is scored on. 17, 18 and 20 minutes of a
-core.
+of the digits (95 % interval 98.1 to 98.7); sums gets 95.5 % of 2,000 pairs exactly right by greedy
+decoding, and 1.3 % when shown other pairs than it is scored on. 17, 18 and 20 minutes of a core.
 """
 
 import random
@@ -54,7 +52,7 @@ def get_config(part: str = "sums"):
     c.optimizer.schedule, c.optimizer.learning_rate = "cosine", 1e-3
     c.optimizer.warmup_steps = 200
     c.checkpoint.best_by = "loss"
-    c.evaluation.checkpoint = "last"  # the data has no third part: nothing is chosen by it
+    c.evaluation.checkpoint = "last"  # the data has no third split: nothing is chosen by it
     c.evaluation.bleu_sentences = 0
     c.data.directory, c.data.test = "data/mnist", ("validation",)
     c.data.how_to_get = "python configs/digit_sums.py DIR"
@@ -113,7 +111,7 @@ def said(one: int, other: int) -> str:
 
 
 def line(chance: random.Random) -> str:
-    """Return the names of two digits, each at some of 49 places, and what they say."""
+    """Return the names of two digits, each at some of 49 positions, and their text."""
     digits, words = (chance.randrange(10), chance.randrange(10)), []
     for digit in digits:
         places = {*chance.sample(range(_PATCHES), chance.randint(1, 20))}

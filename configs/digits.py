@@ -1,4 +1,4 @@
-"""Pictures of digits written as text is: ImageGPT's, DALL-E's and Parti's shapes, small.
+"""Pictures of digits, written like text: small models of ImageGPT's, DALL-E's and Parti's kind.
 
     python configs/digits.py DIR [WORKDIR]
     python train.py --config=configs/digits.py:dalle --config.data.directory=DIR
@@ -13,29 +13,30 @@
     python eval.py --workdir=runs/pictures-mnist --config.data.directory=DIR --config.data.test=made
 
 The directory holds train.npz and validation.npz with `images`, bytes [n 28 28], and `labels` [n].
-The first command finds 256 codes for patches of 4 x 4 pixels by k-means, and writes, beside them,
-PART.codes, a picture a line, 49 words, and PART.text, what it shows: "a three". With the work
-directory of configs/picture_codes.py:mnist codes are those that it learned, and --codebook is it.
+The first command finds 256 codes for patches of 4 x 4 pixels by k-means and writes, beside them,
+PART.codes, a picture of 49 words per line, and PART.text, what it shows: "a three". With the work
+directory of configs/picture_codes.py:mnist it uses the codes learned there, and --codebook is that
+too.
 
-gpt     codes alone, each after those before it (ImageGPT: Chen et al. 2020, ICML).
+gpt     only codes, each after those before it (ImageGPT: Chen et al. 2020, ICML).
 dalle   text, then codes, one decoder and one vocabulary (Ramesh et al. 2021, arXiv:2102.12092).
 parti   an encoder reads the text, a decoder writes codes (Yu et al. 2022, arXiv:2206.10789).
 
-How probable pictures are, in bits of each, 1/784 of which are those of a pixel:
+How probable pictures are, in bits each, 1/784 of which are the bits per pixel:
 
     transformer-jax score --workdir=runs/digits-dalle --source=DIR/validation.text \
       --target=DIR/validation.codes > scores
 
-How well they show what was asked for, a classifier of configs/pictures.py says, the last of these
-commands. Models of the other shapes write by
+How well they show what was asked for is measured by a classifier of configs/pictures.py, in the
+last of these commands. The other models write with
 
     transformer-jax generate --workdir=runs/digits-gpt --prompt='' --num-samples=100
     echo 'a seven' | transformer-jax translate --workdir=runs/digits-parti
 
-dalle after 1,600 updates, seed 0, about 45 minutes of a core: 1.058 nats a word of validation, 76
-bits a picture. Of 500 digits that it drew, 50 of each, 93.4 % (90.9 to 95.3) are what was asked for
-to a classifier that is right about 96.6 % of real ones in these codes; 94.0 % with
---config.decoding.temperature=0.8. Two lines of 500 were no whole picture, and count as wrong.
+dalle after 1,600 updates, seed 0, about 45 minutes of a core: 1.058 nats per word of validation, 76
+bits per picture. Of 500 digits that it drew, 50 of each, 93.4 % (90.9 to 95.3) are as asked for, by
+a classifier that is right about 96.6 % of real ones in these codes; 94.0 % with
+--config.decoding.temperature=0.8. Two lines of 500 were not a whole picture, and count as wrong.
 """
 
 import sys
@@ -84,14 +85,14 @@ def get_config(variant: str = "dalle"):
     c.training.label_smoothing = 0.0
     c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
     c.checkpoint.best_by = "loss"
-    c.evaluation.checkpoint = "last"  # the data has no third part: nothing is chosen by it
+    c.evaluation.checkpoint = "last"  # the data has no third split: nothing is chosen by it
     c.evaluation.bleu_sentences = 0
     c.decoding.search, c.decoding.beam_size = "sample", 1
     return c
 
 
 def write(directory: Path, workdir: str | None = None) -> None:
-    """Write codes and texts of both parts, and a codebook, where no work directory is one."""
+    """Write codes and texts of both parts, and a codebook unless a work directory is given."""
     import numpy as np
 
     from transformer_jax.api import load

@@ -1,4 +1,4 @@
-"""A small model learns what a larger one writes: sequence-level distillation on Multi30k.
+"""A small model learns from a larger one's output: sequence-level distillation on Multi30k.
 
     transformer-jax translate --workdir=runs/variants --input=DIR/train.lc.norm.tok.en \
       --output=DIR/taught.de
@@ -7,18 +7,18 @@
     transformer-jax sweep --config=configs/distillation.py --variants=all \
       --workdir=runs/distilled --evaluate=test --config.data.directory=DIR
 
-runs/variants is a run of configs/variants.py, and DIR what it was trained on.
-English to German, 2 + 1 layers in place of the 4 + 4 of configs/variants.py, whose recipe this is.
+runs/variants is a run of configs/variants.py, and DIR its training data. English to German, 2 + 1
+layers instead of the 4 + 4 of configs/variants.py, with the same recipe.
 
-taught  from the translations that the larger model writes of the training sources (Kim and Rush
-        2016, arXiv:1606.07947).
-real    from what people wrote.
+taught  on the larger model's translations of the training sources (Kim and Rush 2016,
+        arXiv:1606.07947).
+real    on the human translations.
 """
 
 import runpy
 from pathlib import Path
 
-VARIANTS: dict = {"taught": {}, "real": {}}  # nothing published stands beside them
+VARIANTS: dict = {"taught": {}, "real": {}}  # no published figures to compare with
 
 
 def get_config(targets: str = "taught"):

@@ -5,9 +5,9 @@ from the last 336, by PatchTST (Nie et al. 2023, arXiv:2211.14730), with layer n
     python train.py --config=configs/etth1.py:student_t --config.data.directory=DIR
     python eval.py --workdir=runs/etth1
 
-The directory holds ETTh1.csv. Rows are those of the literature: 12 months of 30 days, then 4 and 4;
-all 2,785 windows of validation and of test count. Mean squared and absolute errors, in deviations
-of the training rows, one run with seed 1, the best of its checkpoints by validation (step 400);
+The directory holds ETTh1.csv. Rows are split as in the literature: 12 months of 30 days, then 4 and
+4; all 2,785 windows of validation and of test count. Mean squared and absolute errors, in standard
+deviations of the training rows, one run with seed 1, its best checkpoint by validation (step 400);
 11 minutes on a core of a busy machine:
 
                               validation        test
@@ -16,12 +16,12 @@ of the training rows, one run with seed 1, the best of its checkpoints by valida
     the last day repeated     0.827  0.585      0.512  0.433
     ridge regression          0.670  0.549      0.370  0.391
 
-Dropout, weight decay, learning rate, layers and where the norm stands were chosen by validation,
+Dropout, weight decay, learning rate, layers and the position of the norm were chosen by validation,
 among nine runs. student_t was trained with --config.optimizer.weight_decay=1
 --config.optimizer.learning_rate=0.001 --config.training.ema_decay=0.99; the mean quantile loss of
 its deciles is 0.319 on test, and 79 % of hours lie between the first and the last. With 0.375 for
-PatchTST and DLinear as published, and 0.370 for a map found in closed form, nothing here says that
-this series needs a network.
+PatchTST and DLinear as published, and 0.370 for a map found in closed form, nothing here suggests
+that this series needs a network.
 """
 
 from transformer_jax.config import Experiment

@@ -1,4 +1,4 @@
-"""Does text of either language alone help where pairs are few? Denoising, then a tenth of Multi30k.
+"""Does monolingual text help where pairs are few? Denoising, then a tenth of Multi30k.
 
     P=data/few_pairs M=MULTI30K; mkdir -p $P
     for x in en de; do head -2900 $M/train.lc.norm.tok.$x > $P/tenth.$x
@@ -10,19 +10,19 @@
     transformer-jax sweep --config=configs/few_pairs.py --variants=tuned,scratch \
       --workdir=runs/few_pairs --evaluate=test
 
-English to German by the model of configs/variants.py.
+English to German with the model of configs/variants.py.
 
-denoised  lines of both languages, those of Multi30k's other nine tenths and of Brown, in order
-          again from what noise has made of them (BART: Lewis et al. 2020, arXiv:1910.13461; of
-          several languages: Liu et al. 2020, arXiv:2001.08210).
-tuned     2,900 pairs, beginning as runs/denoised, with its tokenizer.
-scratch   the pairs alone.
+denoised  denoising pre-training on lines of both languages, those of Multi30k's other nine tenths
+          and of Brown (BART: Lewis et al. 2020, arXiv:1910.13461; multilingual: Liu et al. 2020,
+          arXiv:2001.08210).
+tuned     2,900 pairs, starting from runs/denoised, with its tokenizer.
+scratch   only the pairs.
 """
 
 import runpy
 from pathlib import Path
 
-VARIANTS: dict = {"denoised": {}, "tuned": {}, "scratch": {}}  # nothing published beside them
+VARIANTS: dict = {"denoised": {}, "tuned": {}, "scratch": {}}  # no published figures
 
 
 def get_config(variant: str = "tuned"):

@@ -1,4 +1,4 @@
-"""Small models that write on the Brown corpus, from scratch: each piece from those before it.
+"""Small language models on the Brown corpus, from scratch: each piece from those before it.
 
     python train.py --config=configs/gpt_brown.py --config.data.directory=DIR
     python train.py --config=configs/gpt_brown.py:llama --config.data.directory=DIR
@@ -8,16 +8,16 @@
     python eval.py --workdir=runs/gpt_brown --split=validation
 
 Text, tokenizer, sizes, schedule and number of updates are those of configs/bert_brown.py; windows
-of 128 are of running text, with BOS and EOS around each sentence.
+are 128 pieces of running text, with BOS and EOS around each sentence.
 
-gpt2    in GPT-2's shape (Radford et al. 2019): pre-norm, GELU by tanh, learned positions, one table
-        for what is read and written.
-llama   in Llama's (Touvron et al. 2023, arXiv:2302.13971): RMSNorm, SwiGLU, rotary positions, no
-        biases, two tables; two heads of keys for four of queries, as the larger ones have.
-prefix  in the same, the rest of each window from its first part, which is read in both directions
-        (Raffel et al. 2020, arXiv:1910.10683, section 3.2.3).
-xlnet   each window in an order that is drawn, by two streams (Yang et al. 2019, arXiv:1906.08237).
-elmo    from either end by LSTM layers (Peters et al. 2018, arXiv:1802.05365).
+gpt2    GPT-2's architecture (Radford et al. 2019): pre-norm, GELU by tanh, learned positions, one
+        table for input and output.
+llama   Llama's (Touvron et al. 2023, arXiv:2302.13971): RMSNorm, SwiGLU, rotary positions, no
+        biases, two tables; two key heads for four query heads, as in the larger models.
+prefix  the same, predicting the rest of each window from its first part, which is read in both
+        directions (Raffel et al. 2020, arXiv:1910.10683, section 3.2.3).
+xlnet   each window in a random order, with two streams (Yang et al. 2019, arXiv:1906.08237).
+elmo    from either end with LSTM layers (Peters et al. 2018, arXiv:1802.05365).
 """
 
 import runpy

@@ -1,4 +1,4 @@
-"""Do position schemes carry beyond the lengths of training? English to German, up to 32 pieces.
+"""Do position schemes extrapolate beyond training lengths? English to German, up to 32 pieces.
 
     python benchmarks/lengths.py text --tatoeba=DIR --multi30k=DIR --output=PLACE
     transformer-jax sweep --config=configs/lengths.py --variants=all --workdir=runs/lengths \
@@ -8,11 +8,11 @@
     python benchmarks/lengths.py picture runs/lengths --output=results/lengths
     python train.py --config=configs/lengths.py:rope --config.data.directory=PLACE
 
-Everyday sentences (Tatoeba) and captions (Multi30k), single ones and several behind one another, of
-at most 32 pieces with EOS; tested on sentences joined to up to 128 pieces. One small pre-norm model
-for each way of knowing order, everything else alike. None carries: of 30 BLEU at 17 to 32 pieces
-8 to 14 are left at 49 to 64, and 1 to 6 at 113 to 128; read in parts, texts of all lengths keep 28
-to 36, but for the model without positions (results/).
+Everyday sentences (Tatoeba) and captions (Multi30k), single or several concatenated, of at most 32
+pieces with EOS; tested on concatenated sentences of up to 128 pieces. One small pre-norm model for
+each position scheme, with everything else the same. None extrapolates: of 30 BLEU at 17 to 32
+pieces 8 to 14 are left at 49 to 64, and 1 to 6 at 113 to 128; read in parts, texts of all lengths
+keep 28 to 36, except for the model without positions (results/).
 """
 
 from transformer_jax.config import Experiment
@@ -20,13 +20,13 @@ from transformer_jax.door import door
 
 SCHEMES: dict = {
     "sinusoidal": {},
-    "learned": {"positions": "learned", "max_positions": 128},  # of which 32 rows are trained
+    "learned": {"positions": "learned", "max_positions": 128},  # 32 of its rows are trained
     "none": {"positions": "none"},
     "rope": {"positions": "none", "relative_positions": "rope"},
     "alibi": {"positions": "none", "relative_positions": "alibi"},
     "t5": {"positions": "none", "relative_positions": "t5"},
 }
-VARIANTS: dict = {name: {} for name in SCHEMES}  # nothing published stands beside them
+VARIANTS: dict = {name: {} for name in SCHEMES}  # no published figures to compare with
 
 
 def get_config(scheme: str = "sinusoidal"):

@@ -1,4 +1,4 @@
-"""ListOps: the value of nested lists, by encoders that differ in how they mix a sequence.
+"""ListOps: the value of nested lists, by encoders with different mixers.
 
     python train.py --config=configs/listops.py:bigbird
     python eval.py --workdir=runs/listops-bigbird
@@ -6,14 +6,14 @@
       --evaluate=test
 
 Long Range Arena's task (arXiv:2011.04006), at lengths that two cores can train: 50 to 200 symbols,
-lists of at most 6 levels and 6 arguments, 40,000 texts. Three ways of guessing are right that often
-there, and whoever has learned something is above all of them: the commonest class 12 %, the best
-class for the first operator 28 %, that with the digits of its own list 39 %. "arena" in a variant's
-name, as in `:arena-full`, has the lengths and sizes of the Arena itself.
+lists of at most 6 levels and 6 arguments, 40,000 texts. A model that has learned something beats
+all of three ways of guessing: the commonest class, right for 12 %, the best class for the first
+operator, 28 %, and that operator applied to the digits of its own list, 39 %. "arena" in a
+variant's name, as in `:arena-full`, uses the lengths and sizes of the Arena itself.
 
-4 layers, d_model 128, 4 heads, a mean over positions; 4,000 updates of 4,096 positions by Muon. Of
-2,000 test texts full attention had 38.1 % then (by Adam 36.0 %), and `bilstm` 50.2 %. "reformer" is
-lsh with reversible layers, a quarter of the positions at a time in its feed-forward layers.
+4 layers, d_model 128, 4 heads, a mean over positions; 4,000 updates of 4,096 positions with Muon.
+On 2,000 test texts full attention then had 38.1 % (with Adam 36.0 %), and `bilstm` 50.2 %.
+"reformer" is lsh with reversible layers, and feed-forward layers in four chunks of positions.
 """
 
 from transformer_jax.config import Experiment
@@ -25,7 +25,7 @@ MIXERS: dict = {
     "longformer": {"window": 16},
     "bigbird": {"block_size": 8, "random_blocks": 2},
     "lsh": {"block_size": 16, "hash_buckets": 16},
-    "reformer": {  # as a whole: two streams that are undone on the way back, parts of d_ff
+    "reformer": {  # the whole model: two reversible streams, chunks of d_ff
         "block_size": 16,
         "hash_buckets": 16,
         "residual": "reversible",
@@ -39,7 +39,7 @@ MIXERS: dict = {
     "bilstm": {},
     "bigru": {},
 }
-VARIANTS: dict = {name: {} for name in MIXERS}  # what is published is of other lengths
+VARIANTS: dict = {name: {} for name in MIXERS}  # published figures are for other lengths
 
 
 def get_config(mixer: str = "full"):

@@ -1,4 +1,4 @@
-"""Does pre-training help to tell good reviews from bad ones? Ten folds, with it and without.
+"""Does pre-training help classify movie reviews? Ten folds, with it and without.
 
     python benchmarks/folds.py text --reviews=DIR --output=data/movie_folds
     transformer-jax sweep --config=configs/movie_folds.py --variants='adapted-*' \
@@ -9,25 +9,25 @@
     python train.py --config=configs/movie_folds.py:scratch-0
 
 and likewise --variants='t5-adapted-*', --variants='t5-tuned-*,t5-scratch-*' and
-`benchmarks/folds.py table runs/movie_folds --arms t5-tuned t5-scratch`; gpt- as well. What words
-alone tell says `benchmarks/folds.py control data/movie_folds`.
+`benchmarks/folds.py table runs/movie_folds --arms t5-tuned t5-scratch`; gpt- as well.
+`benchmarks/folds.py control data/movie_folds` gives the baseline of single words.
 
-1,800 reviews (configs/movie_reviews.py) in ten folds, each of which is once the test text and then
-in no training, with labels or without; a tenth of the others, for validation, chooses the
-checkpoint. runs/bert_brown is trained by configs/bert_brown.py, before.
+1,800 reviews (configs/movie_reviews.py) in ten folds, each of which is the test set once and is
+then in no training, with labels or without; a tenth of the others, for validation, selects the
+checkpoint. Train runs/bert_brown with configs/bert_brown.py first.
 
-adapted-K  the masked language model runs/bert_brown, trained further on the text of the reviews
-           that fold K learns from: in windows as long as what is read of a review, READ pieces.
-tuned-K    begins as runs/movie_folds/adapted-K, with its tokenizer; the pooler and the map to
+adapted-K  the masked language model runs/bert_brown, trained further on the training reviews of
+           fold K: in windows as long as what is read of a review, READ pieces.
+tuned-K    starts from runs/movie_folds/adapted-K, with its tokenizer; the pooler and the map to
            classes are new.
-scratch-K  the same model and tokenizer settings, with nothing to begin from.
+scratch-K  the same model and tokenizer settings, without pre-training.
 t5-...     the same with runs/t5_brown, of configs/t5_brown.py, text to text: it reads "sentiment:"
            and the review, and writes the label (Raffel et al. 2020, arXiv:1910.10683).
 gpt-...    likewise with runs/gpt_brown-llama, of configs/gpt_brown.py:llama: a decoder that reads
-           the review in both directions, and writes the label behind it.
+           the review in both directions and writes the label after it.
 
-Seed 0: 60.4 % pre-trained, 62.4 % from nothing, no difference by that test; naive Bayes has 71.7 %
-of as much text (results/README.md).
+Seed 0: 60.4 % pre-trained, 62.4 % from scratch, no significant difference by that test; naive Bayes
+has 71.7 % on as much text (results/README.md).
 """
 
 import runpy
@@ -81,7 +81,7 @@ def get_config(variant: str = "tuned-0"):
 
 
 def _make_text_to_text(c) -> None:
-    """Make a model read a text and write its label."""
+    """Make a model text-to-text: it reads a text and writes its label."""
     reviews = _file("movie_reviews:scratch")
     for section in ("data", "optimizer", "checkpoint", "evaluation"):
         c[section] = reviews[section]

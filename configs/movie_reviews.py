@@ -6,15 +6,15 @@
     python eval.py --workdir=runs/movie_reviews --split=validation
 
 The directory holds train.text and train.label, validation.text and validation.label: a review of
-about 760 words a line, and its class, pos or neg (polarity v2.0, Pang and Lee 2004,
+about 760 words per line, and its class, pos or neg (polarity v2.0, Pang and Lee 2004,
 https://www.cs.cornell.edu/people/pabo/movie-review-data/).
 
-tuned    begins as runs/bert_brown (`--config.init.source`), with its tokenizer; the pooler and the
-         map to classes are new. Distances beyond those of the windows there are new to it as well.
-scratch  the same model and tokenizer settings, with nothing to begin from.
-Of each review the first 512 pieces are read.
-bytes    the first 2,000 bytes (Long Range Arena's text classification, arXiv:2011.04006), by layers
-         of windows and full ones in turn, from nothing; model.encoder_pattern names others.
+tuned    starts from runs/bert_brown (`--config.init.source`), with its tokenizer; the pooler and
+         the map to classes are new. Distances beyond its windows are new to it too.
+scratch  the same model and tokenizer settings, without pre-training.
+Both read the first 512 pieces of each review.
+bytes    the first 2,000 bytes (Long Range Arena's text classification, arXiv:2011.04006), with
+         local and full attention layers in turn, from scratch; model.encoder_pattern names others.
 """
 
 import runpy
@@ -45,7 +45,7 @@ def get_config(start: str = "tuned"):
     c.data.tokens_per_batch = 16 * 512
 
     c.optimizer.algorithm = "adam"
-    c.optimizer.update_rms = Experiment().optimizer.update_rms  # of Muon alone
+    c.optimizer.update_rms = Experiment().optimizer.update_rms  # Muon only
     c.optimizer.learning_rate = 2e-4
     c.optimizer.warmup_steps = 50
     c.training.steps = 500
@@ -54,7 +54,7 @@ def get_config(start: str = "tuned"):
     c.evaluation.every_steps = 50
     if start == "bytes":
         c.src.codec = "bytes"
-        c.tokenizer.vocab_size = Experiment().tokenizer.vocab_size  # which bytes do not ask for
+        c.tokenizer.vocab_size = Experiment().tokenizer.vocab_size  # unused with bytes
         c.model.encoder_pattern, c.model.window = ("local", "full"), 64
         c.model.d_model, c.model.d_ff = 128, 256
         c.objective.window = c.data.max_length = 2000

@@ -4,15 +4,15 @@
     python train.py --config=configs/multi30k.py:lc --config.data.directory=DIR  # lc-tok
 
 raw     cased text through SentencePiece, detokenised output, sacreBLEU 13a; the recipe of lc-tok
-        below: 40.8 and 40.4 on test_2016_flickr with seeds 0 and 1, after some 45 minutes of one
+        below: 40.8 and 40.4 on test_2016_flickr with seeds 0 and 1, after about 45 minutes of one
         core of a shared server each.
-lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=none: the protocol in
-        which the literature scores. The published text-only score on test_2016_flickr is 41.02
-        (Transformer-Tiny, Wu et al. 2021, "Good for Misconceived Reasons", arXiv:2105.14462), by
+lc-tok  the data set's lower-cased, Moses-tokenised text, BLEU with tokenize=none: the protocol of
+        the literature. The published text-only score on test_2016_flickr is 41.02
+        (Transformer-Tiny, Wu et al. 2021, "Good for Misconceived Reasons", arXiv:2105.14462), with
         the recipe of `:lc-published`. Ours has the same sizes, vocabulary and search (2.6 M
-        parameters), and pre-norm, Muon with weight decay, a running mean of the parameters, and a
-        schedule that ends: 41.29 as the mean of seeds 0, 1 and 2, after 67 minutes of one core of
-        a shared server each. results/README.md has what else was tried.
+        parameters), with pre-norm, Muon with weight decay, a running mean of the parameters, and a
+        schedule that ends: 41.29 as the mean of seeds 0, 1 and 2, after 67 minutes of one core of a
+        shared server each. results/README.md lists what else was tried.
         Products have bfloat16 operands; on a processor without instructions for them
         `--config.model.compute_dtype=float32` is faster.
 """
@@ -54,7 +54,7 @@ def get_config(protocol: str = "raw"):
     c.decoding.alpha = 1.0
 
     if protocol != "lc-published":
-        # Post-norm spends most of these minutes before its attention begins to align.
+        # Post-norm spends most of these minutes before its attention starts to align.
         c.model.residual = "pre_norm"
         c.model.compute_dtype = "bfloat16"
         c.data.tokens_per_batch = 2048

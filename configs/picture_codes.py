@@ -1,19 +1,19 @@
-"""Pictures as codes: VQ-VAE (van den Oord et al. 2017, arXiv:1711.00937) of Transformers.
+"""Pictures as codes: a VQ-VAE (van den Oord et al. 2017, arXiv:1711.00937) of Transformers.
 
     python train.py --config=configs/picture_codes.py:mnist --config.data.directory=DIR
     python eval.py --workdir=runs/picture_codes-mnist --split=validation
     transformer-jax pictures encode DIR/train.npz --codebook=runs/picture_codes-mnist > train.codes
 
-The directory holds train.npz and validation.npz with `images`, bytes [n rows columns] or
-[n rows columns channels]. Patches pass an encoder, one of 256 codes is left of each, and a decoder
-makes the patches of them again, each of which knows all codes: where k-means (transformer-jax
-pictures codebook) has a code for each patch by itself.
+The directory holds train.npz and validation.npz with `images`, bytes [n rows columns] or [n rows
+columns channels]. An encoder quantises each patch to one of 256 codes, and a decoder reconstructs
+each patch from all codes, whereas k-means (transformer-jax pictures codebook) codes each patch by
+itself.
 
-mnist       28 x 28 pixels, patches of 4, 49 codes a picture. After 1,500 updates, seed 0, a pixel
-            of 5,000 other pictures is 18.13 of 255 off (root of the mean square), and all 256
-            codes are in use; about 12 minutes of a core. 256 codes of k-means are as far off,
-            18.07, at a perplexity of 13.8 where these have 25.1. Looked up in 16 channels in
-            place of 4, 139 codes were in use, and the loss was 0.082 in place of 0.055.
+mnist       28 x 28 pixels, patches of 4, 49 codes per picture. After 1,500 updates, seed 0, the
+            root mean square error of a pixel in 5,000 other pictures is 18.13 of 255, and all 256
+            codes are in use; about 12 minutes of a core. 256 codes of k-means have an error of
+            18.07, at a perplexity of 13.8, where these have 25.1. With 16 channels for the look-up
+            instead of 4, 139 codes were in use, and the loss was 0.082 instead of 0.055.
 cifar10     32 x 32 pixels in colour, patches of 4, 64 codes.
 """
 
@@ -57,6 +57,6 @@ def get_config(variant: str = "mnist"):
     c.training.label_smoothing = 0.0
     c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
     c.checkpoint.best_by = "loss"
-    c.evaluation.checkpoint = "last"  # the data has no third part: nothing is chosen by it
+    c.evaluation.checkpoint = "last"  # the data has no third split: nothing is chosen by it
     c.evaluation.bleu_sentences = 0
     return c

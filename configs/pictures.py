@@ -1,22 +1,22 @@
-"""Pictures and their classes: ViT (Dosovitskiy et al. 2021, arXiv:2010.11929), small, from scratch.
+"""Image classification: ViT (Dosovitskiy et al. 2021, arXiv:2010.11929), small, from scratch.
 
     python train.py --config=configs/pictures.py:mnist --config.data.directory=DIR
     python train.py --config=configs/pictures.py:cifar10 --config.data.directory=DIR
     python train.py --config=configs/pictures.py:mnist_perceiver --config.data.directory=DIR
     python eval.py --workdir=runs/pictures-mnist --split=validation
 
-The directory holds train.npz and validation.npz, each with `images`, bytes [n rows columns] or
-[n rows columns channels], and `labels` [n]; where there is an array `names`, labels number these.
+The directory holds train.npz and validation.npz, each with `images`, bytes [n rows columns] or [n
+rows columns channels], and `labels` [n]; where there is an array `names`, labels index it.
 
 mnist       28 x 28 pixels, patches of 4: 49 of them and the class token. 99.40 % of 5,000 pictures
             after 8,000 updates on 55,000 others, seed 0, last checkpoint; 103 minutes of a core.
 cifar10     32 x 32 pixels in colour, patches of 4. 10,000 pictures, 2,500 updates, seed 0: 61.5 %
             of 2,000 others; 39 minutes of a core.
-cifar10_conv  the same behind two convolutions in place of one linear map of each patch (Xiao et al.
+cifar10_conv  the same with two convolutions in place of one linear map of each patch (Xiao et al.
             2021, arXiv:2106.14881). 63.9 %, otherwise alike; 44 minutes.
-cifar10_2d   as cifar10, with sinusoids of rows and columns in place of a learned vector a place.
-cifar10_class  the class is read from the class token, by a map and tanh, and not from the mean.
-mnist_perceiver  patches of 2 x 2 pixels, 196 of them, at which 32 latents look (Perceiver IO:
+cifar10_2d  cifar10 with sinusoids of rows and columns in place of learned positions.
+cifar10_class  the class is read from the class token, by a map and tanh, not from the mean.
+mnist_perceiver  patches of 2 x 2 pixels, 196 of them, to which 32 latents attend (Perceiver IO:
             Jaegle et al. 2021, arXiv:2107.14795).
 """
 
@@ -51,7 +51,7 @@ def get_config(variant: str = "mnist"):
     if variant == "mnist_perceiver":
         c.model.architecture, c.model.num_latents = "perceiver", 32
         c.model.input_norm = True
-        c.model.pooling, c.model.pooler = "first", True  # which a Perceiver has no use for
+        c.model.pooling, c.model.pooler = "first", True  # unused by a Perceiver
     if variant == "cifar10_conv":
         c.model.stem, c.model.grid = "convolution", (8, 8)
     elif variant == "cifar10_2d":
@@ -82,6 +82,6 @@ def get_config(variant: str = "mnist"):
     c.training.label_smoothing, c.training.smoothing = 0.1, "uniform"
     c.checkpoint.every_steps, c.evaluation.every_steps = 500, 500
     c.checkpoint.best_by = "accuracy"
-    c.evaluation.checkpoint = "last"  # the data has no third part: nothing is chosen by it
+    c.evaluation.checkpoint = "last"  # the data has no third split: nothing is chosen by it
     c.evaluation.bleu_sentences = 0
     return c

@@ -1,19 +1,19 @@
-"""The translation models before the Transformer, and it, on Multi30k: equal budgets, one recipe.
+"""The Transformer and the translation models before it, on Multi30k: equal budgets, one recipe.
 
     python train.py --config=configs/predecessors.py:rnnsearch --config.data.directory=DIR
     python eval.py --workdir=runs/predecessors-rnnsearch
     transformer-jax sweep --config=configs/predecessors.py --variants=all \
       --workdir=runs/predecessors_all --evaluate=test --config.data.directory=DIR
 
-lc-tok, English to German, as configs/multi30k.py:lc, whose model "transformer" is. The others:
-sutskever    LSTM layers that read the source from its end, and others that begin with what is left
-             of it (arXiv:1409.3215); sutskever-forward reads the source from its beginning
+lc-tok, English to German, as in configs/multi30k.py:lc, whose model is "transformer". The others:
+sutskever    LSTM layers that read the source backwards, and others that start from their final
+             state (arXiv:1409.3215); sutskever-forward reads the source forwards
 cho          the same with GRU, and the summary of the source at every step (arXiv:1406.1078)
-rnnsearch    GRU layers from both ends, and a look at them before each step (arXiv:1409.0473)
-luong        LSTM layers, a look behind each step, which the next one gets (arXiv:1508.04025);
+rnnsearch    bidirectional GRU layers, and attention before each step (arXiv:1409.0473)
+luong        LSTM layers, and attention after each step, fed to the next one (arXiv:1508.04025);
              luong-dot, luong-local (a predicted window) and luong-forward, which reads the source
-             from its beginning as the others do
-gnmt         four layers each, the first of the encoder from both ends (arXiv:1609.08144)
+             forwards as the others do
+gnmt         four layers each, the first of the encoder bidirectional (arXiv:1609.08144)
 rnmt-plus    the Transformer's encoder, and the decoder of RNMT+ (arXiv:1804.09849)
 encoder-rnn  the Transformer's encoder, and a decoder with GRU in place of self-attention
 ssru         the same with the simpler simple recurrent unit
@@ -24,7 +24,7 @@ from pathlib import Path
 
 CELLS = {
     "architecture": "recurrent", "d_model": 256, "positions": "none", "residual": "post_norm",
-    "d_ff": 2048, "num_heads": 8,  # which mean nothing there
+    "d_ff": 2048, "num_heads": 8,  # without meaning there
 }  # fmt: skip
 LSTM = CELLS | {
     "encoder_pattern": ("lstm",), "decoder_pattern": ("lstm",), "num_encoder_layers": 2,
@@ -59,7 +59,7 @@ MODELS: dict = {
     "encoder-rnn": {"decoder_pattern": ("gru",)},
     "ssru": {"decoder_pattern": ("ssru",)},
 }  # fmt: skip
-VARIANTS: dict = {name: {} for name in MODELS}  # what is published is of other data
+VARIANTS: dict = {name: {} for name in MODELS}  # published figures are for other data
 
 
 def get_config(model: str = "rnnsearch"):

@@ -1,29 +1,29 @@
-"""Tiny Shakespeare by characters: small GPTs.
+"""Small character-level GPTs on Tiny Shakespeare.
 
     python train.py --config=configs/shakespeare.py --config.data.directory=DIR
     python train.py --config=configs/shakespeare.py:modern --config.data.directory=DIR
     transformer-jax generate --workdir=runs/shakespeare --prompt='To be'
 
 The directory holds train.txt and validation.txt, the first 90 % and the last 10 % of input.txt of
-https://github.com/karpathy/char-rnn (data/tinyshakespeare, public domain), cut by characters:
-1,003,854 and 111,540 of them, 65 different ones.
+https://github.com/karpathy/char-rnn (data/tinyshakespeare, public domain), by characters: 1,003,854
+and 111,540 of them, 65 distinct ones.
 
 cpu     4 layers, 4 heads, width 128, a context of 64 characters, 2,000 steps of 12 sequences: the
         sizes of "I only have a macbook" in https://github.com/karpathy/nanoGPT, whose README
-        reports a validation loss of 1.88 nats a character. Ours is the mean over all of
+        reports a validation loss of 1.88 nats per character. Ours is the mean over all of
         validation.txt in consecutive windows, each character once: 1.828 nats, 2.638 bits, with
-        seed 0, after 3 minutes of one core. The learning rate is the better of two that were tried,
-        by that same loss. See results/README.md.
+        seed 0, after 3 minutes of one core. The learning rate is the better of two tried, by that
+        same loss. See results/README.md.
 baby    6 layers, 6 heads, width 384, a context of 256: the sizes of nanoGPT's "baby GPT", whose
-        README reports 1.4697 after 5,000 steps of 64 sequences on a GPU. Hours of a CPU.
+        README reports 1.4697 after 5,000 steps of 64 sequences on a GPU. Hours on a CPU.
 modern  6 layers, 4 heads, width 256, the same context, with rotary positions, normalised queries
-        and keys, GPT-2's initial values and Muon: 1.458 nats after 98 minutes of one core.
+        and keys, GPT-2's initialisation and Muon: 1.458 nats after 98 minutes of one core.
 """
 
 from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
-# Of each: layers, heads, width, context, sequences of a batch, steps.
+# For each: layers, heads, width, context, sequences per batch, steps.
 SIZES = {
     "cpu": (4, 4, 128, 64, 12, 2000),
     "baby": (6, 6, 384, 256, 64, 5000),
@@ -60,7 +60,7 @@ def get_config(variant: str = "cpu"):
     c.data.max_length = context
     c.data.tokens_per_batch = sequences * context
     c.data.rows_divisible_by = 4
-    c.data.num_buckets = 1  # the last window is shorter, and no batch of its own
+    c.data.num_buckets = 1  # the last, shorter window gets no batch of its own
 
     c.optimizer.schedule = "cosine"
     c.optimizer.learning_rate = 1e-3 if variant == "baby" else 3e-3

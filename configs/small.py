@@ -1,4 +1,4 @@
-"""A corpus of one's own, of some 5,000 to 200,000 pairs; a Transformer of 1.9 M parameters.
+"""Your own corpus, of about 5,000 to 200,000 pairs; a Transformer of 1.9 M parameters.
 
     python train.py --config=configs/small.py --config.data.directory=DIR
 
@@ -6,8 +6,8 @@ The directory holds train.en, train.de, validation.en, validation.de, test.en an
 docs/data.md has the overrides for other languages and names. The settings follow
 configs/multi30k.py (29,000 pairs) and configs/tatoeba.py (165,000 pairs, larger sizes), for fewer
 updates; raise training.steps for more text. No published score. Only tried for 600 updates, on
-10,000 pairs of Tatoeba German to English: 15.7 BLEU of greedy search on 500 validation sentences,
-still rising. The whole training was not run yet.
+10,000 pairs of Tatoeba German to English: 15.7 BLEU by greedy search on 500 validation sentences,
+still rising. The whole training has not been run yet.
 """
 
 from transformer_jax.config import Experiment

@@ -1,23 +1,23 @@
-"""Spoken digits and their words: speech recognition, small, from scratch.
+"""Recognition of spoken digits, small, from scratch.
 
     python train.py --config=configs/spoken_digits.py:ctc --config.data.directory=DIR
     python eval.py --workdir=runs/spoken_digits-ctc --split=validation
     ls DIR/*.wav | transformer-jax translate --workdir=runs/spoken_digits-ctc
 
-The directory holds train and validation, folders or .zip, of the free spoken digit data set: wav
-files of 8 kHz, one digit each, called DIGIT_SPEAKER_TAKE.wav. What is written is the digit's word,
-letter by letter; what is read are 40 bands of log-mel, 100 frames a second, some of them masked in
-training (SpecAugment: Park et al. 2019, arXiv:1904.08779).
+The directory holds train and validation, folders or .zip, of the free spoken digit data set: 8 kHz
+wav files, one digit each, named DIGIT_SPEAKER_TAKE.wav. The output is the digit's word, letter by
+letter; the input is 40 log-mel bands, 100 frames per second, some of them masked in training
+(SpecAugment: Park et al. 2019, arXiv:1904.08779).
 
-ctc         a Conformer (Gulati et al. 2020, arXiv:2005.08100) behind two convolutions, which says a
-            letter or none each 20 ms (CTC: Graves et al. 2006).
-whisper     an encoder-decoder in the form of Whisper (Radford et al. 2022, arXiv:2212.04356).
+ctc         two convolutions and a Conformer (Gulati et al. 2020, arXiv:2005.08100), which predicts
+            a letter or none every 20 ms (CTC: Graves et al. 2006).
+whisper     an encoder-decoder like Whisper (Radford et al. 2022, arXiv:2212.04356).
 
-All speakers are in both parts. 3,000 updates, seed 0, last checkpoint, 300 takes: word error 2.33 %
-of ctc, 2.00 % of whisper; 12 and 6 minutes of a core. With a speaker behind the variant, as in
-ctc-jackson, training is without that one's takes, and validation is on them alone: word error
-28.9 % of jackson, 25.3 % of nicolas, 10.7 % of theo, 25.6 % of yweweler, 47.6 % of george and
-33.1 % of lucas, 28.5 % in the mean. Five voices do not make up for one that was never heard.
+All speakers are in both parts. 3,000 updates, seed 0, last checkpoint, 300 takes: word error rate
+2.33 % for ctc, 2.00 % for whisper; 12 and 6 minutes of a core. With a held-out speaker after the
+variant, as in ctc-jackson, training leaves that speaker's takes out, and validation uses only them:
+word error rate 28.9 % for jackson, 25.3 % for nicolas, 10.7 % for theo, 25.6 % for yweweler, 47.6 %
+for george and 33.1 % for lucas, 28.5 % on average. Five voices do not make up for one never heard.
 """
 
 from transformer_jax.config import Experiment
@@ -28,7 +28,7 @@ _VARIANTS = ("ctc", "whisper")
 
 
 def get_config(variant: str = "ctc"):
-    """Return the experiment for "ctc" or "whisper", or either with -SPEAKER behind it."""
+    """Return the experiment for "ctc" or "whisper", or either followed by -SPEAKER."""
     name, _, speaker = variant.partition("-")
     if name not in _VARIANTS:
         raise ValueError(f"no variant {variant!r}; there are {', '.join(_VARIANTS)}")
@@ -67,7 +67,7 @@ def get_config(variant: str = "ctc"):
     c.training.steps = 3000
     c.checkpoint.every_steps, c.evaluation.every_steps = 300, 300
     c.checkpoint.best_by = "wer"
-    c.evaluation.checkpoint = "last"  # the data has no third part: nothing is chosen by it
+    c.evaluation.checkpoint = "last"  # the data has no third split: nothing is chosen by it
     c.evaluation.metrics = ("WER", "CER")
     if name == "ctc":
         c.model.architecture, c.objective.name = "encoder", "ctc"

@@ -1,4 +1,4 @@
-"""Small encoder-decoders on the Brown corpus, from scratch: what a text has lost, or how it ends.
+"""Small encoder-decoders on the Brown corpus, from scratch: missing spans, or a text's ending.
 
     python train.py --config=configs/t5_brown.py --config.data.directory=DIR
     python train.py --config=configs/t5_brown.py:v1.1 --config.data.directory=DIR
@@ -8,15 +8,15 @@
     transformer-jax generate --workdir=runs/t5_brown --prompt='the <extra_id_0> said that'
 
 Text, tokenizer, width, schedule and number of updates are those of configs/bert_brown.py; windows
-of 128 of running text; 4 + 4 layers. configs/movie_folds.py fine-tunes T5.
+of 128 pieces of running text; 4 + 4 layers. configs/movie_folds.py fine-tunes T5.
 
-t5      without 15 % of the text, in spans of 3, which are written. T5 1.0 in its shape (Raffel et
-        al. 2020, arXiv:1910.10683): pre-norm by RMSNorm, no biases, ReLU, one table of relative
-        positions for each stack, scores without a scale.
-v1.1    the same with gated GELU, and a table of its own for what is written (the authors' release).
-prefix  in T5's shape, the first part of each window is read and the rest written (section 3.2.3).
-bart    with sentences in another order and 30 % of the text behind masks, all of which is written
-        (Lewis et al. 2020, arXiv:1910.13461): post-norm, learned positions, GELU, one table.
+t5      15 % of the text is removed, in spans of 3, and written. T5 1.0's architecture (Raffel et
+        al. 2020, arXiv:1910.10683): pre-norm with RMSNorm, no biases, ReLU, one table of relative
+        positions per stack, unscaled scores.
+v1.1    the same with gated GELU, and a separate table for the output (the authors' release).
+prefix  T5's architecture; reads the first part of each window and writes the rest (section 3.2.3).
+bart    sentences are shuffled and 30 % of the text is masked; all of it is written (Lewis et al.
+        2020, arXiv:1910.13461): post-norm, learned positions, GELU, one table.
 """
 
 import runpy

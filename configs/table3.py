@@ -8,10 +8,10 @@
 
 A row is a change of the base model: its letter, the field in the paper's notation and the paper's
 value. Applied to another base it keeps the paper's proportion: C-dff1024 is half the base's d_ff.
-The base is any file beside this one, configs/wmt_base.py for the paper's own sizes, or by default
-a model for a few minutes on two CPU cores: Multi30k, 3 + 3 layers, d_model 128, d_ff 512, 8 heads,
-600 updates of 1024 positions for every row alike (the paper gave `big` three times as many).
-Figures, time and machine: results/README.md.
+The base is any file in this folder, configs/wmt_base.py for the paper's own sizes, or by default a
+model for a few minutes on two CPU cores: Multi30k, 3 + 3 layers, d_model 128, d_ff 512, 8 heads,
+600 updates of 1024 positions for every row (the paper gave `big` three times as many). Figures,
+time and machine: results/README.md.
 """
 
 import runpy
@@ -23,7 +23,7 @@ from transformer_jax.door import door
 
 # Row: (what changes, and the paper's perplexity per word-piece, BLEU, millions of parameters on
 # newstest2013, English to German, beam 4, no averaging; parameters where the paper prints them).
-# A Fraction is of the base's size, anything else the value itself.
+# A Fraction is relative to the base's size, anything else the value itself.
 ROWS = {
     "base": ({}, 4.92, 25.8, 65),
     "A-h1": ({"num_heads": F(1, 8)}, 5.29, 24.9, None),
@@ -35,7 +35,7 @@ ROWS = {
     "C-N2": ({"num_encoder_layers": F(1, 3), "num_decoder_layers": F(1, 3)}, 6.11, 23.7, 36),
     "C-N4": ({"num_encoder_layers": F(2, 3), "num_decoder_layers": F(2, 3)}, 5.19, 25.3, 50),
     "C-N8": ({"num_encoder_layers": F(4, 3), "num_decoder_layers": F(4, 3)}, 4.88, 25.5, 80),
-    "C-dmodel256": ({"d_model": F(1, 2)}, 5.75, 24.5, 28),  # d_k and d_v go with it
+    "C-dmodel256": ({"d_model": F(1, 2)}, 5.75, 24.5, 28),  # d_k and d_v follow
     "C-dmodel1024": ({"d_model": F(2)}, 4.66, 26.0, 168),
     "C-dff1024": ({"d_ff": F(1, 2)}, 5.12, 25.4, 53),
     "C-dff4096": ({"d_ff": F(2)}, 4.75, 26.2, 90),
@@ -49,7 +49,7 @@ ROWS = {
     ),
 }  # fmt: skip
 
-# What `sweep --variants=all` runs, and the published figures that it sets beside ours.
+# What `sweep --variants=all` runs, and the published figures that it compares with ours.
 VARIANTS = {
     row: {"perplexity": perplexity, "BLEU": bleu, "parameters (M)": millions}
     for row, (_, perplexity, bleu, millions) in ROWS.items()
@@ -57,7 +57,7 @@ VARIANTS = {
 
 
 def get_config(variant: str = "base"):
-    """Return the experiment for "ROW" or "FILE:ROW", FILE the name of a config beside this one."""
+    """Return the experiment for "ROW" or "FILE:ROW", FILE the name of a config in this folder."""
     file, _, row = variant.rpartition(":")
     if row not in ROWS:
         raise ValueError(f"no variant {row!r}; there are {', '.join(ROWS)}")
@@ -108,7 +108,7 @@ def _change(c, changes: dict) -> None:
     d_k = model.d_model // model.num_heads
     for name, value in changes.items():
         if name == "head_dim":
-            model.head_dim, model.v_head_dim = int(d_k * value), d_k  # row B: d_k alone
+            model.head_dim, model.v_head_dim = int(d_k * value), d_k  # row B: only d_k
         elif name == "label_smoothing":
             c.training.label_smoothing = value
         else:

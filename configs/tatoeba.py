@@ -4,7 +4,7 @@
     python train.py --config=configs/tatoeba.py:en-de --config.data.directory=DIR
 
 The directory holds train.de, train.en, dev.de and dev.en. There is no test split: dev serves as
-both. No published score. By this recipe, of 7.6 M parameters, 97 minutes of one CPU core give
+both. No published score. With this recipe, of 7.6 M parameters, 97 minutes of one CPU core give
 53.2 BLEU from German and 45.2 from English on all of dev (sacreBLEU 13a, beam 4); see
 results/README.md.
 """

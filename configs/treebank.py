@@ -5,23 +5,23 @@
     python train.py --config=configs/treebank.py:recurrent
     python eval.py --workdir=runs/treebank
 
-DIR holds train.text and train.tree, validation.text and validation.tree: a sentence a line, its
-words with spaces between them, and its tree as brackets with labels, "(S (NP XX )NP ... )S"
-(Vinyals et al. 2015, arXiv:1412.7449; NLTK's 5 % sample of the Penn Treebank, 3,509 and 209
-sentences). The first command sets every 18th training sentence aside, on which settings are
-`chosen`; `test` is what was named validation.
+DIR holds train.text and train.tree, validation.text and validation.tree: one sentence per line, its
+words separated by spaces, and its tree as labelled brackets, "(S (NP XX )NP ... )S" (Vinyals et al.
+2015, arXiv:1412.7449; NLTK's 5 % sample of the Penn Treebank, 3,509 and 209 sentences). The first
+command sets every 18th training sentence aside as `chosen`, on which settings are chosen; `test` is
+what was named validation.
 
 Sources are words, the 4,000 most frequent ones, and trees have their words numbered
 (transformer_jax/data/codecs/trees.py): so the decoder knows which word comes next, and finds it by
-its position. The search writes well-formed trees with a leaf for each word alone
+its position. The search writes only well-formed trees with a leaf for each word
 (decoding.constraint).
 
-transformer  pre-norm Transformer, 4 + 4 layers of 128, as in configs/multi30k.py. Labelled F1 of
-             `test`, with punctuation and without: 72.9 (95 % within 2.4) and 73.4; flat trees have
-             9.8. Seed 0, beam 5, last checkpoint; 25 minutes of a core. Before words were numbered,
-             with pieces in place of words, 39.6 of chosen sentences was the most it had.
+transformer  pre-norm Transformer, 4 + 4 layers of width 128, as in configs/multi30k.py. Labelled F1
+             on `test`, with and without punctuation: 72.9 (95 % within 2.4) and 73.4; flat trees
+             have 9.8. Seed 0, beam 5, last checkpoint; 25 minutes of a core. Before words were
+             numbered, with pieces in place of words, its best on the chosen sentences was 39.6.
 recurrent    LSTM layers with attention, as in Vinyals et al. After 1,000 steps, 28 minutes of a
-             core that other programs shared, 49.0 and 52.8.
+             core shared with other programs, 49.0 and 52.8.
 """
 
 import sys
@@ -31,7 +31,7 @@ from transformer_jax.config import Experiment
 from transformer_jax.door import door
 
 VARIANTS: dict = {"transformer": {}, "recurrent": {}}
-HELD_OUT = 18  # one training sentence in so many
+HELD_OUT = 18  # one training sentence in this many
 
 
 def get_config(model: str = "transformer"):

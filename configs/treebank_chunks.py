@@ -1,18 +1,19 @@
-"""Base phrases of the Penn Treebank's sample: a label for each word, by a small BERT.
+"""Base phrases of the Penn Treebank sample: a label for each word, by a small BERT.
 
     python configs/treebank_chunks.py DIR
     python train.py --config=configs/treebank_chunks.py --config.data.directory=DIR
     python train.py --config=configs/treebank_chunks.py:scratch --config.data.directory=DIR
     python eval.py --workdir=runs/treebank_chunks --split=validation
 
-The directory holds train.text and train.tree, validation.text and validation.tree: a sentence a
-line, its words with spaces between them, and its tree, "(NP XX XX )NP" (as in section 6.3 of the
-paper; NLTK's 5 % sample, 3,509 and 209 sentences). The first command writes train.chunk and
-validation.chunk: what holds words alone is a base phrase, B-NP I-NP and so on, all else is O
-(Ramshaw and Marcus 1995, arXiv:cmp-lg/9505040, whose base noun phrases are most of these).
+The directory holds train.text and train.tree, validation.text and validation.tree: one sentence per
+line, its words separated by spaces, and its tree, "(NP XX XX )NP" (as in section 6.3 of the paper;
+NLTK's 5 % sample, 3,509 and 209 sentences). The first command writes train.chunk and
+validation.chunk: a phrase that contains only words is a base phrase, B-NP I-NP and so on,
+everything else is O (Ramshaw and Marcus 1995, arXiv:cmp-lg/9505040, whose base noun phrases are
+most of these).
 
-tuned    begins as runs/bert_brown (`--config.init.source`), with its tokenizer; labels are new.
-scratch  the same model with nothing to begin from, and 4,000 pieces of the training text.
+tuned    starts from runs/bert_brown (`--config.init.source`), with its tokenizer; labels are new.
+scratch  the same model without pre-training, and 4,000 pieces of the training text.
 """
 
 import re
@@ -46,7 +47,7 @@ def get_config(start: str = "tuned"):
     c.data.num_buckets = 4
 
     c.optimizer.algorithm = "adam"
-    c.optimizer.update_rms = Experiment().optimizer.update_rms  # of Muon alone
+    c.optimizer.update_rms = Experiment().optimizer.update_rms  # Muon only
     c.optimizer.learning_rate = 2e-4
     c.optimizer.warmup_steps = 100
     c.training.steps = 1500

@@ -1,14 +1,14 @@
-"""What a single change does to a translation model: Multi30k, lc-tok, English to German.
+"""The effect of single changes to a translation model: Multi30k, lc-tok, English to German.
 
     transformer-jax sweep --config=configs/variants.py --variants=all --workdir=runs/variants_all \
       --evaluate=validation --config.data.directory=DIR
     python train.py --config=configs/variants.py:ff-swiglu --config.data.directory=DIR
 
 The base is a pre-norm Transformer of 4 + 4 layers, d_model 128, d_ff 256, 4 heads and 10,000 pieces
-(2.6 M parameters), trained for 2,000 updates of 2,048 positions by Muon, at a constant learning
+(2.6 M parameters), trained for 2,000 updates of 2,048 positions with Muon, at a constant learning
 rate and scored as a running mean, so that its curve may be read anywhere: at equal updates and at
-equal processor time. Every variant changes one answer of it and nothing else; where a gated
-feed-forward layer has a third matrix, d_ff is two thirds, for equal parameters.
+equal processor time. Every variant changes one thing and nothing else; where a gated feed-forward
+layer has a third matrix, d_ff is two thirds, for equal parameters.
 """
 
 from transformer_jax.config import Experiment
@@ -55,7 +55,7 @@ CHANGES: dict = {
     "layers-dropped": {"layer_drop_rate": 0.1},
     "layers-6-2": {"num_encoder_layers": 6, "num_decoder_layers": 2},
 }
-VARIANTS: dict = {name: {} for name in CHANGES}  # nothing published stands beside them
+VARIANTS: dict = {name: {} for name in CHANGES}  # no published figures to compare with
 
 
 def get_config(variant: str = "base"):

@@ -5,10 +5,10 @@
 
 Every number is the paper's (sections 5.1 to 5.4 and 6.1, Table 3); its scores on newstest2014 are
 27.3 (de) and 38.1 (fr), tokenised BLEU with compounds split, which sacreBLEU counts lower by 0.5 to
-0.9. It trained 12 hours on 8 P100. Score, time and machine of this program: not yet run.
+0.9. It trained for 12 hours on 8 P100. Score, time and machine of this program: not yet run.
 
-The data comes from TensorFlow Datasets, which prepares it without TensorFlow: the first start says
-how. The encoder's and the decoder's batches hold 25,000 positions each.
+The data comes from TensorFlow Datasets, which prepares it without TensorFlow: the first start
+explains how. The encoder's and the decoder's batches hold 25,000 positions each.
 """
 
 from transformer_jax.config import Experiment

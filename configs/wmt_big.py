@@ -5,7 +5,7 @@
 
 Every number is the paper's (Table 3, sections 5 and 6.1); its scores on newstest2014 are 28.4 (de)
 and 41.8 (fr), tokenised BLEU with compounds split, which sacreBLEU counts lower by 0.5 to 0.9. It
-trained 3.5 days on 8 P100. Score, time and machine of this program: not yet run.
+trained for 3.5 days on 8 P100. Score, time and machine of this program: not yet run.
 """
 
 import runpy

@@ -115,8 +115,8 @@ def test_eval_counts_each_character_once(run, capsys):
     printed = capsys.readouterr()
     assert float(printed.out) == pytest.approx(text.total)
     assert printed.err.splitlines()[-1] == (
-        f"45 pieces: perplexity {text.perplexity:.4f}, {-text.total / math.log(2):.4f} bits a "
-        "text; 45 bytes, line ends among them: "
+        f"45 pieces: perplexity {text.perplexity:.4f}, {-text.total / math.log(2):.4f} bits per "
+        "text; 45 bytes, line ends included: "
         f"{text.bits_per_byte:.4f} bits per byte"
     )
 

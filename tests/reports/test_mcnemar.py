@@ -127,7 +127,7 @@ def test_what_means_nothing_is_refused(two):
         match = rf"^{option.partition('=')[0]}: accuracy: compared by McNemar's exact test, which"
         with pytest.raises(UserError, match=match):
             compare.main([*two, "--metric=accuracy", option])
-    with pytest.raises(UserError, match=r"^--reference: eval.py keeps what is right"):
+    with pytest.raises(UserError, match=r"^--reference: eval.py stores the references"):
         compare.main([*two, "--reference=x"])
     rows = Path(two[1], "eval/test.best.jsonl")
     rows.write_text(rows.read_text().replace("probability_of_reference", "p"))

@@ -295,7 +295,7 @@ def test_a_killed_sweep_ends_with_the_table_of_one_never_killed(tmp_path, monkey
     done = len(read_rows(killed / "sweep.jsonl", "code"))
     resumed = subprocess.run(command(killed), capture_output=True, text=True)
     assert resumed.returncode == 70
-    assert f"6 points, {3} finished already" in resumed.stderr
+    assert f"6 points, {3} already finished" in resumed.stderr
     assert done < len(read_rows(killed / "sweep.jsonl", "code"))
     tables = [(place / "table.csv").read_text() for place in (whole, killed)]
     assert same_but_time(tables[0]) == same_but_time(tables[1])

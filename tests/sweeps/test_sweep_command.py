@@ -217,7 +217,7 @@ def test_a_table_needs_no_config(tmp_path, capsys):
     assert [line.split()[0] for line in shown.splitlines()] == ["model.d_ff", "64", "32"]
     assert shown == (tmp_path / "s/table.txt").read_text()
     for argv, message in (
-        (["--table", "--grid=seed=1"], "--config: missing; only --table, by itself, does without"),
+        (["--table", "--grid=seed=1"], "--config: missing; only --table, by itself, works without"),
         (["--dry-run"], "--config: missing; only --table"),
         ([f"--workdir={tmp_path}/x", "--table"], "/x: holds no work directories of a sweep"),
     ):

@@ -27,24 +27,24 @@ from transformer_jax.workdir import WorkDir
 # Help of options that several commands have.
 WORKDIR = "the work directory of a run, as train.py writes it"
 WORKDIRS = (
-    "the work directory of a run; given several times, their models translate together, as an "
-    "ensemble: they need the same tokenizer, settings are those of the first"
+    "the work directory of a run; given several times, the models form an ensemble, which needs "
+    "the same tokenizer and uses the settings of the first"
 )
 CHECKPOINTS = (
-    "best, last, a step or average:N; several, as in best,last,1200, are an ensemble too; with "
-    "several work directories, of each of them; default: the config's evaluation.checkpoint"
+    "best, last, a step or average:N; several, as in best,last,1200, form an ensemble too; with "
+    "several work directories, of each; default: the config's evaluation.checkpoint"
 )
 
 _OVERRIDES = """\
---config.FIELD=VALUE sets a field of the config, once for each field to be set, as in
---config.decoding.beam_size=8. To see what fields there are and what they mean:
+--config.FIELD=VALUE sets a field of the config and may be repeated, as in
+--config.decoding.beam_size=8. To list the fields and what they mean:
 transformer-jax config [GROUP or GROUP.FIELD]"""
 
 _command: ContextVar[str | None] = ContextVar("_command", default=None)  # "transformer-jax score"
 
 
 class _Admit(argparse.Action):
-    """Admits the file that is named: see transformer_jax/parts.py."""
+    """Admits the named file: see transformer_jax/parts.py."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
         admit(value)
@@ -63,8 +63,8 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_argument(
             "--parts", action=_Admit, metavar="FILE",
-            help="a file of parts of one's own that the config of a work directory names, "
-            "which runs with this alone; given several times, several",
+            help="a file of your own parts that the config of a work directory names; its code "
+            "runs only with this option; may be repeated",
         )  # fmt: skip
 
     def error(self, message: str):
@@ -93,9 +93,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def load_config(spec: str, overrides: Sequence[tuple[str, str]] = ()) -> ConfigDict:
-    """Run PATH or PATH:ARGUMENT, a file with get_config or the name of one of ours, and apply the
-    overrides. Parts of one's own that they name are admitted: the caller wrote them. Of a work
-    directory, it is the config of its run, whose parts are not.
+    """Run PATH or PATH:ARGUMENT, a file with get_config or the name of a built-in one, and apply
+    the overrides. Custom parts that they name are admitted: the caller wrote them. A work directory
+    stands for the config of its run, whose parts are not admitted.
 
     Raises:
       UserError: if there is no such file, or it or an override is wrong.
@@ -130,8 +130,8 @@ def _run(spec: str) -> ConfigDict:
 
 
 def load_variants(spec: str) -> dict[str, Any]:
-    """Return VARIANTS of a config file: the name of each variant that it counts as its own, and
-    what is published about it. {} if it has none.
+    """Return VARIANTS of a config file: the name of each variant that it declares, and the
+    published figures for it. {} if it has none.
 
     Raises:
       UserError: if there is no such file, or it is wrong.
@@ -156,8 +156,7 @@ def _config_file(spec: str) -> tuple[Path, str, str]:
 
 
 def _configs() -> Path:
-    """Return the folder of our config files: in the package where that is installed, else beside
-    it."""
+    """Return the folder of built-in config files: in the package if installed, else beside it."""
     package = Path(__file__).parents[1]
     inside = package / "configs"
     return inside if inside.is_dir() else package.parent / "configs"
@@ -166,7 +165,7 @@ def _configs() -> Path:
 def run_command(program: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:
     """Run the command that argv begins with, and return its exit code.
 
-    `commands` says what each one does. "plot attention" lies in cli/plot_attention.py.
+    `commands` describes each one. "plot attention" is in cli/plot_attention.py.
     """
     if not argv or argv[0] in ("-h", "--help"):
         print(f"usage: {program} COMMAND [--help] ...\n")
@@ -183,11 +182,10 @@ def run_command(program: str, commands: Mapping[str, str], argv: Sequence[str]) 
 
 
 def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
-    """Make an entry point: a UserError, or one of the file system, becomes one line and its exit
-    code."""
+    """Make an entry point: a UserError or OSError becomes one line and its exit code."""
 
     def entry() -> None:
-        absl_logging.set_verbosity(absl_logging.ERROR)  # libraries' remarks are not for users
+        absl_logging.set_verbosity(absl_logging.ERROR)  # users need no remarks of libraries
         _open_closed_streams()
         warn_on_stderr()
         try:
@@ -197,7 +195,7 @@ def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
             print(f"error: {error}", file=sys.stderr)
             code = error.exit_code
         except BrokenPipeError:
-            code = 0  # the reader, `head` for example, has seen enough
+            code = 0  # the reader, for example `head`, has seen enough
         except OSError as error:
             what = error.filename or "input or output failed"
             print(f"error: {what}: {error.strerror or error}", file=sys.stderr)
@@ -211,7 +209,7 @@ def program(main: Callable[[Sequence[str]], int]) -> Callable[[], None]:
 
 
 def _finish_output() -> None:
-    """Drop what standard output does not take; at its end, Python would try again: code 120."""
+    """Drop what standard output does not take; on exit, Python would retry and return code 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -220,9 +218,9 @@ def _finish_output() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open standard streams that are closed (`<&-`) such that input and output fail.
+    """Open closed standard streams (`<&-`) so that input and output fail.
 
-    Otherwise print would do nothing, and the next file that is opened would take their place.
+    Otherwise print would do nothing, and the next file opened would take their place.
     """
     for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:

@@ -7,10 +7,10 @@ from transformer_jax.cli.arguments import WORKDIR, Parser
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the mean of the last N checkpoints into a work directory of its own."""
+    """Write the mean of the last N checkpoints into a new work directory."""
     parser = Parser(
         "Average the last N checkpoints and save the result as the only checkpoint of a new work\n"
-        "directory, which eval.py and translate then take like any other."
+        "directory, which eval.py and translate accept like any other."
     )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument("--last", type=int, default=5, metavar="N", help="default: 5")

@@ -29,9 +29,9 @@ from transformer_jax.workdir import WorkDir
 def main(argv: Sequence[str]) -> int:
     """Test whether runs differ, show where, and return the exit code."""
     parser = Parser(
-        "Test whether runs do differently well on a split, the first against each other one, from\n"
-        "what eval.py wrote in each --workdir: by McNemar's exact test where a text is right or\n"
-        "wrong, else by the paired bootstrap and approximate randomisation, as sacrebleu does."
+        "Test whether the scores of runs on a split differ, the first against each other, from\n"
+        "what eval.py wrote in each --workdir: with McNemar's exact test where a text is right or\n"
+        "wrong, else with the paired bootstrap and approximate randomisation, as sacrebleu does."
     )
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN[@CHECKPOINT]",
@@ -40,9 +40,9 @@ def main(argv: Sequence[str]) -> int:
     add("--split", default="test", help="train, validation, test (default), or a file's name")
     add("--reference", type=Path, help="the references; default: the split's own")
     add("--metric", metavar="A,B", help="BLEU, accuracy ...; default: those of eval.py")
-    add("--test", choices=tuple(TESTS), help="bs or ar alone; default: both")
+    add("--test", choices=tuple(TESTS), help="only bs or only ar; default: both")
     add("--samples", type=int, default=0, metavar="N", help="default: bs 1000, ar 10000")
-    add("--show", type=int, default=3, metavar="N", help="largest gains and losses shown")
+    add("--show", type=int, default=3, metavar="N", help="largest gains and losses to show")
     add("--json", action="store_true", help="print the tests as JSON")
     arguments = parser.parse_args(list(argv))
     if len(arguments.run) < 2:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     if systems[0].translates:
         references = _references(places[0][0], arguments.split, arguments.reference)
     elif arguments.reference is not None:
-        raise UserError("--reference: eval.py keeps what is right of such models; leave it out")
+        raise UserError("--reference: eval.py stores the references of such models; leave it out")
     check(systems, references)
     metrics = arguments.metric.split(",") if arguments.metric else testable(systems[0])
     tests = (arguments.test,) if arguments.test else tuple(TESTS)
@@ -102,12 +102,12 @@ def _references(run: WorkDir, split: str, file: Path | None) -> list[str]:
     if file is not None:
         return files.read_lines(file)
     if split not in typing.get_args(sources.Split):
-        raise UserError(f"--split={split}: is no split; name its --reference too")
+        raise UserError(f"--split={split}: is not a split; give --reference too")
     return list(sources.load(run.experiment().data, cast(sources.Split, split)).tgt)
 
 
 def _print_result(result: Result) -> None:
-    form = ".2f" if abs(result.score) >= 10 else ".4f"  # of a hundred, and of others
+    form = ".2f" if abs(result.score) >= 10 else ".4f"  # percentages, and other scores
     line = f"{result.metric:<5} {result.score:6{form}} ± {result.interval:{form}}  {result.system}"
     for test, p in result.p_values.items():
         line += f"  {TITLES[test]} p = {p:.4f}"
@@ -124,7 +124,7 @@ def _print_sentences(
 ) -> None:
     rows = differences(one, other, references, metric)
     if any(math.isnan(row.gain) for row in rows):
-        return  # a correlation is of several
+        return  # a correlation needs several
     wins = sum(row.gain > 0 for row in rows)
     losses = sum(row.gain < 0 for row in rows)
     print(f"\n{other.name} against {one.name}, sentence {metric}: "

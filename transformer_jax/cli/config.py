@@ -1,7 +1,7 @@
-"""transformer-jax config [GROUP or GROUP.FIELD ...]: the manual, as its source has it.
+"""transformer-jax config [GROUP or GROUP.FIELD ...]: the manual, read from its source.
 
-A field is explained by the comment right above it and on its own lines; without one, by the last
-comment above it that names it.
+The comment right above a field and on its own lines explains it; without one, the last comment
+above that names it.
 """
 
 import ast
@@ -26,8 +26,8 @@ from transformer_jax.errors import UserError
 def main(argv: Sequence[str]) -> int:
     """Print what fields mean, and return the exit code."""
     parser = Parser(
-        "Explain the fields of a config: what each takes, its default, and what it does. They are\n"
-        "set in a config file, or by --config.FIELD=VALUE."
+        "Explain the fields of a config: type, default and meaning. Set them in a config file, or\n"
+        "with --config.FIELD=VALUE."
     )
     parser.add_argument(
         "field", nargs="*", help="as in decoding.alpha, or a group, as in decoding; default: all"
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         if name not in groups and (near := did_you_mean(name, list(groups))) and "." not in name:
             raise UserError(f"config.{name}: unknown field{near}")
         if name not in groups:
-            kind_of(name)  # which refuses what does not exist
+            kind_of(name)  # which refuses unknown fields
     for name in names or [name for name, _, _ in _fields(Experiment)]:
         if name in groups:
             print(_group(name, groups[name]))
@@ -73,7 +73,7 @@ def _entry(path: str) -> str:
 
 
 def comments(kind: type) -> dict[str, str]:
-    """Return {field: what its comment says} of a class of the manual; "" where there is none."""
+    """Return {field: its comment} of a class of the manual; "" where there is none."""
     bases = [base for base in reversed(kind.mro()) if dataclasses.is_dataclass(base)]
     return {name: text for base in bases for name, text in _comments(base.__name__).items()}
 

@@ -18,12 +18,12 @@ from transformer_jax.workdir import WorkDir
 
 def _parser() -> Parser:
     parser = Parser(
-        "Translate a split or a file with a trained model, and score the result. Of a language\n"
-        "model, print how well it predicts a split: loss (nats a piece), perplexity, bits a\n"
-        "character. Of a classifier, print its accuracy, of a tagger that of words and the F1 of\n"
-        "entities, of numbers their correlation, of answers SQuAD's scores, of forecasts their\n"
-        "errors beside those of the simplest methods, of pictures how near they are to what is\n"
-        "made of their codes. The fields of decoding, evaluation and data can be changed."
+        "Translate a split or a file with a trained model, and score the result. For a language\n"
+        "model, print how well it predicts a split: loss (nats per piece), perplexity, bits per\n"
+        "character. For a classifier, print its accuracy; for a tagger, word accuracy and entity\n"
+        "F1; for numbers, their correlation; for answers, SQuAD's scores; for forecasts, their\n"
+        "errors and those of simple baselines; for pictures, how close the reconstructions from\n"
+        "their codes are. The fields of decoding, evaluation and data can be changed."
     )
     parser.add_argument("--workdir", required=True, action="append", help=WORKDIRS)
     parser.add_argument("--checkpoint", help=CHECKPOINTS)
@@ -32,7 +32,7 @@ def _parser() -> Parser:
     parser.add_argument("--reference", type=Path, help="its translation, line by line")
     parser.add_argument(
         "--codebook", type=Path, help="a file of pictures codebook, or the work directory of an "
-        "autoencoder: what is written are its codes, and a report shows their pictures"
+        "autoencoder, for models that write its codes; a report then shows their pictures"
     )  # fmt: skip
     return parser
 
@@ -107,7 +107,7 @@ def _translate(
     print(f"exact match = {result['exact_match']:.2f} % of {result['sentences']} sentences")
     if decoding.draft is not None:
         print(f"drafts: {trained.translator(decoding).acceptance}")
-    # Now that the scores are shown, whatever the disk does.
+    # Only now: the scores are shown even if the disk fails.
     evaluation.write(stem)
     print(f"written to {stem}.*")
 
@@ -156,7 +156,7 @@ def _label(trained: Any, corpus: sources.Corpus, split: str, name: str, stem: st
 
 
 def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Corpus:
-    """Return what is scored: a split, or two files."""
+    """Return what to score: a split, or two files."""
     if arguments.source is None:
         return sources.load(experiment.data, arguments.split, experiment.objective)
     src, references = files.read_parallel(arguments.source, arguments.reference)
@@ -170,8 +170,8 @@ def _corpus(arguments: argparse.Namespace, experiment: Experiment) -> sources.Co
 
 
 def label(workdirs: Sequence[str], checkpoint: str, trained: Experiment, scored: Experiment) -> str:
-    """Return the name of what is scored: "best", or "a+b.best" of an ensemble; with what changes
-    the scores and was not so in training behind it: "best,decoding.alpha=0.6".
+    """Return the name of what is scored: "best", or "a+b.best" for an ensemble; followed by
+    settings that change the scores and differ from training: "best,decoding.alpha=0.6".
     """
     if len(workdirs) > 1:
         names = "+".join(Path(workdir).absolute().name for workdir in workdirs)
@@ -180,7 +180,7 @@ def label(workdirs: Sequence[str], checkpoint: str, trained: Experiment, scored:
 
 
 def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Experiment:
-    """Return the experiment with overrides of what may change after training."""
+    """Return the experiment with overrides of settings that may change after training."""
     config = door(experiment)
     for field, text in overrides:
         if field in TAKE_PARTS:
@@ -192,7 +192,7 @@ def adjusted(experiment: Experiment, overrides: Sequence[tuple[str, str]]) -> Ex
 
 
 def adjust(trained: Any, experiment: Experiment) -> None:
-    """Let a loaded model have the settings of an experiment that may change after training."""
+    """Give a loaded model the settings of an experiment that may change after training."""
     settings = {name: getattr(experiment, name) for name in ("decoding", "evaluation", "data")}
     trained.experiment = dataclasses.replace(trained.experiment, **settings)
 

@@ -36,24 +36,24 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--quantization",
         default="float32",
-        help="of ctranslate2: float32 (default), int8, float16 ...; what is written for "
-        "huggingface is float32, which from_pretrained(..., dtype=...) converts",
+        help="ctranslate2: float32 (default), int8, float16 ...; huggingface output is "
+        "float32, which from_pretrained(..., dtype=...) converts",
     )
     parser.add_argument(
         "--family",
-        help="of huggingface: opt, mistral ..., where several can express the model",
+        help="huggingface: opt, mistral ..., where several can represent the model",
     )
     parser.add_argument(
         "--length", type=int, metavar="N",
-        help="of stablehlo: pieces of a source or prompt, and of all texts where their lengths "
-        "cannot be left open; default: those of training",
+        help="stablehlo: pieces of a source or prompt, and of all texts whose lengths cannot be "
+        "dynamic; default: those of training",
     )  # fmt: skip
     parser.add_argument(
         "--max-tokens", type=int, metavar="N",
-        help="of stablehlo: pieces that the decoding step has room for; default: 256, or as many "
-        "as the model has positions for",
+        help="stablehlo: pieces that the decoding step has room for; default: 256, or the model's "
+        "limit of positions",
     )  # fmt: skip
-    parser.add_argument("--platforms", default="cpu,cuda,tpu", help="of stablehlo, with commas")
+    parser.add_argument("--platforms", default="cpu,cuda,tpu", help="stablehlo: comma-separated")
     arguments = parser.parse_args(list(argv))
     for name, engine in _OF.items():
         value = getattr(arguments, name)
@@ -126,7 +126,7 @@ def _stablehlo(arguments: argparse.Namespace) -> None:
         arguments.length, arguments.max_tokens, arguments.platforms.split(","),
     )  # fmt: skip
     place = arguments.output.absolute()
-    print(f"written to {place}; {place / 'README.json'} says how to call the programs")
+    print(f"written to {place}; {place / 'README.json'} describes how to call the programs")
 
 
 ENGINES = {"ctranslate2": _ctranslate2, "huggingface": _huggingface, "stablehlo": _stablehlo}

@@ -17,23 +17,23 @@ from transformer_jax.workdir import WorkDir
 _BLOCK = 256  # prompts at a time
 
 _HELP = """\
-Continue prompts with a language model: print each prompt and what follows it, up to the end
-of a line where the model was trained on lines. A prefix language model reads the prompt as its
-source and prints its answer alone; so does an encoder-decoder that was pre-trained on text: what
-is missing from "the <extra_id_0> ran", or the text of one with noise.
+Continue prompts with a language model: print each prompt and its continuation, up to the end of
+a line if the model was trained on lines. A prefix language model reads the prompt as its source
+and prints only its answer; so does an encoder-decoder pre-trained on text: what is missing from
+"the <extra_id_0> ran", or the original of a noisy text.
 
-Prompts are those of --prompt, else the lines of a file or of standard input; an empty one begins a
-text.
+Prompts come from --prompt, else from the lines of a file or of standard input; an empty one
+starts a new text.
 
-Without options the search is that of the config's decoding. An option of sampling asks for random
-texts. Where texts contain line ends, --json keeps them apart.
+By default the search is that of the config's decoding. Any sampling option asks for random texts.
+If texts contain line breaks, --json keeps them apart.
 
 The fields of decoding, evaluation and data can be changed."""
 
 # Options that ask for random texts, and the fields of config.decoding that they set.
 _SAMPLING = {
-    "num_samples": ("N", "random texts of each prompt"),
-    "temperature": ("T", "of sampling; below 1: more probable pieces"),
+    "num_samples": ("N", "random texts per prompt"),
+    "temperature": ("T", "of sampling; below 1 favours more probable pieces"),
     "top_k": ("K", "sample among the K most probable pieces"),
     "top_p": ("P", "sample among the fewest pieces with probability P"),
     "seed": ("N", "of sampling; the same seed, the same texts"),
@@ -77,22 +77,22 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--workdir", required=True, action="append", help=WORKDIRS)
     add("--checkpoint", help=CHECKPOINTS)
-    add("--prompt", action="append", metavar="TEXT", help="may be given several times")
-    add("--input", type=Path, metavar="FILE", help="a prompt a line, plain or .gz; default: "
-        "standard input")  # fmt: skip
+    add("--prompt", action="append", metavar="TEXT", help="may be repeated")
+    add("--input", type=Path, metavar="FILE", help="one prompt per line, plain or .gz; "
+        "default: standard input")  # fmt: skip
     add("--output", type=Path, metavar="FILE", help="default: standard output")
     add("--max-tokens", type=int, metavar="N", help="at most N pieces after each prompt; default: "
-        "256, or as many as the model has positions for")  # fmt: skip
+        "256, or the model's limit of positions")  # fmt: skip
     add("--beam-size", metavar="N", help="the most probable text found; 1: greedy")
     add("--sample", action="store_true", help="random texts")
     for name, (metavar, what) in _SAMPLING.items():
         add(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
-    add("--stop", action="append", default=[], metavar="TEXT", help="end before it; may be given "
-        "several times")  # fmt: skip
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be "
+        "repeated")  # fmt: skip
     add("--stream", action="store_true", help="show the text of one --prompt as it is written, "
         "greedily or, with options of sampling, a random one")  # fmt: skip
-    add("--prompt-cache", type=Path, metavar="DIR", help="keep there what is read of long prompts, "
-        "for those to come that begin alike; at most 1 GiB")  # fmt: skip
+    add("--prompt-cache", type=Path, metavar="DIR", help="cache long prompts there for later "
+        "ones with the same beginning; at most 1 GiB")  # fmt: skip
     add("--json", action="store_true", help="JSON lines with scores and pieces")
     return parser
 
@@ -136,7 +136,7 @@ def _stream(arguments: argparse.Namespace, generator: Any, params: Any) -> None:
 
 
 def _blocks(arguments: argparse.Namespace, source: Any) -> Iterator[list[str]]:
-    """Yield prompts, as many at a time as there are."""
+    """Yield prompts, as many at a time as are available."""
     from transformer_jax.cli.lines import typed
 
     if arguments.prompt is not None:

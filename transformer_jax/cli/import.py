@@ -7,12 +7,12 @@ from transformer_jax.cli.arguments import Parser
 
 
 def main(argv: Sequence[str]) -> int:
-    """Make a work directory of a model of Hugging Face, and return the exit code."""
+    """Make a work directory from a Hugging Face model, and return the exit code."""
     parser = Parser(
-        "Make a work directory of what save_pretrained of a model and of its tokenizer wrote: of\n"
+        "Make a work directory from what save_pretrained wrote for a model and its tokenizer:\n"
         "BERT, GPT-2, OPT, Llama, Mistral, Qwen 2 and 3, OLMo 2, GPT-NeoX, BLOOM, StableLM,\n"
-        "Starcoder2, Marian, Pegasus, BART, mBART, T5. Score it, generate with it, or train on\n"
-        "from it with --config.init.source=WORKDIR, or =DIRECTORY."
+        "Starcoder2, Marian, Pegasus, BART, mBART, T5. Score it, generate with it, or fine-tune\n"
+        "it with --config.init.source=WORKDIR, or =DIRECTORY."
     )
     parser.add_argument("directory", type=Path, help="with config.json, *.safetensors and "
                         "tokenizer.json")  # fmt: skip
@@ -23,5 +23,5 @@ def main(argv: Sequence[str]) -> int:
 
     import_into(arguments.directory, arguments.workdir)
     place = Path(arguments.workdir).absolute()
-    print(f"imported into {place}; to see what it is: transformer-jax inspect --workdir={place}")
+    print(f"imported into {place}; to inspect it: transformer-jax inspect --workdir={place}")
     return 0

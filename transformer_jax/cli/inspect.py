@@ -1,4 +1,4 @@
-"""transformer-jax inspect --workdir=DIR: what is in a work directory."""
+"""transformer-jax inspect --workdir=DIR: the contents of a work directory."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 def main(argv: Sequence[str]) -> int:
     """Print the config, the checkpoints, the last metrics and the scores of a run."""
-    parser = Parser("Show what a work directory holds.")
+    parser = Parser("Show the contents of a work directory.")
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument("--parameters", action="store_true", help="list every parameter")
     arguments = parser.parse_args(list(argv))

@@ -1,4 +1,4 @@
-"""Lines of text in and out: files, pipes and a person at a terminal."""
+"""Lines of text in and out: files, pipes and terminals."""
 
 import gzip
 import io
@@ -18,16 +18,16 @@ from transformer_jax.errors import UserError
 log = logging.getLogger("transformer_jax")
 
 _CHUNK = 1 << 16  # bytes read at a time
-_LONGEST = 1 << 18  # bytes of a line: a chapter of a book; more is no text, or has no line ends
-_CHARACTERS = 1 << 22  # of a block, unless a single line has more
-_IDLE = 0.05  # seconds without input after which the lines that are there are answered
-_PATIENCE = 1.0  # seconds that a line waits for others at most, however they trickle in
+_LONGEST = 1 << 18  # bytes of a line: a book chapter; more is not text, or has no line ends
+_CHARACTERS = 1 << 22  # per block, unless a single line has more
+_IDLE = 0.05  # seconds without input after which the lines read so far are answered
+_PATIENCE = 1.0  # most seconds that a line waits for others, however they trickle in
 
 
 class Input:
-    """Lines of text as they arrive, from a binary file that `name` names.
+    """Lines of text as they arrive, from a binary file called `name`.
 
-    Lines end at LF alone; a CR before it goes, and so does a byte order mark. A lone CR, U+2028 and
+    Lines end only at LF; a CR before it and a byte order mark are dropped. A lone CR, U+2028 and
     the like are part of a line. Bytes that are not UTF-8 become U+FFFD, with one warning.
     """
 
@@ -36,11 +36,10 @@ class Input:
         self._warned = False
 
     def blocks(self, size: int) -> Iterator[list[str]]:
-        """Yield lists of at most `size` lines, fewer where no more arrive for a moment.
+        """Yield lists of at most `size` lines, fewer if no more arrive for a moment.
 
         Raises:
-          UserError: if the file cannot be read on, or a line is too long; what came before has been
-            yielded.
+          UserError: if reading fails, or a line is too long; what came before has been yielded.
         """
         block: list[str] = []
         characters, since = 0, 0.0
@@ -62,14 +61,14 @@ class Input:
             yield block
 
     def count(self) -> int:
-        """Read to the end, and return how many lines there are; the last may lack its end."""
+        """Read to the end, and return the number of lines; the last may lack its LF."""
         ends, last = 0, b"\n"
         while chunk := self._read():
             ends, last = ends + chunk.count(b"\n"), chunk
         return ends + (not last.endswith(b"\n"))
 
     def _arriving(self) -> Iterator[str | None]:
-        """Yield lines, and None where the next one may keep us waiting."""
+        """Yield lines, and None where the next one may take a while."""
         rest, ended = b"", 0
         while chunk := self._read():
             *whole, rest = (rest + chunk).split(b"\n")
@@ -90,10 +89,10 @@ class Input:
             raise UserError(f"{self._name}: cannot be read ({reason})") from None
 
     def _ready(self) -> bool:
-        """Wait a moment for input; say whether there is some. A file is always ready."""
+        """Wait a moment for input; return whether there is any. A file is always ready."""
         try:
             return bool(select.select([self._file], [], [], _IDLE)[0])
-        except io.UnsupportedOperation:  # a file in memory
+        except io.UnsupportedOperation:  # an in-memory file
             return True
 
     def _decoded(self, raw: bytes, number: int) -> str:
@@ -107,7 +106,7 @@ class Input:
             if not self._warned:
                 log.warning(
                     "%s, line %d: not UTF-8; wrong bytes are read as U+FFFD, here and below; "
-                    "convert the input, with `iconv -t utf-8` for example", self._name, number,
+                    "convert the input, for example with `iconv -t utf-8`", self._name, number,
                 )  # fmt: skip
             self._warned = True
             return raw.decode(errors="replace")
@@ -166,12 +165,12 @@ def _open(option: str, path: Path, mode: str, **how: Any) -> IO[Any]:
 
 
 def typed() -> Iterator[str]:
-    """Yield the lines that a person types, until the end of input (Ctrl-D)."""
+    """Yield the lines typed at a terminal, until the end of input (Ctrl-D)."""
     import readline  # noqa: F401  so that `input` knows cursor keys and earlier lines
 
     stdin: Any = sys.stdin
     stdin.reconfigure(encoding="utf-8", errors="replace")
-    prompt = "> " if sys.stdout.isatty() else ""  # which would get in between translations
+    prompt = "> " if sys.stdout.isatty() else ""  # would mix with translations
     while True:
         try:
             yield input(prompt)

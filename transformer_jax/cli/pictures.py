@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformer_jax.decoding.pictures import PictureCodes
 
 COMMANDS = {
-    "codebook": "find the codes that patches of pictures are nearest to",
+    "codebook": "find codes for patches of pictures by k-means",
     "encode": "write pictures as lines of codes",
     "decode": "draw lines of codes",
 }
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def codebook_at(path: Path) -> Union[Codebook, "PictureCodes"]:
-    """Return what writes pictures as codes: of a file, or of a work directory.
+    """Return what encodes pictures: from a file, or from a work directory.
 
     Raises:
       UserError: if it is neither.

@@ -13,14 +13,14 @@ from transformer_jax.data.codebook import Codebook, shrunk
 def main(argv: Sequence[str]) -> int:
     """Write a codebook, and return the exit code."""
     parser = Parser(
-        "Find, by k-means, the codes that patches of pictures are nearest to. With\n"
-        "--patch-size=1 they are a palette of colours."
+        "Find codes for patches of pictures by k-means. With --patch-size=1 they are a palette\n"
+        "of colours."
     )
-    parser.add_argument("file", type=Path, help="with an array of pictures, .npz")
-    parser.add_argument("--array", default="images", help="its name; default: images")
-    parser.add_argument("--codes", type=int, default=256, help="how many; default: 256")
-    parser.add_argument("--patch-size", type=int, default=4, help="pixels of a side; default: 4")
-    parser.add_argument("--reduce", type=int, default=1, help="first make N x N pixels one")
+    parser.add_argument("file", type=Path, help="an .npz file with an array of pictures")
+    parser.add_argument("--array", default="images", help="name of the array; default: images")
+    parser.add_argument("--codes", type=int, default=256, help="number of codes; default: 256")
+    parser.add_argument("--patch-size", type=int, default=4, help="pixels per side; default: 4")
+    parser.add_argument("--reduce", type=int, default=1, help="first merge N x N pixels into one")
     parser.add_argument("--output", type=Path, required=True, help="the codebook, .npz")
     arguments = parser.parse_args(list(argv))
     for name in ("codes", "patch_size", "reduce"):
@@ -33,8 +33,8 @@ def main(argv: Sequence[str]) -> int:
     error = np.square(small - shrunk(some, book.reduced)).mean() ** 0.5
     book.save(arguments.output)
     print(
-        f"{len(book.vectors)} codes, {book.form.patches} of them a picture of {book.form.height} x "
-        f"{book.form.width}; a pixel is {error:.1f} of 255 off on average; written to "
+        f"{len(book.vectors)} codes, {book.form.patches} per picture of {book.form.height} x "
+        f"{book.form.width}; pixels are off by {error:.1f} of 255 on average; written to "
         f"{arguments.output}"
     )
     return 0

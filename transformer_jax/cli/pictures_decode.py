@@ -17,14 +17,14 @@ from transformer_jax.errors import UserError
 def main(argv: Sequence[str]) -> int:
     """Draw lines of codes, and return the exit code."""
     parser = Parser(
-        "Make pictures of lines of codes: one sheet of them, .png, or an array `images`, .npz.\n"
-        "A line that is no whole picture becomes an empty one, and is counted."
+        "Make pictures from lines of codes: one sheet of them, .png, or an array `images`, .npz.\n"
+        "A line that is not a whole picture becomes an empty one, and is counted."
     )
     parser.add_argument("file", type=Path, help="lines of codes")
     parser.add_argument("--codebook", type=Path, required=True, help=CODEBOOK)
     parser.add_argument("--columns", type=int, default=10, help="of the sheet; default: 10")
-    parser.add_argument("--labels", type=Path, help="a label a line, for the .npz, on which a "
-                        "classifier can then be scored")  # fmt: skip
+    parser.add_argument("--labels", type=Path, help="one label per line, for the .npz, on which "
+                        "a classifier can then be scored")  # fmt: skip
     parser.add_argument("--output", type=Path, required=True, help="FILE.png or FILE.npz")
     arguments = parser.parse_args(list(argv))
     if arguments.output.suffix not in (".png", ".npz"):

@@ -12,9 +12,9 @@ from transformer_jax.data.codebook import as_lines
 
 def main(argv: Sequence[str]) -> int:
     """Write pictures as text, and return the exit code."""
-    parser = Parser("Write pictures as text: the codes of one a line, with spaces between them.")
-    parser.add_argument("file", type=Path, help="with an array of pictures, .npz")
-    parser.add_argument("--array", default="images", help="its name; default: images")
+    parser = Parser("Write pictures as text: one per line, its codes separated by spaces.")
+    parser.add_argument("file", type=Path, help="an .npz file with an array of pictures")
+    parser.add_argument("--array", default="images", help="name of the array; default: images")
     parser.add_argument("--codebook", type=Path, required=True, help=CODEBOOK)
     arguments = parser.parse_args(list(argv))
     book = codebook_at(arguments.codebook)

@@ -11,8 +11,8 @@ from transformer_jax.errors import UserError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what a run would take, without training."""
-    parser = Parser("Estimate what a run would take: memory, operations, time, energy.")
+    """Print the cost of a run, without training."""
+    parser = Parser("Estimate the cost of a run: memory, operations, time, energy.")
     parser.add_argument(
         "--config", required=True, help="a file, or a NAME of configs/; FILE:VARIANT, NAME:VARIANT"
     )
@@ -21,8 +21,8 @@ def main(argv: Sequence[str]) -> int:
         default=os.environ.get("TRANSFORMER_JAX_LIBTPU"),
         help="directory that holds libtpu, to compile for TPU slices (TRANSFORMER_JAX_LIBTPU)",
     )
-    parser.add_argument("--rate", type=float, help="operations a second that a device here reaches")
-    parser.add_argument("--watts", type=float, help="that a device here takes meanwhile")
+    parser.add_argument("--rate", type=float, help="operations per second that a device reaches")
+    parser.add_argument("--watts", type=float, help="power that a device draws meanwhile")
     arguments, overrides = parser.read(argv)
     for name in ("rate", "watts"):
         value = getattr(arguments, name)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from transformer_jax.cli.arguments import run_command
 
 PICTURES = {
-    "attention": "where a translation looks in its source",
-    "curves": "how training went",
-    "forecast": "what a model says comes next in a time series",
-    "sweep": "scores against the fields that a sweep varies",
+    "attention": "cross-attention of a translation",
+    "curves": "training curves",
+    "forecast": "forecast of a time series",
+    "sweep": "scores of a sweep against the fields that it varies",
 }
 
 

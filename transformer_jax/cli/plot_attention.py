@@ -10,7 +10,7 @@ from transformer_jax.workdir import WorkDir
 
 def main(argv: Sequence[str]) -> int:
     """Draw the cross-attention of a translation, and return the exit code."""
-    parser = Parser("Draw where each piece of a translation looks in its source.")
+    parser = Parser("Draw which source pieces each piece of a translation attends to.")
     parser.add_argument("--workdir", required=True)
     parser.add_argument(
         "--checkpoint", help="best, last, a step or average:N; default: the config's"

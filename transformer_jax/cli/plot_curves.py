@@ -14,13 +14,13 @@ from transformer_jax.workdir import WorkDir
 
 def main(argv: Sequence[str]) -> int:
     """Draw the curves of runs, and return the exit code."""
-    parser = Parser("Draw training curves of each --workdir, for print in black and white too.")
+    parser = Parser("Draw training curves of each --workdir, also fit for black-and-white print.")
     add = parser.add_argument
     add("run", nargs="+", help="work directories")
     add("--measures", metavar="A,B",
         help=f"of {', '.join(TITLES)}; default: the loss and the validation scores")  # fmt: skip
     add("--across", choices=tuple(ACROSS), default="step", help="default: step")
-    add("--log", action="store_true", help="logarithmic upwards")
+    add("--log", action="store_true", help="logarithmic vertical axis")
     add("--output", required=True, type=Path, help="a .svg, .pdf or .png file")
     arguments = parser.parse_args(list(argv))
     check_suffix(arguments.output, "--output")
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     }  # fmt: skip
     for measure in measures or ():
         if measure not in known:
-            raise UserError(f"--measures={measure}: no run has any yet; leave it out")
+            raise UserError(f"--measures={measure}: no run has it yet; leave it out")
     if measures is None:
         shown = [name for name in TITLES if name == "loss" or name.startswith("validation_")]
         measures = [name for name in shown if name in known]

@@ -11,13 +11,13 @@ from transformer_jax.workdir import WorkDir
 
 
 def main(argv: Sequence[str]) -> int:
-    """Draw a forecast beside what came, and return the exit code."""
-    parser = Parser("Draw what a model says comes next in a split of a time series, and what came.")
+    """Draw a forecast and the actual values, and return the exit code."""
+    parser = Parser("Draw a forecast for a split of a time series, and the actual values.")
     add = parser.add_argument
     add("--workdir", required=True)
     add("--checkpoint", help=CHECKPOINTS)
     add("--split", default="test", choices=("train", "validation", "test"))
-    add("--window", type=int, default=0, metavar="N", help="of the split, from 0; default: 0")
+    add("--window", type=int, default=0, metavar="N", help="index in the split, from 0; default: 0")
     add("--output", required=True, type=Path, help="a .svg, .pdf or .png file")
     arguments = parser.parse_args(list(argv))
     check_suffix(arguments.output, "--output")

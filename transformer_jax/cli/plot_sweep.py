@@ -14,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("Draw the scores of a sweep against the fields that differ.")
     add = parser.add_argument
     add("--workdir", required=True, type=Path, help="the sweep's directory")
-    add("--split", default="test", help="whose scores, where there are any; default: test")
+    add("--split", default="test", help="whose scores to draw, if any; default: test")
     add("--output", required=True, type=Path, help="a .svg, .pdf or .png file")
     arguments = parser.parse_args(list(argv))
     check_suffix(arguments.output, "--output")

@@ -10,17 +10,17 @@ from transformer_jax.errors import UserError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write one page that shows a run, several, or a sweep, and return the exit code."""
+    """Write one page that shows one or more runs or a sweep, and return the exit code."""
     parser = Parser(
         "Write one page, for any browser and without a network, that shows what train.py and\n"
-        "eval.py left in each --workdir: what was trained, curves, scores, sentences. Several are\n"
-        "compared; of a sweep's directory its points are. A run may be going on meanwhile."
+        "eval.py left in each --workdir: what was trained, curves, scores, sentences. Several\n"
+        "runs, or the points of a sweep, are compared. A run may still be in progress."
     )
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN[@CHECKPOINT]",
         help="work directories, or the directory of one sweep; checkpoint: best, last, a step or "
         "average:N, default: the config's")  # fmt: skip
-    add("--split", help="whose sentences are shown; default: test, if that was scored")
+    add("--split", help="whose sentences to show; default: test, if it was scored")
     add("--output", type=Path, default=Path("report.html"), help="default: report.html")
     arguments = parser.parse_args(list(argv))
     output: Path = arguments.output

@@ -19,15 +19,15 @@ def main(argv: Sequence[str]) -> int:
     """Print the log-probability of each given pair, and return the exit code."""
     parser = Parser(
         "Print the log-probability (nats) of each target line, given its source line: the sum\n"
-        "over its pieces, EOS included, not divided by its length. Of a language model, which has\n"
-        "no source, that of each target line, or of the file where it was trained on whole files.\n"
-        "The last line, on standard error, is of all together: perplexity and bits per byte."
+        "over its pieces, EOS included, not divided by its length. For a language model, with no\n"
+        "source, that of each target line, or of the file if it was trained on whole files.\n"
+        "The last line, on standard error, is the total: perplexity and bits per byte."
     )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     parser.add_argument(
         "--checkpoint", help="best, last, a step or average:N; default: the config's"
     )
-    parser.add_argument("--source", type=Path, help="needed unless it is a language model")
+    parser.add_argument("--source", type=Path, help="required unless it is a language model")
     parser.add_argument("--target", required=True, type=Path, help="line by line")
     parser.add_argument("--per-token", action="store_true", help="JSON lines, piece by piece")
     arguments = parser.parse_args(list(argv))
@@ -55,21 +55,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _summary(scores: Sequence[Any]) -> str:
-    """Return what all lines are together; bytes where the codec keeps texts as they are."""
+    """Summarise all lines; with bytes where the codec keeps texts unchanged."""
     pieces = sum(len(found.ids) for found in scores)
     nats = -math.fsum(found.total for found in scores)
     each = nats / math.log(2) / len(scores)
     found = f"{pieces:,} pieces: perplexity {math.exp(min(nats / max(pieces, 1), 700.0)):.4f}"
-    found += f", {each:.4f} bits a text"
+    found += f", {each:.4f} bits per text"
     sizes = [getattr(score, "bytes", None) or 0 for score in scores]
     if not all(sizes):
         return found
     bits, size = nats / math.log(2) / sum(sizes), sum(sizes)
-    return f"{found}; {size:,} bytes, line ends among them: {bits:.4f} bits per byte"
+    return f"{found}; {size:,} bytes, line ends included: {bits:.4f} bits per byte"
 
 
 def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[list[str]]:
-    """Return sources and targets, or the texts alone that a language model is asked about."""
+    """Return sources and targets, or only the texts for a language model."""
     if objective.labels:
         raise UserError(
             f"config.objective.name={objective.name!r}: such a model predicts "
@@ -77,11 +77,11 @@ def _texts(arguments: argparse.Namespace, objective: ObjectiveConfig) -> list[li
         )
     if not objective.one_sided:
         if arguments.source is None:
-            raise UserError("--source: give the lines that --target holds the translations of")
+            raise UserError("--source: give the lines that --target translates")
         src, tgt = files.read_parallel(arguments.source, arguments.target)
         return [list(src), list(tgt)]
     if arguments.source is not None:
-        raise UserError("--source: a language model has no source; give --target alone")
+        raise UserError("--source: a language model has no source; give only --target")
     if objective.document == "file":
         return [[files.read_text(arguments.target)]]
     return [files.read_lines(arguments.target)]

@@ -22,26 +22,26 @@ _KEY = "TRANSFORMER_JAX_API_KEY"
 _NEEDS = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 
 _HELP = f"""\
-Serve a translation or language model over HTTP: a page at /, our own protocol under /api/,
-LibreTranslate's /translate and OpenAI's /v1/completions; see docs/serving.md. Requests that are
-there at the same time are searched together.
+Serve a translation or language model over HTTP: a page at /, its own protocol under /api/,
+LibreTranslate's /translate and OpenAI's /v1/completions; see docs/serving.md. Concurrent requests
+are batched.
 
-If the environment variable {_KEY} is set, clients must send it. SIGTERM ends the
-server once what has begun is answered; SIGHUP loads the checkpoint anew.
+If the environment variable {_KEY} is set, clients must send it. SIGTERM stops the
+server once requests in progress are answered; SIGHUP reloads the checkpoint.
 
 The fields of decoding, evaluation and data can be changed."""
 
-# Limits: the field of server/settings.py, its unit, what it is.
+# Limits: the field of server/settings.py, its unit, its meaning.
 _LIMITS = {
-    "rows": ("N", "texts searched at a time, on each device"),
-    "queue": ("N", "texts that wait at most; beyond them requests are refused: 429"),
-    "timeout": ("SECONDS", "until a text must be finished: else 504"),
-    "max_body": ("BYTES", "of a request"),
-    "max_characters": ("N", "of a text"),
-    "max_texts": ("N", "in a request"),
-    "max_batch": ("N", "texts in a request to /api/batches"),
+    "rows": ("N", "texts decoded at a time on each device"),
+    "queue": ("N", "most texts that wait; requests beyond are refused: 429"),
+    "timeout": ("SECONDS", "in which a text must be finished: else 504"),
+    "max_body": ("BYTES", "per request"),
+    "max_characters": ("N", "per text"),
+    "max_texts": ("N", "per request"),
+    "max_batch": ("N", "texts per request to /api/batches"),
     "max_prompt": ("N", "pieces of a prompt"),
-    "max_tokens": ("N", "pieces written behind a prompt"),
+    "max_tokens": ("N", "pieces written after a prompt"),
 }
 
 
@@ -89,24 +89,24 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--workdir", required=True, action="append", help=WORKDIRS)
     add("--checkpoint", help=CHECKPOINTS)
-    add("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0: whoever reaches this "
-        "machine; default: %(default)s")  # fmt: skip
-    add("--port", type=int, default=8000, help="default: %(default)s; 0: any that is free")
-    add("--name", help="of the model, for clients; default: that of the work directory")
+    add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all interfaces; "
+        "default: %(default)s")  # fmt: skip
+    add("--port", type=int, default=8000, help="default: %(default)s; 0: any free one")
+    add("--name", help="model name for clients; default: that of the work directory")
     for name, (unit, what) in _LIMITS.items():
         default = getattr(Settings, name)
         add(f"--{name.replace('_', '-')}", type=type(default), default=default, metavar=unit,
             help=f"{what}; default: %(default)s")  # fmt: skip
-    add("--drain", type=float, default=60.0, metavar="SECONDS", help="that requests have to end "
+    add("--drain", type=float, default=60.0, metavar="SECONDS", help="for requests to finish "
         "after SIGTERM; default: %(default)s")  # fmt: skip
-    add("--watch", type=float, default=0.0, metavar="SECONDS", help="look so often for a new "
-        "checkpoint, and load it; default: never")  # fmt: skip
-    add("--allow-reload", action="store_true", help="load the checkpoint anew at POST /reload")
+    add("--watch", type=float, default=0.0, metavar="SECONDS", help="how often to look for a "
+        "new checkpoint and load it; default: never")  # fmt: skip
+    add("--allow-reload", action="store_true", help="reload the checkpoint on POST /reload")
     return parser
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket at an address, which takes no connections yet."""
+    """Return a socket bound to an address, which accepts no connections yet."""
     if not 0 <= port <= 65535:
         raise UserError(f"--port={port}: must lie between 0 and 65535")
     try:
@@ -137,14 +137,14 @@ def _settings(arguments: argparse.Namespace) -> Any:
             raise UserError(f"--{name}={value}: must be a number of seconds, at least 0")
     if arguments.max_texts > arguments.queue:
         raise UserError(
-            f"--max-texts={arguments.max_texts}: is more than --queue={arguments.queue}, so that "
-            "such a request would never be taken; lower it"
+            f"--max-texts={arguments.max_texts}: is more than --queue={arguments.queue}, so such a "
+            "request would never be accepted; lower it"
         )
     name = arguments.name or Path(arguments.workdir[0]).absolute().name
     key = os.environ.get(_KEY) or None
     if key is None and arguments.host not in ("127.0.0.1", "::1", "localhost"):
         logging.getLogger("transformer_jax").warning(
-            "--host=%s without %s: whoever reaches this machine may use the model",
+            "--host=%s without %s: anyone who can reach this machine can use the model",
             arguments.host,
             _KEY,
         )
@@ -155,7 +155,7 @@ def _loading(
     workdirs: Sequence[str], checkpoint: str, experiment: Experiment, overrides: Sequence,
     settings: Any,
 ) -> tuple[Callable[[], Any], Callable[[], list[int]]]:  # fmt: skip
-    """Return what loads the model, and what says which steps that would be."""
+    """Return a function that loads the model, and one that returns the steps it would load."""
     from transformer_jax.api import load_ensemble
     from transformer_jax.checkpoint import Checkpoints
     from transformer_jax.server.model import Served
@@ -178,7 +178,7 @@ def _loading(
 
 
 def _log_to_stderr() -> None:
-    """Write what happens, with the time, to standard error."""
+    """Log with timestamps to standard error."""
     log = logging.getLogger("transformer_jax")
     for handler in list(log.handlers):
         log.removeHandler(handler)

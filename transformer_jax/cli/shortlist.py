@@ -11,7 +11,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "Learn from a model's training texts which target pieces go with which source pieces, by\n"
         "IBM Model 1, and write shortlist.npz into its work directory. With decoding.shortlist=N\n"
-        "a translation is then written with the N likeliest pieces alone, which is faster."
+        "a translation then uses only the N likeliest pieces, which is faster."
     )
     parser.add_argument("--workdir", required=True, help=WORKDIR)
     arguments = parser.parse_args(list(argv))
@@ -24,5 +24,5 @@ def main(argv: Sequence[str]) -> int:
     store, tokenizers = lexicon.read(workdir)
     with LineProgress(passes(store)) as progress:
         path = lexicon.write(workdir, store, tokenizers, progress.reached)
-    print(f"written to {path}: decode with --config.decoding.shortlist=512, say")
+    print(f"written to {path}; decode with, for example, --config.decoding.shortlist=512")
     return 0

@@ -17,17 +17,17 @@ from transformer_jax.sweeps.grid import draw, grid, read_axis
 from transformer_jax.sweeps.points import Point, make_points
 
 _HELP = """\
-Train every combination of the values of some fields, each in a work directory of its own below
---workdir, and tabulate the results. The same command again goes on where it stopped.
+Train every combination of the values of some fields, each in its own work directory below
+--workdir, and tabulate the results. Run the same command again to resume.
 
   --grid model.d_ff=256,512 --grid seed=1,2,3     every combination; mean and spread over seeds
-  --grid 'optimizer.learning_rate=geomspace(1e-4,1e-2,5)'          5 values in equal ratios
+  --grid 'optimizer.learning_rate=geomspace(1e-4,1e-2,5)'          5 geometrically spaced values
   --random 20 --grid 'optimizer.learning_rate=loguniform(1e-4,1e-2)' \\
     --grid 'model.dropout_rate=uniform(0,0.3)' --grid model.d_ff=256,512   20 random points
-  --config=configs/table3.py --variants=all       every variant that the file names
+  --config=configs/table3.py --variants=all       every variant that the file lists
 
-Other --config.FIELD=VALUE hold for all points. With --jobs=N, the GPUs that CUDA_VISIBLE_DEVICES
-names are shared out."""
+Other --config.FIELD=VALUE apply to all points. With --jobs=N, the GPUs in CUDA_VISIBLE_DEVICES are
+shared among the jobs."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,9 +64,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _table_of(directory: Path, arguments: argparse.Namespace, overrides: Sequence) -> int:
-    """Table the points that are found in a sweep's directory."""
+    """Tabulate the points in a sweep's directory."""
     if not arguments.table or overrides or arguments.grid or arguments.variants:
-        raise UserError("--config: missing; only --table, by itself, does without; see --help")
+        raise UserError("--config: missing; only --table, by itself, works without; see --help")
     if arguments.plot is not None:
         check_suffix(arguments.plot, "--plot")
 
@@ -102,8 +102,8 @@ def _create(directory: Path) -> None:
 def _parser() -> Parser:
     parser = Parser(_HELP)
     add = parser.add_argument
-    add("--config", help="configs/NAME.py or configs/NAME.py:VARIANT; --table does without")
-    add("--workdir", required=True, help="the sweep's directory; each point has one in it")
+    add("--config", help="configs/NAME.py or configs/NAME.py:VARIANT; not needed with --table")
+    add("--workdir", required=True, help="the sweep's directory; each point has its own in it")
     add("--grid", action="append", default=[], metavar="FIELD=VALUES", help="one axis")
     add("--variants", metavar="A,B", help="variants of the config file, C-* or all")
     add("--random", type=int, metavar="N", help="N random points instead of all combinations")
@@ -117,7 +117,7 @@ def _parser() -> Parser:
     only.add_argument(
         "--print-commands", action="store_true", help="print a command for each point, run nothing"
     )
-    only.add_argument("--table", action="store_true", help="tabulate what is there, run nothing")
+    only.add_argument("--table", action="store_true", help="tabulate existing results, run nothing")
     return parser
 
 
@@ -175,5 +175,5 @@ def _dry_run(points: Sequence[Point], directory: Path) -> int:
         state = state_of(point, record, None) or "finished"
         cost = f"{table.parameters(point):>13,} parameters  about {minutes:7.1f} minutes"
         print(f"{point.name:<{width}}  {cost}  {state}")
-    print(f"{len(points)} points, about {sum(estimates):.0f} minutes of training one after another")
+    print(f"{len(points)} points, about {sum(estimates):.0f} minutes of training in sequence")
     return 0

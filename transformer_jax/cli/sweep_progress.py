@@ -1,4 +1,4 @@
-"""A sweep at a glance: a bar for all points and one for each that runs."""
+"""The progress of a sweep: a bar for all points and one for each running point."""
 
 import sys
 import time
@@ -16,8 +16,8 @@ from transformer_jax.sweeps.table import best_validation, training_minutes
 from transformer_jax.training.heartbeat import progress_line
 from transformer_jax.workdir import read_rows
 
-_EVERY = 60.0  # seconds between the lines of a point where there is no terminal
-_ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be continued"}
+_EVERY = 60.0  # seconds between lines for a point without a terminal
+_ENDS = {FINISHED: "finished", DIVERGED: "diverged", INTERRUPTED: "saved, to be resumed"}
 
 
 class Bars:
@@ -27,12 +27,12 @@ class Bars:
         self._bars, self._record = bars, record
         self._ended, self._count = done, len(points)
         self._tasks: dict[str, TaskID] = {}
-        self._said: dict[str, float] = {}  # when each running point last had a line
+        self._said: dict[str, float] = {}  # when each running point last printed a line
         self._all = bars.add_task("all points", total=len(points), completed=done, status="")
-        bars.console.print(f"{len(points)} points, {done} finished already")
+        bars.console.print(f"{len(points)} points, {done} already finished")
 
     def started(self, point: Point, program: str) -> None:
-        """Say that a program of a point starts."""
+        """Report that a program of a point starts."""
         self._said[point.name] = time.monotonic()
         self._bars.console.print(f"{program}  {escape(point.name)}", highlight=False)
         if point.name not in self._tasks:
@@ -42,7 +42,7 @@ class Bars:
             )
 
     def running(self, points: Sequence[Point]) -> None:
-        """Move the bars, or now and then print how far each point is."""
+        """Update the bars, or print the progress of each point from time to time."""
         for point in points if self._bars.disable else ():
             if time.monotonic() - self._said[point.name] >= _EVERY:
                 self._said[point.name] = time.monotonic()
@@ -55,7 +55,7 @@ class Bars:
                 self._bars.update(self._tasks[point.name], completed=point.step(), status=status)
 
     def ended(self, point: Point, code: int, last_line: str) -> None:
-        """Say how a point ended."""
+        """Report how a point ended."""
         self._ended += code in (FINISHED, DIVERGED)
         if point.name in self._tasks:
             self._bars.remove_task(self._tasks.pop(point.name))
@@ -83,7 +83,7 @@ def progress(points: Sequence[Point], directory: Path, split: str | None) -> Ite
 
 
 def _place(point: Point) -> str:
-    """Return "NAME  step 120 of 1000  0.5 steps/s  29 min left", the rate being its last one."""
+    """Return "NAME  step 120 of 1000  0.5 steps/s  29 min left", with its latest rate."""
     rates = [row["steps_per_s"] for row in read_rows(point.workdir.timings)[-1:]]
     seconds = 60 * training_minutes(point)
     line = progress_line(point.step(), point.experiment.training, sum(rates, 0.0), seconds, None)

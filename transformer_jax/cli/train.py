@@ -14,11 +14,11 @@ def main(argv: Sequence[str]) -> int:
         "--config",
         required=True,
         help="a file, or a NAME of configs/; FILE:VARIANT, NAME:VARIANT; "
-        "or a work directory, whose run has it",
+        "or a work directory, for the config of its run",
     )
     parser.add_argument("--workdir", help="default: runs/NAME or runs/NAME-VARIANT")
     group = parser.add_argument_group(
-        "several processes, each started by the same command with its own --process_id"
+        "multiple processes, each started by the same command with its own --process_id"
     )
     group.add_argument(
         "--coordinator",
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     experiment = parse(load_config(arguments.config, overrides))
     workdir = WorkDir(arguments.workdir or default_workdir(arguments.config))
 
-    # These start jax: after the checks.
+    # These start jax, so only after the checks.
     from transformer_jax.experiments.process import keep_freed_memory
     from transformer_jax.experiments.train import run_experiment
     from transformer_jax.sharding.processes import joined

@@ -18,13 +18,13 @@ _BLOCK = 4096  # lines at a time: bounded memory, well-filled batches
 
 _HELP = """\
 Translate text line by line, in order; empty lines stay empty. Without --input and --output
-from standard input to standard output: at a terminal each line is translated at once, through a
-pipe as soon as no more arrive.
+it reads standard input and writes standard output: at a terminal each line is translated at once,
+in a pipe as soon as no more arrive.
 
-Of a model that reads sound, a line is the name of a file.
+For a model that reads sound, a line is the name of a file.
 
 Scores in JSON lines are log-probabilities (nats), normalised as "normalization" says: divided by
-the length penalty of these settings; a line translated in parts has the sum of theirs.
+the length penalty of these settings; for a line translated in parts, the sum over the parts.
 
 The fields of decoding, evaluation and data can be changed."""
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
     total = None
-    if arguments.input is not None and arguments.input.is_file():  # a pipe can be read but once
+    if arguments.input is not None and arguments.input.is_file():  # a pipe can be read only once
         with read_from(arguments.input) as source:
             total = source.count()
     use_compilation_cache()
@@ -75,13 +75,11 @@ def _parser() -> Parser:
     add("--checkpoint", help=CHECKPOINTS)
     add("--input", type=Path, metavar="FILE", help="plain or .gz; default: standard input")
     add("--output", type=Path, metavar="FILE", help="default: standard output")
-    add("--n-best", type=int, metavar="N", help="N translations of each line, as JSON lines")
+    add("--n-best", type=int, metavar="N", help="N translations per line, as JSON lines")
     search = parser.add_mutually_exclusive_group()
     search.add_argument("--beam-size", metavar="N", help="1: greedy")
-    search.add_argument(
-        "--sample", type=int, metavar="N", help="N random translations of each line"
-    )
-    add("--prefix", metavar="TEXT", help="every translation begins so")
+    search.add_argument("--sample", type=int, metavar="N", help="N random translations per line")
+    add("--prefix", metavar="TEXT", help="start every translation with TEXT")
     add("--json", action="store_true", help="JSON lines with scores and pieces")
     add("--alignments", action="store_true",
         help="JSON lines with pairs of words, [source, target] from 0")  # fmt: skip
@@ -97,9 +95,9 @@ def _as_overrides(arguments: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _n_best(arguments: argparse.Namespace, decoding: DecodingConfig) -> int:
-    """Return how many translations of each line are wanted."""
+    """Return how many translations of each line to print."""
     wanted, most = arguments.n_best, decoding.hypotheses
-    if wanted is None:  # all samples, unless re-ranking is to choose among them
+    if wanted is None:  # all samples, unless re-ranking chooses among them
         return most if decoding.rerank == "none" and arguments.sample else 1
     option, field = ("--beam-size", "beam_size")
     if decoding.search == "sample":
@@ -113,7 +111,7 @@ def _n_best(arguments: argparse.Namespace, decoding: DecodingConfig) -> int:
 
 
 def check_files(arguments: argparse.Namespace) -> None:
-    """Check what would else be noticed only after the model is loaded."""
+    """Check what would otherwise fail only after the model is loaded."""
     source, path = arguments.input, arguments.output
     if source is not None:
         try:
@@ -139,7 +137,7 @@ def _translate(
     from transformer_jax.progress import LineProgress
 
     person = arguments.input is None and sys.stdin.isatty()
-    seen = arguments.output is None and sys.stdout.isatty()  # a bar would only get in between
+    seen = arguments.output is None and sys.stdout.isatty()  # a bar would be in the way
     first = 1
     with (
         read_from(arguments.input) as source,
@@ -165,7 +163,7 @@ def _translate(
 
 
 class Rows:
-    """JSON lines: what was found for each line, with its pieces and what its scores mean."""
+    """JSON lines: the translations of each line, with pieces and the normalisation of scores."""
 
     def __init__(self, tokenizer: Any, decoding: DecodingConfig) -> None:
         self._tokenizer = tokenizer
@@ -177,7 +175,7 @@ class Rows:
         }
 
     def render(self, line: str, translations: Sequence[Any]) -> str:
-        """Return the JSON line of a line of text."""
+        """Return the JSON line for a line of text."""
         rows = []
         for found in translations:
             pieces = self._tokenizer.pieces(found.ids)
