@@ -10,7 +10,7 @@
 The directory holds train.npz and validation.npz with `images`, bytes [n 28 28], and `labels` [n]
 (MNIST). The first command writes pairs of these, train_pairs.npz and validation_pairs.npz, with
 their text, "three plus five is eight", and text of the same form, PART.sum; and, as a control,
-shuffled_pairs.npz, which labels each validation pair with the text of the next one.
+shuffled_pairs.npz, which labels each validation pair with the text of the previous one.
 
 see   a ViT that names single digits.
 read  a language model of lines of 98 words, all but a few of them "-" and the rest the names of two

@@ -75,7 +75,7 @@ def test_from_pictures_to_a_sheet(tmp_path, capsys):
     assert (
         dispatch(["pictures", "codebook", place, "--codes=4", f"--output={tmp_path}/book.npz"]) == 0
     )
-    assert "4 codes, 6 per picture of 12 x 8; pixels are off by 0.0" in capsys.readouterr().out
+    assert "4 codes, 6 per picture of 12 x 8; root-mean-square error 0.0" in capsys.readouterr().out
     assert dispatch(["pictures", "encode", place, book]) == 0
     lines = capsys.readouterr().out
     (tmp_path / "made.codes").write_text(lines + "1 2 3\n")

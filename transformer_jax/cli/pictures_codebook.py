@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     book.save(arguments.output)
     print(
         f"{len(book.vectors)} codes, {book.form.patches} per picture of {book.form.height} x "
-        f"{book.form.width}; pixels are off by {error:.1f} of 255 on average; written to "
+        f"{book.form.width}; root-mean-square error {error:.1f} of 255; written to "
         f"{arguments.output}"
     )
     return 0

@@ -138,7 +138,8 @@ class ModelConfig:
     #              (Gulati et al. 2020, arXiv:2005.08100, with layer norm for batch norm)
     encoder_pattern: tuple[MixerKind, ...] = ("full",)
     decoder_pattern: tuple[MixerKind, ...] = ("full",)
-    # local, dilated, longformer: positions to either side, its own included.
+    # local, dilated, longformer, aft_local, aft_conv: positions to either side, its own included;
+    # source_attention=local_*: its own not included.
     window: int | None = None
     global_tokens: int = 1  # longformer: positions of a text, counted from the first
     block_size: int = 64  # bigbird, lsh: positions per block
