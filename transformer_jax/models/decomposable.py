@@ -41,8 +41,8 @@ class TwoLayers(nn.Module):
 
 class DecomposableAttention(Core):
     """Attend, compare, aggregate: scores e = F(a) . F(b) of all pairs of words of two texts; each
-    word beside the mean of what it attends to in the other text, G([a; beta]); a class from the
-    sums over each text, H([v_1; v_2]).
+    word compared with the mean of what it attends to in the other text, G([a; beta]); a class from
+    the sums over each text, H([v_1; v_2]).
 
     Word order is ignored. The texts are two kinds of tokens; BOS and EOS are words like any others,
     and words without a counterpart attend to them as to the paper's NULL. Embeddings are trained.

@@ -15,7 +15,7 @@ from transformer_jax.models.core import Core
 from transformer_jax.models.model import Keys, Output, Stepper
 from transformer_jax.nn.initializers import named
 
-A, B = "lora_a", "lora_b"  # beside the matrix that they adapt
+A, B = "lora_a", "lora_b"  # next to the matrix that they adapt
 
 
 class Lora:
@@ -24,8 +24,8 @@ class Lora:
 
     A [in..., rank] starts uniform within 1 / sqrt(in) of 0, B [rank, out...] at 0, so the model
     starts equal to the adapted one. For a table, whose inputs are pieces, A starts at 0 and B from
-    N(0, 1 / d_model), like tables. Everything else sees the sums, whose cost is negligible beside a
-    batch's: x W + x A B is x (W + A B).
+    N(0, 1 / d_model), like tables. Everything else sees the sums, whose cost is negligible compared
+    with a batch's: x W + x A B is x (W + A B).
     """
 
     def __init__(self, model: Core) -> None:
@@ -77,7 +77,7 @@ def without(config: ModelConfig) -> ModelConfig:
 
 
 def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
-    """Return boxed parameters with A and B beside the matrices of `config.lora_maps`."""
+    """Return boxed parameters with A and B next to the matrices of `config.lora_maps`."""
     found = {}
     for number, (name, part) in enumerate(sorted(params.items())):
         here = jax.random.fold_in(key, number)

@@ -104,7 +104,7 @@ def _climb(layers: list[Any], states: Any, x: Array, kept: Array) -> tuple[Any, 
 
 class Luong(RecurrentDecoder):
     """All layers first, then attention to the source: h~ = tanh(W [c; h]) (Luong et al. 2015),
-    which with `config.input_feeding` enters the next step beside its token. Without attention, the
+    which `config.input_feeding` concatenates with the next step's token. Without attention, the
     output is the last layer's state (Sutskever et al. 2014, arXiv:1409.3215).
     """
 
@@ -145,10 +145,10 @@ class Luong(RecurrentDecoder):
 
 
 class Bahdanau(RecurrentDecoder):
-    """The previous state attends to the source, and the context enters the layers beside the token;
-    maxout units predict the next token from the new state, the token and the context (Bahdanau et
-    al. 2015, arXiv:1409.0473). Without attention, the context is always the summary of the source
-    (Cho et al. 2014, arXiv:1406.1078).
+    """The previous state attends to the source, and the context enters the layers concatenated with
+    the token; maxout units predict the next token from the new state, the token and the context
+    (Bahdanau et al. 2015, arXiv:1409.0473). Without attention, the context is always the summary of
+    the source (Cho et al. 2014, arXiv:1406.1078).
     """
 
     def setup(self) -> None:
@@ -190,9 +190,9 @@ class Bahdanau(RecurrentDecoder):
 
 
 class Gnmt(RecurrentDecoder):
-    """The bottom layer attends to the source; the context enters all other layers beside the output
-    of the layer below, and the bottom layer with the next token. From the third layer on, the
-    output of the layer below is added to that of a layer (Wu et al. 2016, arXiv:1609.08144).
+    """The bottom layer attends to the source; the context is concatenated with the input of all
+    other layers, and with the next token for the bottom layer. From the third layer on, layers have
+    residual connections (Wu et al. 2016, arXiv:1609.08144).
     """
 
     def width(self, layer: int) -> int:

@@ -59,7 +59,7 @@ class _Near(AftFull):
     """w is 0 for keys `config.window` positions away or more, which are still seen.
 
     So all seen keys weigh exp(k), in two sums per channel, and exp(w) - 1 times that is added for
-    near ones: blocks of keys beside blocks of queries, and no weight for every pair.
+    near ones: in blocks of keys around blocks of queries, without a weight for every pair.
     """
 
     def _gather(

@@ -21,7 +21,7 @@ _LEAST = 1e-6  # the smallest magnitude of a sum of weights
 class Drawn(LinearAttention):
     """Linear attention with features along random directions [K M H], different for each head.
 
-    Training redraws them every so many steps; evaluation and decoding always use the same ones.
+    Training redraws them at intervals; evaluation and decoding always use the same ones.
     """
 
     orthogonal = False  # whether directions are orthogonal, in groups as large as possible
