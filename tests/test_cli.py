@@ -167,7 +167,7 @@ def test_a_finished_run_says_so_and_changes_nothing(run, corpus, capsys):
     before = contents(run.path, "train.log", "eval")
     assert train.main(train_argv(corpus, run.path)) == 0
     printed = capsys.readouterr()
-    assert "already finished at step 4: training.steps=4 are done\n" in printed.err
+    assert "already finished at step 4: training.steps=4 reached\n" in printed.err
     assert printed.out == ""
     assert contents(run.path, "train.log", "eval") == before
 

@@ -110,7 +110,7 @@ def test_each_shape_is_compiled_once_and_logged(caplog, monkeypatch):
     assert [line.partition(":")[0] for line in lines] == [
         "batches of 8 x 0 and 7", "batches of 16 x 0 and 7"
     ]  # fmt: skip
-    words = r": \S+ operations, compiled in \d+\.\d s, \d+\.\d MB a device"
+    words = r": \S+ operations, compiled in \d+\.\d s, \d+\.\d MB per device"
     assert all(re.search(words, line) for line in lines)
 
 

@@ -146,7 +146,7 @@ def test_weights_cost_nothing_where_nobody_reads_them():
         (64, jnp.float16, 8.0, None),
         (256, jnp.bfloat16, 9.0, None),
         (256, jnp.bfloat16, 8.9, "head_dim 256 is above 128"),
-        (20, jnp.bfloat16, 9.0, "head_dim 20 is no multiple of 8"),
+        (20, jnp.bfloat16, 9.0, "head_dim 20 is not a multiple of 8"),
         (64, jnp.float32, 9.0, "model.compute_dtype is float32"),
         (64, jnp.bfloat16, 7.5, "compute capability 7.5 is below 8.0"),
         (64, jnp.bfloat16, None, "there is no NVIDIA GPU"),
@@ -164,4 +164,4 @@ def test_falling_back_is_told(caplog, monkeypatch):
     for _ in range(2):
         jax.eval_shape(lambda: fused.mix(Q, k, v, view, lambda w: w)[0])
     (record,) = caplog.records
-    assert "by XLA and not by cuDNN, for there is no NVIDIA GPU" in record.getMessage()
+    assert "uses XLA instead of cuDNN because there is no NVIDIA GPU" in record.getMessage()

@@ -172,7 +172,7 @@ def test_continued_from_any_end_is_uninterrupted(start, whole, steps):
     assert str(steps) in names(workdir)
     assert start(name, SIX)[1] == Outcome.FINISHED
     assert_same_run(workdir, whole)
-    assert f"step {steps} is the end no more" in workdir.log.read_text()
+    assert f"step {steps} is no longer the last" in workdir.log.read_text()
 
 
 def test_a_longer_run_tells_the_new_learning_rate(copy, monkeypatch):
@@ -240,7 +240,7 @@ def test_finished_stays_finished(start, whole, capsys):
         assert start("whole", experiment)[1] == Outcome.FINISHED == 0
         assert contents(whole) == before
         shown = capsys.readouterr().err
-        assert "already finished at step 6: training.steps=6 are done" in shown
+        assert "already finished at step 6: training.steps=6 reached" in shown
     assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; pass" in shown
 
 
@@ -366,7 +366,7 @@ def test_training_never_starts_again_silently(copy):
     for step in (3, 6):
         damage(copy, step)
     with pytest.raises(
-        UserError, match=r"/6: damaged: .*/3: damaged: .*no checkpoint here is good"
+        UserError, match=r"/6: damaged: .*/3: damaged: .*no checkpoint here is intact"
     ):
         runs.run_experiment(SIX, copy)
     assert names(copy) == ["3", "6"]

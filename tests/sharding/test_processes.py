@@ -211,7 +211,7 @@ def test_what_one_cannot_write_none_has_written():
     assert one == ["written", "failed: [Errno 2] No such file or directory: '/nowhere/file'",
                    "written"]  # fmt: skip
     assert other[:3] == ["written", "failed: process 0 cannot write", "written"]
-    assert other[3].startswith("training text: process 1 has another one than process 0")
+    assert other[3].startswith("training text: process 1 has a different one from process 0")
 
 
 @pytest.mark.parametrize(

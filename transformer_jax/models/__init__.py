@@ -1,1 +1,1 @@
-"""Whole models: layers, stacks, and what training and decoding call."""
+"""Whole models: layers, stacks, and the interfaces that training and decoding call."""

@@ -1,5 +1,5 @@
-"""Pictures as codes and back (VQ-VAE: van den Oord et al. 2017, arXiv:1711.00937), Transformers on
-both sides (ViT-VQGAN's: Yu et al. 2021, arXiv:2110.04627, section 3.1).
+"""Autoencoding pictures as discrete codes (VQ-VAE: van den Oord et al. 2017, arXiv:1711.00937) with
+Transformers on both sides (ViT-VQGAN: Yu et al. 2021, arXiv:2110.04627, section 3.1).
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from transformer_jax.nn.view import self_view
 
 
 class Reconstructed(Output):
-    """The vectors themselves [B S C]; what stands for a head is the penalty of each place [B S]."""
+    """The vectors themselves [B S C]; in place of a head, the penalty of each position [B S]."""
 
     def logits(self) -> Float[Array, "B S C"]:
         """Return the vectors, at least in float32."""
@@ -24,7 +24,7 @@ class Reconstructed(Output):
 
 
 class Autoencoder(Encoder):
-    """Stem, encoder, codes; then what codes stand for, layers again, and a map to vectors."""
+    """Stem, encoder and codes; then the codes' vectors, more layers, and a map to vectors."""
 
     def setup(self) -> None:
         c = self.config
@@ -45,7 +45,7 @@ class Autoencoder(Encoder):
         return {"pixels": Reconstructed(self._made(coded.x, src, train), penalty)}
 
     def to_codes(self, side: Side) -> Int[Array, "B S"]:
-        """Return the code of each place of pictures."""
+        """Return the code of each position of pictures."""
         return self.codes.of(self.encode(side, False).hidden)
 
     def from_codes(self, side: Side) -> Float[Array, "B S C"]:

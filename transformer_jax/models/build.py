@@ -1,4 +1,4 @@
-"""From a config to a model and its parameters."""
+"""Building a model and its parameters from a config."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -53,13 +53,13 @@ def build(
 
     Args:
       config: its choices and sizes.
-      src_vocab_size: pieces of the source side; ignored where there is none.
+      src_vocab_size: pieces of the source side; ignored if there is none.
       tgt_vocab_size: pieces of the target side.
       dtype: overrides the config's, for float64 comparisons.
-      order: what the objective promises of the target side's ranks.
-      single: that every row of every batch holds one segment, from its start on.
-      predicts: the names of what the objective predicts, for models that have a head for each.
-      lengths: how long both sides of every example are, where the objective has all alike.
+      order: what the objective guarantees about the target side's ranks.
+      single: whether every row of every batch holds one segment, from its start.
+      predicts: names of the objective's predictions, for models that have a head for each.
+      lengths: the lengths of both sides of every example, if the objective fixes them.
     """
     network = pick(MODELS, config.architecture, "config.model.architecture")
     dtype = jnp.dtype(dtype or config.compute_dtype)
@@ -77,7 +77,7 @@ def build_for(experiment: Experiment, src_vocab_size: int, tgt_vocab_size: int) 
 
 
 def promised(config: ObjectiveConfig) -> dict[str, Any]:
-    """Return what `build` is to know of an objective."""
+    """Return the arguments of `build` that depend on the objective."""
     objective = objective_named(config.name)
     return {"order": objective.order, "predicts": objective.predicts, "lengths": config.lengths}
 
@@ -90,5 +90,5 @@ def init_params(model: Model, key: jax.Array) -> Any:
 
 
 def abstract_params(model: Model) -> Any:
-    """Return shapes and logical axes of the parameters, computing nothing."""
+    """Return shapes and logical axes of the parameters without computing any."""
     return jax.eval_shape(lambda key: init_params(model, key), jax.random.key(0))

@@ -1,4 +1,4 @@
-"""What all models of this house share: what they are given, their tables and their dropout."""
+"""The base of all models: their arguments, tables and dropout."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from transformer_jax.nn.view import Order
 
 
 class Core(nn.Module):
-    """A Model of which its own kind says how it reads and writes: see `models.model.Model`.
+    """A Model whose subclasses define how it reads and writes: see `models.model.Model`.
 
-    `order` is what the objective promises of the target side's ranks; `single` that each row holds
-    one segment, from its start on; `predicts` what it has targets for; `lengths` how long both
-    sides of every example are, where all are alike.
+    `order` is what the objective guarantees about the target side's ranks; `single`, whether each
+    row holds one segment, from its start; `predicts`, what it has targets for; `lengths`, the
+    lengths of both sides of every example, if they are fixed.
     """
 
     config: ModelConfig
@@ -49,23 +49,23 @@ class Core(nn.Module):
         raise NotImplementedError
 
     def predicted(self, x: Float[Array, "B T D"]) -> Output:
-        """Return what hidden states say of the next token."""
+        """Return the prediction of the next token from hidden states."""
         if self.config.logits_scale:
             x = x * jnp.asarray(self.config.d_model**-0.5, x.dtype)
         return Output(x, self.output.head())
 
     def shortlisted(self, pieces: Int[Array, "B K"] | None) -> Shortlist | None:
-        """Return the map to the pieces of each sentence's shortlist, where there are any."""
+        """Return the map to the pieces of each sentence's shortlist, if there is one."""
         return None if pieces is None else self.output.head().among(jnp.asarray(pieces), self.dtype)
 
     def logits(self, x: Float[Array, "B T D"], short: Shortlist | None) -> Float[Array, "B T K"]:
-        """Return the logits of what comes next, of a shortlist if there is one."""
+        """Return the logits of the next token, over a shortlist if there is one."""
         found = self.predicted(x)
         return (found if short is None else found._replace(head=short)).logits()
 
     @nn.nowrap
     def new_stem(self, begun: bool) -> Stem | None:
-        """Return what a source side of vectors passes first, `begun` if there is a place before
+        """Return the input layer of a source side of vectors, `begun` if there is a position before
         each sequence; None for pieces, which have a table.
         """
         stem = pick(STEMS, self.config.stem, "config.model.stem")
@@ -73,7 +73,7 @@ class Core(nn.Module):
 
     @nn.nowrap
     def example_source(self) -> Side:
-        """Return a source side of the smallest size."""
+        """Return a source side of minimal size."""
         ones = np.ones((1, 2), np.int32)
         if self.config.stem == "embedding":
             return Side(ones, ones, ones)

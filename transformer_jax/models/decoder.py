@@ -1,7 +1,6 @@
-"""One stack that reads a text and writes on, or says something of it (GPT: Radford et al. 2018,
-2019).
+"""A single stack that reads a text and continues or classifies it (GPT: Radford et al. 2018, 2019).
 
-With ranks it is a prefix language model too (Raffel et al. 2020, arXiv:1910.10683, section 3.2.1).
+With ranks it is also a prefix language model (Raffel et al. 2020, arXiv:1910.10683, section 3.2.1).
 """
 
 from typing import Any
@@ -18,13 +17,13 @@ from transformer_jax.nn.view import self_view
 
 
 class Decoder(Network):
-    """Embedding, decoder and pre-softmax product; there is no source. Or, in place of that product,
-    a linear map of what the text has become at the places of `pooling` to what is said of it.
+    """Embedding, decoder and pre-softmax product, without a source. Or, in place of that product, a
+    linear map of the hidden states that `pooling` selects to a prediction about the text.
     """
 
     @property
     def writes(self) -> bool:
-        """Whether it predicts pieces, and reads what is on the target side."""
+        """Whether it predicts pieces, and reads the target side."""
         return "tokens" in self.predicts
 
     @nn.nowrap
@@ -67,7 +66,7 @@ class Decoder(Network):
 
     @nn.nowrap
     def context(self, side: Side) -> Batch:
-        """See Network. By ranks, a prompt sees itself in both directions."""
+        """See Network. With ranks, a prompt sees itself in both directions."""
         return Batch(None, side._replace(rank=jnp.zeros_like(side.pos)), {})
 
     @nn.nowrap

@@ -1,4 +1,4 @@
-"""Two texts compared word by word (Parikh et al. 2016, arXiv:1606.01933)."""
+"""Decomposable attention between two texts (Parikh et al. 2016, arXiv:1606.01933)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +19,11 @@ from transformer_jax.nn.view import View, cross_view
 
 
 class TwoLayers(nn.Module):
-    """Two linear maps from the last axes of x, each with dropout before and a ReLU behind: F, G or
-    H of the paper.
+    """Two linear maps from the last axes of x, each with dropout before and a ReLU after it: F, G
+    or H of the paper.
     """
 
-    widths: Sequence[int]  # of what enters
+    widths: Sequence[int]  # of the input
     names: Sequence[str]
     d_ff: int
     dropout_rate: float
@@ -41,11 +41,11 @@ class TwoLayers(nn.Module):
 
 class DecomposableAttention(Core):
     """Attend, compare, aggregate: scores e = F(a) . F(b) of all pairs of words of two texts; each
-    word beside the mean of what it attends to in the other text, G([a; beta]); a class from the
-    sums of either, H([v_1; v_2]).
+    word compared with the mean of what it attends to in the other text, G([a; beta]); a class from
+    the sums over each text, H([v_1; v_2]).
 
-    It knows no order. Texts are two kinds of tokens; BOS and EOS are words as others, and what a
-    word attends to that has no like, as the paper's NULL. Embeddings are trained.
+    Word order is ignored. The texts are two kinds of tokens; BOS and EOS are words like any others,
+    and words without a counterpart attend to them as to the paper's NULL. Embeddings are trained.
     """
 
     def setup(self) -> None:
@@ -76,7 +76,7 @@ class DecomposableAttention(Core):
 
     @nn.nowrap
     def stepper(self, params: Any) -> None:
-        """See Model: it writes nothing."""
+        """See Model: it generates nothing."""
 
     @nn.nowrap
     def example(self) -> Batch:

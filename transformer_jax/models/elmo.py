@@ -1,5 +1,5 @@
-"""Embeddings from language models: two recurrent ones, from either end of a text, and the features
-that they are for whoever says something of it (Peters et al. 2018, arXiv:1802.05365).
+"""Embeddings from language models (ELMo): a forward and a backward recurrent language model, and
+the features that they provide for other tasks (Peters et al. 2018, arXiv:1802.05365).
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from transformer_jax.nn.view import self_view
 
 
 class OneWay(nn.Module):
-    """Recurrent layers that read a text from one end; from the second on, what enters is added."""
+    """Recurrent layers that read a text in one direction, with residuals from the second on."""
 
     config: ModelConfig
     dtype: jnp.dtype
@@ -35,7 +35,7 @@ class OneWay(nn.Module):
         self.layer = [MIXERS[kind](c, self.dtype) for kind in kinds]
 
     def __call__(self, x: Float[Array, "B S D"], side: Side, drop: Any) -> list[Array]:
-        """Return what enters the first layer, and what leaves each."""
+        """Return the input of the first layer, and the output of each."""
         view, found = self_view(side.pos, side.seg, "causal"), [x]
         for number, layer in enumerate(self.layer):
             y = layer.mix(x, view, False)[0]
@@ -45,7 +45,7 @@ class OneWay(nn.Module):
 
 
 class Mixture(nn.Module):
-    """gamma sum_j softmax(s)_j h_j of L + 1 layers; s begins at 0, gamma at 1."""
+    """gamma sum_j softmax(s)_j h_j over L + 1 layers; s starts at 0, gamma at 1."""
 
     layers: int
 
@@ -63,11 +63,11 @@ class Mixture(nn.Module):
 
 
 class Elmo(Core):
-    """Embeddings, layers that read forwards and others that read backwards, each as wide as the
-    model, and one pre-softmax product of both directions.
+    """Embeddings, forward and backward layers, each as wide as the model, and one pre-softmax
+    product for both directions.
 
-    Where something is said of texts or of their places (see `encoder.HEADS`), it is said of a
-    mixture of all layers, both directions beside each other.
+    Predictions about texts or their positions (see `encoder.HEADS`) are made from a mixture of all
+    layers, with both directions concatenated.
     """
 
     def setup(self) -> None:
@@ -92,12 +92,12 @@ class Elmo(Core):
 
     @nn.nowrap
     def chosen(self) -> list[str]:
-        """Return what is predicted by a choice among a few."""
+        """Return the names of the predictions that have a head in HEADS."""
         return [name for name in self.predicts if name in HEADS]
 
     @nn.nowrap
     def asks_of_texts(self) -> bool:
-        """Whether anything is said of whole texts."""
+        """Whether anything is predicted about whole texts."""
         return any(HEADS[name].of == "text" for name in self.chosen())
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
@@ -125,7 +125,7 @@ class Elmo(Core):
         return found
 
     def read(self, side: Side, train: bool) -> tuple[list[Array], list[Array]]:
-        """Return for each place what enters and what leaves the layers, of either direction."""
+        """Return the input and output of the layers at each position, for both directions."""
         drop = lambda x: self.dropout(x, train)  # noqa: E731
         x = drop(self.embedding(side.inputs))
         turned = Side(None, *(jnp.asarray(y)[:, ::-1] for y in (side.pos, side.seg)))
@@ -134,7 +134,7 @@ class Elmo(Core):
 
     @nn.nowrap
     def stepper(self, params: Any) -> None:
-        """See Model: it writes nothing."""
+        """See Model: it generates nothing."""
 
     @nn.nowrap
     def example(self) -> Batch:

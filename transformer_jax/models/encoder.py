@@ -1,4 +1,4 @@
-"""One stack that reads a text in both directions (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
+"""A single bidirectional stack that reads a text (BERT: Devlin et al. 2019, arXiv:1810.04805)."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -25,18 +25,18 @@ from transformer_jax.vocabulary import PAD
 
 
 class Kind(NamedTuple):
-    """A choice among a few that a head makes."""
+    """What a head predicts, as a choice among a few classes."""
 
-    # "text": of the segment of the source that each place of the target side belongs to, [B T];
-    # "place": of each place of the source, [B S]; "ends": of the first and the last place that are
-    # asked for, at two places of the target side, among those of their segment, [B T].
-    # "path": of each place, [B S], of which padding is certain to be PAD.
+    # "text": for the source segment that each position of the target side belongs to, [B T];
+    # "place": for each position of the source, [B S]; "ends": the first and the last position of an
+    # answer, at two positions of the target side, among those of their segment, [B T].
+    # "path": for each position, [B S], with padding certain to be PAD.
     of: Literal["text", "place", "ends", "path"]
-    choices: int | None = None  # of what is chosen from; None: pieces of the target side's codec
+    choices: int | None = None  # number of classes; None: pieces of the target side's codec
 
 
-# By what is predicted, beside the piece at each place of the source, "tokens" [B S]. One logit
-# alone is a number that is said of a text.
+# By prediction, besides the piece at each position of the source, "tokens" [B S]. A single logit is
+# a number predicted for a text.
 HEADS = {
     "class": Kind("text"),
     "next_sentence": Kind("text", choices=2),
@@ -45,11 +45,11 @@ HEADS = {
     "span": Kind("ends", choices=2),
     "ctc": Kind("path"),
 }
-_NEVER = -1e9  # the logit of a place of another segment
+_NEVER = -1e9  # the logit of a position in another segment
 
 
 class Encoder(Network):
-    """Embedding, encoder, and a head for each thing that the objective predicts: see `HEADS`."""
+    """Embedding, encoder, and a head for each prediction of the objective: see `HEADS`."""
 
     def setup(self) -> None:
         c = self.config
@@ -65,7 +65,7 @@ class Encoder(Network):
             self.forecast_head = ForecastHead(c, self.lengths, self.dtype)
 
     def set_inputs(self) -> None:
-        """Make what a source side passes before any layer, in `setup`."""
+        """Create the input layers of the source side, in `setup`."""
         c = self.config
         self.stem = self.new_stem(begun=self.asks("text"))
         if self.stem is None:
@@ -77,7 +77,7 @@ class Encoder(Network):
         self.dropout = self.new_dropout()
 
     def set_heads(self) -> None:
-        """Make the tables of what is predicted, in `setup`."""
+        """Create the tables of the predictions, in `setup`."""
         if "tokens" in self.predicts:
             own = self.config.tied_embeddings == "none"
             self.output = self.new_embedding(self.src_vocab_size) if own else self.embedding
@@ -89,12 +89,12 @@ class Encoder(Network):
 
     @nn.nowrap
     def chosen(self) -> list[str]:
-        """Return what is predicted by a choice among a few."""
+        """Return the names of the predictions that have a head in HEADS."""
         return [name for name in self.predicts if name in HEADS]
 
     @nn.nowrap
     def asks(self, *kinds: str) -> bool:
-        """Whether anything of these kinds is predicted."""
+        """Whether any prediction is of one of these kinds."""
         return any(HEADS[name].of in kinds for name in self.chosen())
 
     def __call__(self, batch: Batch, train: bool) -> dict[str, Output]:
@@ -123,14 +123,14 @@ class Encoder(Network):
         return found
 
     def encode(self, side: Side | None, train: bool) -> Memory:
-        """Return what becomes of each place of the source."""
+        """Return the hidden state of each position of the source."""
         assert side is not None
         x, pos, seg = self.placed(side, train)
         view = self_view(pos, seg, "all", single=self.single)
         return Memory(self.encoder(x, view, train), pos, seg)
 
     def placed(self, side: Side, train: bool) -> Entered:
-        """Return the vectors of a source side with what is added to them, and where they stand."""
+        """Return a source side's vectors, positions and token types added, with their places."""
         x, pos, seg = self.entered(side)
         vectors = self.positions.embed(pos, pos.shape[1])
         x = x if vectors is None else x + vectors.astype(x.dtype)
@@ -141,13 +141,13 @@ class Encoder(Network):
         return Entered(self.dropout(x, train), pos, seg)
 
     def predicted(self, x: Float[Array, "B S D"]) -> Output:
-        """Return what hidden states say of the piece where they stand."""
+        """Return the prediction of the piece at each hidden state's position."""
         output = super().predicted(self.piece_head(x))
         return output._replace(head=Head(output.head.table, self.piece_head.bias))
 
     @nn.nowrap
     def stepper(self, params: object) -> None:
-        """See Model: it writes nothing."""
+        """See Model: it generates nothing."""
 
     @nn.nowrap
     def example(self) -> Batch:
@@ -156,7 +156,7 @@ class Encoder(Network):
         return Batch(src, Side(ones, ones, ones) if self.asks("text", "ends") else None, {})
 
 
-# Which places of its segment [B T S] a vector of it is the mean of.
+# Which positions of a segment [B T S] are averaged into its vector.
 POOLINGS: dict[str, Callable[[Array, Array], Array]] = {
     "first": lambda seen, pos: seen & (pos == 0)[:, None, :],
     "mean": lambda seen, pos: seen,
@@ -165,12 +165,12 @@ POOLINGS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _last(seen: Bool[Array, "B T S"], pos: Int[Array, "B S"]) -> Int[Array, "B T 1"]:
-    """Return the last position of each segment, -1 where there is none."""
+    """Return the last position of each segment, -1 if there is none."""
     return jnp.where(seen, pos[:, None], -1).max(-1, keepdims=True)
 
 
 def pool(memory: Memory, tgt: Side, pooling: str) -> Float[Array, "B T D"]:
-    """Return a vector of the source for each place of the target side, from their segment."""
+    """Return a source vector for each position of the target side, from its segment."""
     x, pos, seg = memory
     seen = cross_view(tgt.pos, tgt.seg, pos, seg).mask()[:, 0]
     seen = pick(POOLINGS, pooling, "config.model.pooling")(seen, pos)
@@ -180,8 +180,8 @@ def pool(memory: Memory, tgt: Side, pooling: str) -> Float[Array, "B T D"]:
 
 
 def pointed(logits: Float[Array, "B S 2"], src: Memory, tgt: Side) -> Float[Array, "B T S"]:
-    """Return how well each place of the source is the end that a place of the target side is for:
-    the first place of its segment for the first, the second for the last.
+    """Return the logit of each source position for the end that a target position stands for: the
+    first target position of a segment for the first, the second for the last.
     """
     seen = cross_view(tgt.pos, tgt.seg, src.pos, src.seg).mask()[:, 0]
     first, last = logits[:, None, :, 0], logits[:, None, :, 1]
@@ -190,14 +190,14 @@ def pointed(logits: Float[Array, "B S 2"], src: Memory, tgt: Side) -> Float[Arra
 
 
 def silenced(logits: Float[Array, "B S V"], seg: Int[Array, "B S"]) -> Float[Array, "B S V"]:
-    """Return logits by which padding is PAD for certain: it adds nothing to any path."""
+    """Return logits that make padding certain to be PAD, so that it adds nothing to any path."""
     certain = jnp.where(jnp.arange(logits.shape[2]) == PAD, 0.0, _NEVER).astype(logits.dtype)
     return jnp.where((seg > 0)[..., None], logits, certain.reshape(1, 1, -1))
 
 
 class PieceHead(nn.Module):
-    """What stands before the table in BERT's head of masked pieces: a linear map, the activation, a
-    norm. It keeps the bias of each piece.
+    """The layers before the table in BERT's masked-piece head: a linear map, the activation, a
+    norm. It holds the bias of each piece.
     """
 
     config: ModelConfig

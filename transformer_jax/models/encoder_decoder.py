@@ -12,7 +12,7 @@ from transformer_jax.nn.view import self_view
 
 
 def set_embeddings(model: Any) -> None:
-    """Give a model of two sides the tables that its config says are one, in its `setup`."""
+    """Give a model of two sides its tables, tied as its config says, in its `setup`."""
     tied = model.config.tied_embeddings
     if tied == "all":
         model.embedding = model.new_embedding(model.tgt_vocab_size)

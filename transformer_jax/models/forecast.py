@@ -1,4 +1,4 @@
-"""The head that says what comes next in a series, from all that a stack has made of its window."""
+"""The head that forecasts a series, from a stack's output for its window."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformer_jax.nn.window_scale import scale_of
 
 
 class Forecasted(Output):
-    """Parameters [B T K] of a distribution, which is the head, for each number."""
+    """Parameters [B T K] for each number; the head is their distribution."""
 
     def logits(self) -> Float[Array, "B T K"]:
         """Return the parameters, at least in float32."""
@@ -23,9 +23,9 @@ class Forecasted(Output):
 
 
 class ForecastHead(nn.Module):
-    """One map from all patches of a window to all numbers behind it, in the unit of the series
-    (PatchTST's flatten head: Nie et al. 2023, arXiv:2211.14730, section 3.1). `lengths` are those
-    of the window and of what is predicted.
+    """One linear map from all patches of a window to all numbers after it, in the unit of the
+    series (PatchTST's flatten head: Nie et al. 2023, arXiv:2211.14730, section 3.1). `lengths` are
+    those of the window and of the forecast.
     """
 
     config: ModelConfig
@@ -40,7 +40,7 @@ class ForecastHead(nn.Module):
 
     @property
     def distribution(self) -> Distribution:
-        """What is said of each number."""
+        """The distribution predicted for each number."""
         return pick(DISTRIBUTIONS, self.config.distribution, "config.model.distribution")
 
     def __call__(self, x: Float[Array, "B S D"], inputs: Float[Array, "B L 1"]) -> Forecasted:

@@ -1,8 +1,7 @@
-"""Where parameters start, by `config.initializer` and, for DeepNorm, by `config.residual`.
+"""Initial values of parameters, by `config.initializer` and, for DeepNorm, by `config.residual`.
 
-Modules start them by themselves at values of tensor2tensor ("xavier"). Here others take their
-place, by what a parameter is called: checkpoints hold names fixed anyway, and a map need not know
-how deep the stack is in which it stands.
+Modules initialise them with tensor2tensor's values ("xavier"). Here others replace these, by
+parameter name: checkpoints fix names anyway, and a map need not know the depth of its stack.
 """
 
 import itertools
@@ -31,7 +30,7 @@ CROSS_LAYERS = ("input_layer", "output_layer")  # a Perceiver's
 
 
 class Parameter(NamedTuple):
-    """A kernel or a table: its module, the stack that it stands in, and its values so far."""
+    """A kernel or a table: its module, the stack that it is in, and its current values."""
 
     module: str
     stack: str
@@ -39,16 +38,16 @@ class Parameter(NamedTuple):
 
 
 def xavier(config: ModelConfig, parameter: Parameter) -> float | None:
-    """Keep what the modules say: Xavier-uniform kernels, tables of N(0, 1/d_model)."""
+    """Keep the modules' own values: Xavier-uniform kernels, tables from N(0, 1/d_model)."""
     return None
 
 
 def t5(config: ModelConfig, parameter: Parameter) -> float | None:
-    """Return T5's deviations (Raffel et al. 2020, arXiv:1910.10683; its code).
+    """Return T5's standard deviations (Raffel et al. 2020, arXiv:1910.10683; its code).
 
-    Where scores are not divided by sqrt(d_k), as there, queries start by that much smaller.
-    Embeddings start at N(0, 1), another pre-softmax table at N(0, 1/d_model); position tables T5
-    has none.
+    If scores are not divided by sqrt(d_k), as in T5, queries start smaller by that factor.
+    Embeddings start from N(0, 1), a separate pre-softmax table from N(0, 1/d_model); T5 has no
+    position tables.
     """
     module, shape = parameter.module, parameter.values.shape
     if module in POSITIONS:
@@ -65,7 +64,7 @@ def t5(config: ModelConfig, parameter: Parameter) -> float | None:
 def gpt2(config: ModelConfig, parameter: Parameter) -> float | None:
     """Return 0.02, and for maps that end residual parts 0.02 / sqrt(parts of the stack).
 
-    Radford et al. 2019, section 2.3: so the stream's variance does not grow with the depth.
+    Radford et al. 2019, section 2.3: this keeps the stream's variance from growing with depth.
     """
     if not parameter.stack or parameter.module not in OUTWARD:
         return 0.02
@@ -73,7 +72,7 @@ def gpt2(config: ModelConfig, parameter: Parameter) -> float | None:
 
 
 def _parts(config: ModelConfig, stack: str) -> int:
-    """Return how many residual parts a stack has; a Perceiver's cross layers stand alone."""
+    """Return how many residual parts a stack has; a Perceiver's cross layers are stacks of one."""
     if stack in CROSS_LAYERS:
         return 2
     layers = getattr(config, f"num_{stack}_layers")
@@ -90,10 +89,10 @@ INITIALIZERS: dict[str, Callable[[ModelConfig, Parameter], float | None]] = {
 
 
 def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
-    """Return fresh parameters at the values that the config names; biases and norms as they are.
+    """Return fresh parameters with the config's initial values; biases and norms unchanged.
 
     Raises:
-      UserError: if there is a parameter of which `initializer` does not say where it starts.
+      UserError: if `initializer` does not define the initial value of some parameter.
     """
     deviation = pick(INITIALIZERS, config.initializer, "config.model.initializer")
     if deviation is xavier and config.residual != "deep_norm":
@@ -101,7 +100,7 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
 
     def start(path: tuple[Any, ...], values: Array) -> Array:
         names = [entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)]
-        # What is trained for distances starts as its own scheme says; what vectors enter by, too.
+        # Relative positions, stems and connectors keep their own initialisation.
         own = not {"relative_positions", "stem", "connector"}.isdisjoint(names)
         if names[-1] not in ("kernel", "table") or own:
             return values
@@ -118,7 +117,7 @@ def restarted(config: ModelConfig, params: Any, key: jax.Array) -> Any:
 
 
 def _gain(config: ModelConfig, parameter: Parameter) -> float:
-    """Return DeepNorm's beta for the parameters that it makes smaller, else 1."""
+    """Return DeepNorm's beta for the parameters that it scales down, else 1."""
     smaller = parameter.stack and parameter.module not in ("query", "key")
     if config.residual != "deep_norm" or not smaller:
         return 1.0
@@ -133,5 +132,6 @@ def _check_known(config: ModelConfig, names: list[str]) -> None:
     if names[-2] not in (*INWARD, *OUTWARD, *EMBEDDINGS, *POSITIONS, *HEADS, "kinds"):
         raise UserError(
             f"config.model.initializer={config.initializer!r}, residual={config.residual!r}: "
-            f"neither says where {'/'.join(names)} starts; choose 'xavier' and another residual"
+            f"neither defines initial values of {'/'.join(names)}; choose 'xavier' and another "
+            "residual"
         )

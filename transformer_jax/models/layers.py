@@ -1,4 +1,4 @@
-"""One layer (paper 3.1): a mixer, cross-attention where there is a memory, feed-forward."""
+"""One layer (paper 3.1): a mixer, cross-attention if there is a memory, feed-forward."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ from transformer_jax.nn.view import View
 
 
 def make_residual(config: ModelConfig, cross: bool) -> nn.Module:
-    """Return the residual connection that the config names, for a stack with cross-attention."""
+    """Return the config's residual connection; `cross`: for a stack with cross-attention."""
     return pick(RESIDUALS, config.residual, "config.model.residual")(config, cross)
 
 
 def new_feed_forward(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
-    """Return the feed-forward layer that the config says."""
+    """Return the config's feed-forward layer."""
     c = config
     return FeedForward(
         c.d_model, c.d_ff, c.activation, c.activation_dropout_rate, dtype,
@@ -33,7 +33,7 @@ def new_feed_forward(config: ModelConfig, dtype: jnp.dtype) -> FeedForward:
 
 
 class Layer(nn.Module):
-    """Residual parts in an order. `kind` names the mixer; with `cross` it looks at a memory too."""
+    """A sequence of residual parts. `kind` names the mixer; `cross` adds attention to a memory."""
 
     config: ModelConfig
     dtype: jnp.dtype
@@ -59,7 +59,7 @@ class Layer(nn.Module):
         memory: Float[Array, "B S D"] | None = None,
         cross_view: View | None = None,
     ) -> Float[Array, "B T E"]:
-        """Return what becomes of whole sequences, beside the other sequence's hidden states."""
+        """Return the output for whole sequences, given the other sequence's hidden states."""
         keys_values = None if memory is None else self.remember(memory)
         y, _ = self.self_attention.mix(self.self_attention_residual.read(x), view, train)
         x = self.self_attention_residual.write(x, y, train)
@@ -73,7 +73,7 @@ class Layer(nn.Module):
         memory: Float[Array, "B S D"] | None = None,
         cross_view: View | None = None,
     ) -> Float[Array, "B T E"]:
-        """Return what the layer has made x of, where residual parts can be undone."""
+        """Return the layer's input, given its output x, if residual parts can be undone."""
         residual = self.feed_forward_residual
         x = residual.unwrite(x, self.feed_forward(residual.read_again(x), train), train)
         if memory is not None and cross_view is not None:
@@ -87,7 +87,7 @@ class Layer(nn.Module):
         return residual.unwrite(x, y, train)
 
     def remember(self, memory: Float[Array, "B S D"]) -> KeysValues:
-        """Return what cross-attention looks at: once a sentence, whatever is decoded from it."""
+        """Return cross-attention's keys and values: once per sentence, whatever is decoded."""
         return self.cross_attention.remember(memory)
 
     def extend(
@@ -99,7 +99,7 @@ class Layer(nn.Module):
         memory: KeysValues | None,
         cross_view: View | None,
     ) -> tuple[Float[Array, "B Q E"], Any, Float[Array, "B N Q S"] | None]:
-        """Return what becomes of new tokens, the new cache, and cross-attention."""
+        """Return the output for new tokens, the new cache, and cross-attention weights."""
         y, _, cache = self.self_attention.extend(
             self.self_attention_residual.read(x), cache, slots, active
         )
@@ -110,7 +110,7 @@ class Layer(nn.Module):
     def _after_mixing(
         self, x: Array, memory: KeysValues | None, cross_view: View | None, train: bool
     ) -> tuple[Array, Array | None]:
-        assert self.cross == (memory is not None), "a layer with cross-attention wants a memory"
+        assert self.cross == (memory is not None), "a layer with cross-attention needs a memory"
         weights = None
         if memory is not None and cross_view is not None:
             y = self.cross_attention_residual.read(x)
@@ -121,9 +121,8 @@ class Layer(nn.Module):
 
 
 class CrossLayer(nn.Module):
-    """Residual parts that look at another sequence, and at nothing of their own: what is read is
-    queries, and beside them feed-forward alone follows (Perceiver: Jaegle et al. 2021,
-    arXiv:2103.03206).
+    """Cross-attention to another sequence and feed-forward, without self-attention: the input
+    provides the queries (Perceiver: Jaegle et al. 2021, arXiv:2103.03206).
     """
 
     config: ModelConfig
@@ -149,9 +148,9 @@ class CrossLayer(nn.Module):
 
 
 class Conformer(Layer):
-    """Four parts and a norm: half of what a feed-forward layer says, attention, a convolution, and
-    half of another feed-forward layer (Gulati et al. 2020, arXiv:2005.08100, section 2). Each reads
-    a norm of the stream; it stands in encoders alone.
+    """Four parts and a norm: half the output of a feed-forward layer, attention, a convolution, and
+    half the output of another feed-forward layer (Gulati et al. 2020, arXiv:2005.08100, section 2).
+    Each reads a norm of the stream; for encoders only.
     """
 
     def setup(self) -> None:
@@ -181,5 +180,5 @@ class Conformer(Layer):
         return self.final_norm(self.feed_forward_residual.write(x, y, train))
 
 
-# Words of a pattern that are no layers of the usual parts.
+# Names in a pattern whose layers differ from the usual parts.
 LAYERS: dict[str, type[Layer]] = {"conformer": Conformer}

@@ -1,4 +1,4 @@
-"""Low-rank adaptation: maps that move in few directions (Hu et al. 2021, arXiv:2106.09685)."""
+"""Low-rank adaptation (LoRA: Hu et al. 2021, arXiv:2106.09685)."""
 
 import dataclasses
 import math
@@ -15,17 +15,17 @@ from transformer_jax.models.core import Core
 from transformer_jax.models.model import Keys, Output, Stepper
 from transformer_jax.nn.initializers import named
 
-A, B = "lora_a", "lora_b"  # beside the matrix that they adapt
+A, B = "lora_a", "lora_b"  # next to the matrix that they adapt
 
 
 class Lora:
-    """A Model that is another one with W + alpha / rank x A B in place of some matrices W: kernels
+    """A Model that wraps another, with W + alpha / rank x A B in place of some matrices W: kernels
     of maps, and tables of embeddings.
 
-    A [in..., rank] begins uniform within 1 / sqrt(in) of 0, B [rank, out...] at 0: so a model
-    begins as the one that is adapted. Of a table, whose inputs are pieces, A begins at 0 and B at
-    N(0, 1 / d_model), as tables do. Everybody else sees the sums, which cost next to nothing
-    beside a batch: x W + x A B is x (W + A B).
+    A [in..., rank] starts uniform within 1 / sqrt(in) of 0, B [rank, out...] at 0, so the model
+    starts equal to the adapted one. For a table, whose inputs are pieces, A starts at 0 and B from
+    N(0, 1 / d_model), like tables. Everything else sees the sums, whose cost is negligible compared
+    with a batch's: x W + x A B is x (W + A B).
     """
 
     def __init__(self, model: Core) -> None:
@@ -57,7 +57,7 @@ class Lora:
 
 
 def merged(params: Any, config: ModelConfig) -> Any:
-    """Return the parameters of the model that is adapted, with A and B in its kernels."""
+    """Return the parameters of the adapted model, with A and B merged into its matrices."""
     if not isinstance(params, dict):
         return params
     if A not in params:
@@ -70,18 +70,18 @@ def merged(params: Any, config: ModelConfig) -> Any:
 
 
 def without(config: ModelConfig) -> ModelConfig:
-    """Return the config of the model that is adapted."""
+    """Return the config of the adapted model, without LoRA."""
     fields = ("lora_rank", "lora_alpha", "lora_maps")
     defaults = {name: ModelConfig.__dataclass_fields__[name].default for name in fields}
     return dataclasses.replace(config, **defaults)  # type: ignore[arg-type]
 
 
 def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
-    """Return boxed parameters with A and B beside the matrices of `config.lora_maps`."""
+    """Return boxed parameters with A and B next to the matrices of `config.lora_maps`."""
     found = {}
     for number, (name, part) in enumerate(sorted(params.items())):
         here = jax.random.fold_in(key, number)
-        map_name = name.removeprefix("src_").removeprefix("tgt_")  # of two embeddings
+        map_name = name.removeprefix("src_").removeprefix("tgt_")  # of separate embeddings
         matrix = "table" if map_name == "embedding" else "kernel"
         if isinstance(part, dict) and map_name in config.lora_maps and matrix in part:
             part = part | _beside(part[matrix], matrix == "table", config.lora_rank, here)
@@ -92,7 +92,7 @@ def _adapted(params: Any, config: ModelConfig, key: Array) -> Any:
 
 
 def _beside(matrix: Any, of_pieces: bool, rank: int | None, key: Array) -> dict[str, Any]:
-    """Return A and B; a map's input or its output is the residual stream, axis "embed"."""
+    """Return A and B; either the input or the output of a map is the residual stream, "embed"."""
     shape, names = matrix.value.shape, matrix.names
     ins = 1 if names[0] == "embed" else len(shape) - 1
     bound = math.prod(shape[:ins]) ** -0.5

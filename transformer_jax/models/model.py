@@ -1,4 +1,4 @@
-"""What training, scoring and search know of any model."""
+"""The interface of models to training, scoring and search."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from transformer_jax.nn.embedding import Head, Shortlist
 
 
 class Output(NamedTuple):
-    """One thing that a model predicts: hidden states, and the map to logits, left to the loss."""
+    """One prediction of a model: hidden states, and the map to logits, which the loss applies."""
 
     hidden: Float[Array, "B T D"]
     head: Head | Shortlist
@@ -23,8 +23,8 @@ class Output(NamedTuple):
 
 
 class Pointed(Output):
-    """What has logits for hidden states: a choice among the places of the source, [B T S], or what
-    CTC reads, [B S V].
+    """An Output with logits in place of hidden states: over the positions of the source, [B T S],
+    or the input of CTC, [B S V].
     """
 
     def logits(self) -> Float[Array, "B T S"]:
@@ -36,23 +36,22 @@ class Pointed(Output):
 class Stepper(Protocol):
     """A model as a search sees it.
 
-    The state is any pytree of arrays whose first axis counts sentences, so that whoever holds one
-    can take sentences out of it and put others in their place.
+    The state is any pytree of arrays whose first axis counts sentences, so that its holder can
+    replace some sentences by others.
     """
 
     def context(self, side: Side) -> Batch:
-        """Return what `start` takes, of what is read before anything is written."""
+        """Return the input of `start`, from the side that is read before generation."""
 
     def start(
         self, batch: Batch, width: int, length: int, reach: int = 1,
         shortlist: Int[Array | np.ndarray, "B K"] | None = None,
     ) -> Any:  # fmt: skip
-        """Return the state for `width` hypotheses a sentence of up to `length` tokens.
+        """Return the state for `width` hypotheses per sentence, of up to `length` tokens each.
 
-        `batch.src`, where there is one, is what the encoder reads; `batch.tgt`, where there is one,
-        is a prompt that all hypotheses of a sentence share. `rewind` reaches over `reach` tokens.
-        With a shortlist of each sentence, the logits of steps are of its pieces alone, in its
-        order.
+        `batch.src`, if any, is the encoder's input; `batch.tgt`, if any, is a prompt shared by all
+        hypotheses of a sentence. `rewind` reaches back `reach` tokens. With a shortlist for each
+        sentence, steps return logits of its pieces only, in its order.
         """
 
     def step(
@@ -61,16 +60,17 @@ class Stepper(Protocol):
     ) -> tuple[Float[Array, "B W T V"], Any, Any]:  # fmt: skip
         """Return the logits after each token, cross-attention by layer or None, the new state.
 
-        Positions count from the end of the prompt. What is written at one beyond the room is lost,
-        and its logits mean nothing; the state of a sentence that is not active does not change.
+        Positions count from the end of the prompt. Tokens at positions beyond the capacity are
+        dropped, and their logits are meaningless; the state of an inactive sentence does not
+        change.
         """
 
     def reorder(self, state: Any, parents: Int[Array, "B W"]) -> Any:
         """Return the state in which hypothesis w continues hypothesis parents[w]."""
 
     def rewind(self, state: Any, position: Int[Array, "B"]) -> Any:
-        """Return the state without the tokens from a position on, of the last step or of the last
-        `reach` ones that `start` was asked for.
+        """Return the state without the tokens from a position onwards, within the last step or the
+        last `reach` tokens, as given to `start`.
         """
 
     def grow(self, state: Any, src_length: int, length: int) -> Any:
@@ -78,26 +78,26 @@ class Stepper(Protocol):
 
 
 class Keys(NamedTuple):
-    """What is random in a training step."""
+    """The random keys of a training step."""
 
-    dropout: Array  # another one each step
-    features: Array  # of random features: another one each `model.redraw_every` steps
+    dropout: Array  # new at each step
+    features: Array  # for random features: new every `model.redraw_every` steps
 
 
 @runtime_checkable
 class Model(Hashable, Protocol):
-    """Parameters come in from outside; nothing here holds any. Equal models share programs."""
+    """A model without parameters, which are passed in. Equal models share programs."""
 
     config: ModelConfig
 
     def example(self) -> Batch:
-        """Return a batch of the smallest size, from which initialisation takes shapes."""
+        """Return a batch of minimal size, from which initialisation takes shapes."""
 
     def init(self, rngs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return fresh variables, {"params": ...}, of a key, a batch and train=False."""
+        """Return fresh variables, {"params": ...}, from a key, a batch and train=False."""
 
     def outputs(self, params: Any, batch: Batch, keys: Keys | None) -> dict[str, Output]:
-        """Return what is predicted, by the names of `batch.targets`; with keys, as in training."""
+        """Return predictions by the names of `batch.targets`; with keys, in training mode."""
 
     def stepper(self, params: Any) -> Stepper | None:
-        """Return the model as a search sees it, or None if it writes nothing."""
+        """Return the model as a search sees it, or None if it generates nothing."""

@@ -1,4 +1,4 @@
-"""What the models of this house share: a stack that writes, and how a search goes through it."""
+"""The base of models whose decoder stack generates text, and its use by a search."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from transformer_jax.nn.view import View, cross_view, self_view
 
 
 class Memory(NamedTuple):
-    """What an encoder makes of a source side, and where it stands."""
+    """An encoder's output for a source side, with positions and segments."""
 
     hidden: Float[Array, "B S D"]
     pos: Int[Array, "B S"]
@@ -38,11 +38,11 @@ class Network(Core):
         return NetworkStepper(self, params)
 
     def encode(self, side: Side | None, train: bool) -> Memory | None:
-        """Return what the decoder's cross-attention looks at; None: there is nothing."""
+        """Return the memory that the decoder's cross-attention reads, or None."""
         raise NotImplementedError
 
     def write(self, side: Side, memory: Memory | None, train: bool) -> dict[str, Output]:
-        """Return what is predicted after each token of whole targets: teacher forcing."""
+        """Return the predictions after each token of whole targets: teacher forcing."""
         view = self_view(side.pos, side.seg, self.order, side.rank, self.single)
         hidden = across = None
         if memory is not None:
@@ -53,7 +53,7 @@ class Network(Core):
         return {"tokens": self.predicted(x)}
 
     def begin(self, batch: Batch, width: int, length: int, reach: int) -> "DecodeState":
-        """Return the state behind the source and the prompt; see `Stepper.start`."""
+        """Return the state after the source and the prompt; see `Stepper.start`."""
         memory = self.encode(batch.src, False)
         memories: Sequence[KeysValues | None] = [None] * self.config.num_decoder_layers
         if memory is not None:
@@ -107,19 +107,19 @@ class Network(Core):
         return self.embedded(*given, ids, pos, limit, train)
 
     def _embed_new(self, ids: Int[Array, "B T"], slots: Slots) -> Float[Array, "B T D"]:
-        """Return the input of a search; what is beyond the limit is lost, but has an embedding."""
+        """Return the input of a search; tokens beyond the limit are dropped but still embedded."""
         limit = min(slots.limit, self.config.position_limit or slots.limit)
         return self.embed_target(ids, jnp.minimum(slots.view.q_pos, limit - 1), limit, False)
 
     def entered(self, side: Side) -> Entered:
-        """Return the vectors of a source side: of pieces, or of what else it has."""
+        """Return the vectors of a source side: embedded pieces, or a stem's output."""
         if self.stem is None:
             return Entered(self.src_embedding(side.inputs), side.pos, side.seg)
         return self.stem(*map(jnp.asarray, (side.inputs, side.pos, side.seg)))
 
     @nn.nowrap
     def entering(self, length: Size) -> Size:
-        """Return how many places of the encoder a source side of such a length has."""
+        """Return how many encoder positions a source side of this length takes."""
         stem = self.new_stem(begun=False)
         return length if stem is None else stem.length(length)
 
@@ -127,19 +127,19 @@ class Network(Core):
         self, embedding: Any, positions: Any, norm: Any, ids: Any, pos: Any, limit: Size,
         train: bool,
     ) -> Array:  # fmt: skip
-        """Return embedded ids with what is added for their positions; its norm, if there is one."""
+        """Return embedded ids with their positions added, normalised if there is a norm."""
         x, vectors = embedding(ids), positions.embed(pos, limit)
         x = x if vectors is None else x + vectors.astype(x.dtype)
         return self.dropout(x if norm is None else norm(x), train)
 
     @nn.nowrap
     def new_positions(self) -> nn.Module:
-        """Return the scheme that the config adds to inputs, unless each layer adds it anew."""
+        """Return the scheme to add to the input: none if each layer adds it again."""
         return positions_of(self.config)
 
     @nn.nowrap
     def new_input_norm(self) -> nn.Module | None:
-        """Return the norm of what enters a stack, if the config has one."""
+        """Return the norm of a stack's input, if the config has one."""
         return make_norm(self.config) if self.config.input_norm else None
 
     @nn.nowrap
@@ -159,11 +159,11 @@ def _across(view: View, src_seg: Int[Array, "B S"] | None) -> View | None:
 
 @struct.dataclass
 class DecodeState:
-    """What decoding carries from step to step."""
+    """The state that decoding carries from step to step."""
 
-    memories: Any  # one a layer that is kept: once a sentence, not a hypothesis
+    memories: Any  # one per stored layer: per sentence, not per hypothesis
     src_seg: Int[Array, "B S"] | None
-    caches: Any  # one a layer that is applied, each its mixer's own
+    caches: Any  # one per applied layer, of its mixer's own kind
     lanes: Lanes
     shortlist: Shortlist | None = None  # of the output
 
@@ -222,11 +222,11 @@ class NetworkStepper:
     # A prompt that is read part by part:
 
     def blank(self, length: int, reach: int) -> DecodeState:
-        """Return a state that has read nothing, of one sentence; see `Network.blank`."""
+        """Return the state of one sentence that has read nothing; see `Network.blank`."""
         return self._apply(self._variables, length, reach, method="blank")
 
     def part(self, state: DecodeState, first: Any, size: int) -> list[Any]:
-        """Return what caches keep of so many tokens from a position on, the last read."""
+        """Return what caches keep of the last `size` tokens read, from position `first` on."""
         return [cache.part(first, size) for cache in state.caches]
 
     def with_part(
@@ -241,7 +241,7 @@ class NetworkStepper:
     def as_prompt(
         self, state: DecodeState, count: Any, width: int, length: int, reach: int
     ) -> DecodeState:
-        """Return the state behind a prompt, of which so many tokens were read; see `start`."""
+        """Return the state after a prompt of which `count` tokens were read; see `start`."""
         lanes = state.lanes.as_prompt(count, width, length)
         caches = [cache.as_prompt(lanes, reach) for cache in state.caches]
         return DecodeState(state.memories, None, caches, lanes)

@@ -1,5 +1,5 @@
-"""A few latents that look at all that is read, whatever and however long it is (Perceiver: Jaegle
-et al. 2021, arXiv:2103.03206), and queries that look at them (Perceiver IO: arXiv:2107.14795).
+"""A few latents that attend to the whole input, whatever its kind and length (Perceiver: Jaegle et
+al. 2021, arXiv:2103.03206), and queries that attend to them (Perceiver IO: arXiv:2107.14795).
 """
 
 import flax.linen as nn
@@ -15,15 +15,15 @@ from transformer_jax.nn.embedding import Head
 from transformer_jax.nn.initializers import named, parameter
 from transformer_jax.nn.view import cross_view, self_view
 
-_DEVIATION = 0.02  # of latents at the start, as in the authors' code
+_DEVIATION = 0.02  # of initial latents, as in the authors' code
 
 
 class Perceiver(Encoder):
-    """Embedding or stem, latents that look at it once, layers of theirs, and a look back for each
-    thing that is predicted: a class has a trained query, a piece that of its position.
+    """Embedding or stem, latents that attend to it once, layers over the latents, and a query to
+    them for each prediction: a class has a trained query, a piece that of its position.
 
-    Positions are added to the input, as everywhere in this house, and not put beside it. Blocks
-    that share parameters are `layer_sharing="all"`. Each row of a batch holds one text.
+    Positions are added to the input, as in all models here, not concatenated with it. Blocks share
+    parameters with `layer_sharing="all"`. Each row of a batch holds one text.
     """
 
     def setup(self) -> None:
@@ -60,7 +60,7 @@ class Perceiver(Encoder):
         return found
 
     def encode(self, side: Side | None, train: bool) -> Memory:
-        """Return the latents behind all layers, and their numbers for places."""
+        """Return the latents after all layers, with their indices as positions."""
         assert side is not None
         x, pos, seg = self.placed(side, train)
         many = seg.shape[0], self.config.num_latents
@@ -75,12 +75,12 @@ class Perceiver(Encoder):
     def _answered(
         self, queries: Float[Array, "B T D"], side: Side, memory: Memory, train: bool
     ) -> Float[Array, "B T D"]:
-        """Return what queries at the places of a side gather from the latents."""
+        """Return what queries at the positions of a side gather from the latents."""
         hidden, pos, seg = memory
         look = cross_view(jnp.asarray(side.pos), jnp.asarray(side.seg), pos, seg, self.single)
         return self.output_layer(queries.astype(hidden.dtype), hidden, look, train)
 
     def predicted(self, x: Float[Array, "B S D"]) -> Output:
-        """Return what hidden states say of the piece where they stand."""
+        """Return the prediction of the piece at each hidden state's position."""
         output = super(Encoder, self).predicted(x)
         return output._replace(head=Head(output.head.table, self.piece_bias))

@@ -1,5 +1,5 @@
-"""A decoder whose text stands behind what an encoder made of vectors, such as a picture (LLaVA: Liu
-et al. 2023, arXiv:2304.08485).
+"""A decoder whose text follows an encoder's output for vectors, such as a picture (LLaVA: Liu et
+al. 2023, arXiv:2304.08485).
 """
 
 import math
@@ -19,12 +19,12 @@ from transformer_jax.nn.view import self_view
 
 
 class PrefixDecoder(Network):
-    """Stem, encoder, a linear map, and a decoder which has what that gives before its text.
+    """Stem, encoder, a linear map, and a decoder whose text is preceded by the output of that map.
 
-    The encoder reads each picture alone, and a place before its vectors, the class token of one
-    that was trained on classes (`architecture="encoder"`), so that parameters can be taken from
-    there; the decoder does not see what becomes of it. To the decoder, vectors are the first places
-    of a text. A row holds one example.
+    The encoder reads each picture separately, with a position before its vectors: the class token
+    of an encoder trained on classes (`architecture="encoder"`), so that its parameters can be
+    loaded; the decoder does not see that position's output. To the decoder, vectors are the first
+    positions of a text. A row holds one example.
     """
 
     def setup(self) -> None:
@@ -52,12 +52,12 @@ class PrefixDecoder(Network):
         before = self._placed(memory.hidden, memory.pos, length, train)
         text = self.embed_target(side.inputs, pos[:, memory.pos.shape[1] :], length, train)
         x = jnp.concatenate([before, text], axis=1)
-        # Padding stands between vectors and text where those are fewer than others of the batch.
+        # Padding separates vectors and text in rows with fewer vectors than others of the batch.
         x = self.decoder(x, self_view(pos, seg, "causal"), train)
         return {"tokens": self.predicted(x[:, memory.pos.shape[1] :])}
 
     def encode(self, side: Side | None, train: bool) -> Memory:
-        """Return what the decoder has before its text."""
+        """Return the decoder's prefix."""
         assert side is not None
         inputs, pos, seg = map(jnp.asarray, (side.inputs, side.pos, side.seg))
         rows, length, channels = inputs.shape
@@ -76,7 +76,7 @@ class PrefixDecoder(Network):
         return Memory(x, pos, seg)
 
     def begin(self, batch: Batch, width: int, length: int, reach: int) -> DecodeState:
-        """Return the state behind the vectors; see `Stepper.start`."""
+        """Return the state after the vectors; see `Stepper.start`."""
         memory = self.encode(batch.src, False)
         rows, count = memory.seg.shape
         lanes = Lanes.empty(rows, width, length, self.decoder.in_slots())
@@ -90,7 +90,7 @@ class PrefixDecoder(Network):
     def _placed(
         self, x: Float[Array, "B S D"], pos: Int[Array, "B S"], limit: int, train: bool
     ) -> Float[Array, "B S D"]:
-        """Return what enters the decoder of vectors, with what is added for positions."""
+        """Return the decoder's input for vectors, with positions added."""
         given = self.tgt_positions, self.tgt_input_norm
         return self.embedded(lambda _: x, *given, x, pos, limit, train)
 

@@ -1,8 +1,8 @@
-"""The translation models before the Transformer: recurrent layers that read, and others that write.
+"""Translation models before the Transformer: recurrent encoders and decoders.
 
-Which of them it is, a config says: without `source_attention` Sutskever et al.'s (2014) or, with
-`recurrence=bahdanau`, Cho et al.'s; with it RNNsearch, Luong et al.'s, GNMT or RNMT+. The layers
-that read may be the Transformer's (Chen et al. 2018, arXiv:1804.09849).
+The config selects the model: without `source_attention`, Sutskever et al.'s (2014) or, with
+`recurrence=bahdanau`, Cho et al.'s; with it, RNNsearch, Luong et al.'s, GNMT or RNMT+. The encoder
+may be the Transformer's (Chen et al. 2018, arXiv:1804.09849).
 """
 
 from dataclasses import replace
@@ -35,8 +35,8 @@ from transformer_jax.nn.view import View, self_view
 
 
 class Read(nn.Module):
-    """Recurrent layers that read a source, each with dropout behind it; of GNMT's and RNMT+'s,
-    those from the third on add what enters them.
+    """Recurrent layers that read a source, each followed by dropout; in GNMT and RNMT+, layers from
+    the third on have residual connections.
     """
 
     config: Any
@@ -60,7 +60,7 @@ class Read(nn.Module):
 
 
 def _all(seg: Int[Array, "B S"]) -> View:
-    """Return the view of one text a row on all of it."""
+    """Return the view of one text per row on all of itself."""
     pos = jnp.broadcast_to(jnp.arange(seg.shape[1])[None], seg.shape)
     return self_view(pos, seg, "all", single=True)
 
@@ -75,7 +75,7 @@ class RecurrentTranslator(Core):
         self.encoder: Any
         if c.reads_by_cells:
             self.encoder = Read(c, self.dtype)
-        else:  # by the names of the Transformer's own
+        else:  # with the Transformer's parameter names
             layers = c.num_encoder_layers, c.encoder_pattern
             self.encoder = Stack(c, self.dtype, *layers, cross=False)
             self.src_positions = positions_of(c)
@@ -99,8 +99,8 @@ class RecurrentTranslator(Core):
         return {"tokens": self.predicted(self.decoder.predict(found, y))}
 
     def read(self, src: Side, train: bool) -> tuple[Float[Array, "B S D"], Float[Array, "B D"]]:
-        """Return what stands at each place of the source, and the summary of all of it: what the
-        last layer has where it ends, of either direction.
+        """Return the encoder's output at each position of the source, and a summary of the whole
+        source: the last layer's final output in each direction.
         """
         seg = jnp.asarray(src.seg)
         last = jnp.maximum((seg > 0).sum(1) - 1, 0)
@@ -118,7 +118,7 @@ class RecurrentTranslator(Core):
         return x, summary
 
     def encoded(self, x: Float[Array, "B S D"], seg: Int[Array, "B S"], train: bool) -> Array:
-        """Return what the layers that read make of embeddings."""
+        """Return the encoder's output for embeddings."""
         if self.config.reads_by_cells:
             return self.encoder(x, seg, self.dropout, train)
         view = _all(seg)
@@ -133,7 +133,7 @@ class RecurrentTranslator(Core):
         return RecurrentStepper(self, params)
 
     def begin(self, batch: Batch, width: Size, length: Size, reach: int) -> "ReadState":
-        """Return the state behind the source; see `Stepper.start`."""
+        """Return the state after the source; see `Stepper.start`."""
         assert batch.src is not None
         memory, summary = self.read(batch.src, False)
         source = self.decoder.prepare(memory, jnp.asarray(batch.src.seg))
@@ -150,7 +150,7 @@ class RecurrentTranslator(Core):
         batch, width, new = ids.shape
 
         def each(x: Array) -> Array:
-            """Return what belongs to sentences for each of their hypotheses."""
+            """Repeat data of sentences for each of their hypotheses."""
             return jnp.repeat(x, width, axis=0)
 
         source = Source(*map(each, (state.values, state.keys, state.seg)))
@@ -180,7 +180,7 @@ class RecurrentTranslator(Core):
 
 @struct.dataclass
 class ReadState:
-    """What decoding carries from step to step: the source, and the states of hypotheses."""
+    """The state that decoding carries from step to step: the source and the hypotheses' states."""
 
     values: Float[Array, "B S D"]
     keys: Float[Array, "B S D"]

@@ -1,4 +1,4 @@
-"""A stack whose layers can be undone: the way back computes again what entered them."""
+"""A stack of reversible layers: the backward pass recomputes their inputs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,13 +13,13 @@ Step = Callable[[Array, Any], Array]  # (the streams, a layer's parameters) -> t
 def run(
     forwards: Sequence[Step], backwards: Sequence[Step], x: Array, params: Sequence[Any]
 ) -> Array:
-    """Return x after every layer, of which the last result alone is kept for the way back (Gomez et
-    al. 2017, arXiv:1707.04585; Kitaev et al. 2020, arXiv:2001.04451, section 3).
+    """Return x after all layers, saving only the last output for the backward pass (Gomez et al.
+    2017, arXiv:1707.04585; Kitaev et al. 2020, arXiv:2001.04451, section 3).
 
-    `backwards[i]` undoes `forwards[i]`, up to rounding; both with the same parameters. What else
-    they hold, as what cross-attention looks at, gets its gradient too.
+    `backwards[i]` undoes `forwards[i]`, up to rounding; both with the same parameters. Other arrays
+    that they close over, such as the memory of cross-attention, get their gradients too.
     """
-    # What the layers hold becomes an argument: the way back needs the gradient of it.
+    # Arrays that layers close over become arguments: the backward pass needs their gradients.
     steps, given = zip(
         *(jax.closure_convert(f, x, p) for f, p in zip(forwards, params, strict=True)), strict=True
     )

@@ -1,4 +1,4 @@
-"""Which layers of a stack have the same parameters, and what is added before each of them."""
+"""Which layers of a stack share parameters, and what is added before each of them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,19 +10,19 @@ from transformer_jax.choices import pick
 from transformer_jax.config import ModelConfig
 from transformer_jax.nn.positions import POSITIONS
 
-Enter = Callable[[Array, int | Array], Array]  # (x, number of the layer, from 0) -> what it reads
+Enter = Callable[[Array, int | Array], Array]  # (x, number of the layer, from 0) -> its input
 
 
 class Sharing(NamedTuple):
-    """How many layers are kept of a stack, and what changes x before each that is applied."""
+    """How many layers of a stack are stored, and what changes x before each application."""
 
     shared: bool
-    # By the positions of x, a number that they lie below, and the stack's depth.
+    # From the positions of x, a bound that they are below, and the stack's depth.
     enter: Callable[[ModelConfig, Int[Array, "B T"], Size, int], Enter]
     numbered: bool = False  # whether `enter` differs from layer to layer
 
     def kept(self, pattern: Sequence[str], num_layers: int) -> int:
-        """Return how many layers have parameters of their own: of those shared, one period's."""
+        """Return how many layers have their own parameters: one period of them if shared."""
         return len(pattern) if self.shared else num_layers
 
 
@@ -34,7 +34,7 @@ def nothing(config: ModelConfig, pos: Int[Array, "B T"], limit: Size, depth: int
 def steps(config: ModelConfig, pos: Int[Array, "B T"], limit: Size, depth: int) -> Enter:
     """Add the vectors of the position and of the step t = 1, 2, ... before each layer.
 
-    Both are of the scheme `config.positions` (Dehghani et al. 2018, arXiv:1807.03819, section 2.1).
+    Both use the scheme `config.positions` (Dehghani et al. 2018, arXiv:1807.03819, section 2.1).
     """
     scheme = pick(POSITIONS, config.positions, "config.model.positions")(config, parent=None)
     table = jnp.asarray(scheme.table(max(limit, depth + 1)))
@@ -50,7 +50,7 @@ SHARINGS = {
     "none": Sharing(False, nothing),
     # ALBERT (Lan et al. 2019, arXiv:1909.11942).
     "all": Sharing(True, nothing),
-    # The Universal Transformer, without its halting by position (ACT): every position takes every
+    # The Universal Transformer without its per-position halting (ACT): every position takes every
     # step.
     "universal": Sharing(True, steps, numbered=True),
 }

@@ -1,4 +1,4 @@
-"""A stack of layers, and the loop over them. Parameters are stored per layer, however it runs."""
+"""A stack of layers, and the loop over them. Parameters are stored per layer with any loop."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -26,24 +26,24 @@ class Turn(NamedTuple):
     """What differs from one application of a layer to the next."""
 
     params: Any  # None: those of a shared layer, which its body holds
-    rngs: dict[str, Array]  # in training: of dropout, and of random features
-    number: Array | None  # of the layer, where that matters
+    rngs: dict[str, Array]  # in training: for dropout and random features
+    number: Array | None  # of the layer, if it matters
 
 
 Body = Callable[[Array, Turn], Array]
 
 
 def unrolled(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
-    """Apply one layer after another, each compiled by itself; the bodies take turns."""
+    """Apply one layer after another, each compiled separately, cycling through the bodies."""
     for layer, body in zip(layers, itertools.cycle(bodies), strict=False):
         x = body(x, layer)
     return x
 
 
 def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
-    """Apply the layers in a loop of which one period is compiled; parameters are copied into it.
+    """Apply the layers in a loop that compiles one period; parameters are copied into it.
 
-    Layers beyond the last whole period follow, each compiled by itself.
+    Layers beyond the last whole period follow, each compiled separately.
     """
     period = len(bodies)
     whole = len(layers) // period * period
@@ -59,7 +59,7 @@ def scan(bodies: Sequence[Body], x: Array, layers: Sequence[Turn]) -> Array:
 
 LOOPS = {"unrolled": unrolled, "scan": scan}
 
-# What of a layer is kept for the way back; the rest is computed again.
+# What a layer saves for the backward pass, which recomputes the rest.
 REMATS: dict[str, Callable[[Body], Body]] = {
     "none": lambda body: body,
     "dots": lambda body: jax.checkpoint(
@@ -70,18 +70,18 @@ REMATS: dict[str, Callable[[Body], Body]] = {
 
 
 def kept(key: Array, rate: float) -> Array:
-    """Say whether a layer is applied: LayerDrop (Fan et al. 2019, arXiv:1909.11556)."""
+    """Return whether a layer is applied: LayerDrop (Fan et al. 2019, arXiv:1909.11556)."""
     return jax.random.bernoulli(jax.random.fold_in(key, 1), 1 - rate)
 
 
 def run(
     stack: "Stack", layers: Sequence[Any], period: int, call: Callable, undo: Callable, x: Array
 ) -> Array:
-    """Return x after every layer; `call(layer, x, number)` applies one, and `undo`, where residual
-    parts can be undone, takes it back. Kinds repeat by period.
+    """Return x after all layers; `call(layer, x, number)` applies one, and `undo`, if residual
+    parts can be undone, reverts it. Kinds repeat with the period.
 
     The layers run as pure functions of their parameters, so that loop and rematerialisation are
-    JAX's own, and their names and dropout masks do not depend on either.
+    JAX's own, and parameter names and dropout masks depend on neither.
     """
     if stack.is_initializing():
         for number, layer in enumerate(layers):
@@ -99,7 +99,7 @@ def run(
                 return alone.apply({"params": params}, x, turn.number, method=call, rngs=turn.rngs)  # type: ignore[return-value]
 
             if turn.rngs and config.layer_drop_rate:
-                # A branch, so that a layer that is dropped costs no time; nor has it a gradient.
+                # A branch, so that a dropped layer costs no time and has no gradient.
                 stays = kept(turn.rngs["dropout"], config.layer_drop_rate)
                 x = jax.lax.cond(stays, applied, lambda x: x, x)
             else:
@@ -121,7 +121,7 @@ def run(
         )
         for number, (layer, own) in enumerate(zip(layers, rngs, strict=True))
     ]
-    if config.residual == "reversible" and rngs[0]:  # else there is no way back
+    if config.residual == "reversible" and rngs[0]:  # else there is no backward pass
         forwards, backwards = (
             [_alone(body_of(layer, way), turn) for layer, turn in zip(layers, turns, strict=True)]
             for way in (call, undo)
@@ -136,7 +136,7 @@ def _alone(body: Body, turn: Turn) -> reversible.Step:
 
 
 class Stack(nn.Module):
-    """Layers of the kinds that `pattern` names in turn; with `cross` they look at a memory too."""
+    """Layers of the kinds in `pattern`, in turn; `cross` adds attention to a memory."""
 
     config: ModelConfig
     dtype: jnp.dtype
@@ -162,7 +162,7 @@ class Stack(nn.Module):
         memory: Float[Array, "B S D"] | None = None,
         cross_view: View | None = None,
     ) -> Float[Array, "B T D"]:
-        """Return what becomes of whole sequences: encoding, or teacher forcing."""
+        """Return the output for whole sequences: encoding, or teacher forcing."""
         view = self.relative_positions.look(view)
         places = view.q_pos, view.k_pos.shape[1]
         enter = self.sharing.enter(self.config, *places, self.num_layers)
@@ -178,11 +178,11 @@ class Stack(nn.Module):
         return x if self.final_norm is None else self.final_norm(x)
 
     def _applied(self) -> list[Layer]:
-        """Return the layers in the order in which x passes them, shared ones again and again."""
+        """Return the layers in the order of their application, shared ones repeatedly."""
         return list(itertools.islice(itertools.cycle(self.layer), self.num_layers))
 
     def remember(self, memory: Float[Array, "B S D"]) -> list[KeysValues]:
-        """Return what each layer's cross-attention looks at, of shared ones once."""
+        """Return the keys and values of each layer's cross-attention, once for shared layers."""
         return [layer.remember(memory) for layer in self.layer]
 
     def in_slots(self) -> bool:
@@ -190,7 +190,7 @@ class Stack(nn.Module):
         return any(getattr(layer.self_attention, "in_slots", True) for layer in self.layer)
 
     def empty(self, lanes: Lanes) -> list[Any]:
-        """Return the cache of nothing of each application of a layer."""
+        """Return an empty cache for each application of a layer."""
         return [layer.self_attention.empty(lanes) for layer in self._applied()]
 
     def extend(
@@ -202,7 +202,7 @@ class Stack(nn.Module):
         memories: Sequence[KeysValues | None],
         cross_view: View | None,
     ) -> tuple[Float[Array, "B Q D"], list[Any], list[Float[Array, "B N Q S"] | None]]:
-        """Return what becomes of new tokens, the new caches and cross-attention, by layer."""
+        """Return the output for new tokens, and caches and cross-attention weights by layer."""
         slots = slots._replace(view=self.relative_positions.look(slots.view))
         enter = self.sharing.enter(self.config, slots.view.q_pos, slots.limit, self.num_layers)
         layers = zip(self._applied(), caches, itertools.cycle(memories), strict=False)

@@ -1,4 +1,4 @@
-"""XLNet (Yang et al. 2019, arXiv:1906.08237): any order of the pieces, and two streams."""
+"""XLNet (Yang et al. 2019, arXiv:1906.08237): pieces in any order, and two streams."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,12 +12,13 @@ from transformer_jax.nn.view import two_stream_view
 
 
 class TwoStream(Decoder):
-    """A decoder whose pieces are predicted where they stand, from those of lower ranks (2.3 there).
+    """A decoder that predicts each piece at its own position, from pieces of lower ranks (section
+    2.3 of the paper).
 
     The content stream holds the pieces. The query stream starts from one learned vector, the same
-    at every place, and passes through the same layers: it looks at the content of lower ranks and
-    never at its own, so it may predict it. Both are one sequence of twice the length, content
-    first; of the second half nobody looks at keys and values.
+    at every position, and passes through the same layers: it attends to the content of lower ranks
+    and never to its own, so it may predict it. Both form one sequence of twice the length, content
+    first; the second half's keys and values are never attended to.
     """
 
     def setup(self) -> None:
@@ -37,7 +38,7 @@ class TwoStream(Decoder):
         return {"tokens": self.predicted(x[:, length:])}
 
     def _queries(self, side: Side, train: bool) -> Float[Array, "B T D"]:
-        """Return what the query stream starts from: a place, and not what stands there."""
+        """Return the initial query stream: each position without its content."""
 
         def same_everywhere(ids: Array) -> Array:
             vector = self.mask_emb.astype(self.dtype).reshape(1, 1, -1)
@@ -49,4 +50,4 @@ class TwoStream(Decoder):
 
     @nn.nowrap
     def stepper(self, params: object) -> None:
-        """See Model: it writes nothing."""
+        """See Model: it generates nothing."""

@@ -1,1 +1,1 @@
-"""The parts of models: mathematics in plain functions, modules that only own parameters."""
+"""Building blocks of models: mathematics in plain functions, modules that only own parameters."""

@@ -1,10 +1,10 @@
-"""The cache of self-attention: a value that goes in and comes out.
+"""The self-attention cache, passed in and returned as a value.
 
-All W hypotheses of a sentence write into one row of slots. The first P hold the prompt, which all
-of them share; hypothesis w writes its p-th token to slot P + p W + w. Which slots a hypothesis
-descends from is a bit mask, so reordering a beam moves W x C bits and leaves keys and values where
-they are; a step reads each of them once and multiplies it with W queries at once. Rewinding is
-clearing bits. Where no layer keeps anything in slots, there are none.
+All W hypotheses of a sentence write into one row of slots. The first P hold the shared prompt;
+hypothesis w writes its p-th token to slot P + p W + w. A bit mask records the slots that each
+hypothesis wrote or inherited, so reordering a beam moves W x C bits and leaves keys and values in
+place; a step reads each of them once and multiplies it by W queries at once. Rewinding clears bits.
+If no layer keeps anything in slots, there are none.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from transformer_jax.nn.view import Order, View, slot_view
 
 
 class KeysValues(NamedTuple):
-    """What attention looks at, laid out as its two products read it, heads first."""
+    """Keys and values in the layout that attention's two products read, heads first."""
 
     keys: Float[Array, "B K H S"]
     values: Float[Array, "B K S Hv"]
@@ -28,10 +28,10 @@ class KeysValues(NamedTuple):
     def empty(
         cls, batch: Size, slots: int, heads: int, key_size: int, value_size: int, dtype: jnp.dtype
     ) -> "KeysValues":
-        """Return room for so many slots.
+        """Return storage for `slots` slots.
 
-        On a CPU it is at least float32: XLA writes to nothing narrower there, and would convert
-        all slots to float32 and back in every step. What is kept are the same numbers.
+        On a CPU it is at least float32: XLA cannot write to narrower types there and would convert
+        all slots to float32 and back at every step. The stored numbers are the same.
         """
         if jax.default_backend() == "cpu":
             dtype = jnp.promote_types(dtype, jnp.float32)
@@ -55,15 +55,15 @@ class KeysValues(NamedTuple):
         return KeysValues(keys, before.moved(self.values, 2, after))
 
     def reorder(self, parents: Int[Array, "B W"]) -> "KeysValues":
-        """See Cache: the lanes say who descends from whom."""
+        """See Cache: the lanes record which hypothesis continues which."""
         return self
 
     def rewind(self, position: Int[Array, "B"]) -> "KeysValues":
-        """See Cache: the lanes say what is forgotten."""
+        """See Cache: the lanes record what is discarded."""
         return self
 
     def keep(self, tokens: int) -> "KeysValues":
-        """See Cache: all tokens can be taken back."""
+        """See Cache: any number of tokens can be discarded."""
         return self
 
     def part(self, first: Any, size: int) -> "KeysValues":
@@ -85,7 +85,7 @@ class KeysValues(NamedTuple):
         return self.pad(lanes.seen.shape[2])
 
     def pad(self, slots: int) -> "KeysValues":
-        """Return a copy with empty slots behind, `slots` in all."""
+        """Return a copy with empty slots appended, `slots` in all."""
         new = slots - self.keys.shape[3]
         return KeysValues(
             jnp.pad(self.keys, ((0, 0), (0, 0), (0, 0), (0, new))),
@@ -94,24 +94,24 @@ class KeysValues(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Where new tokens go, and what they see there."""
+    """The slots of new tokens, and what the tokens see there."""
 
-    number: Int[Array, "B Q"]  # beyond the last slot: nowhere
+    number: Int[Array, "B Q"]  # beyond the last slot: not written
     view: View
-    limit: Size  # positions lie below
+    limit: Size  # all positions are below it
 
 
 @struct.dataclass
 class Lanes:
     """Which slots each of the W hypotheses of each sentence has written or inherited.
 
-    Positions count the tokens that a hypothesis wrote; of the sentence it is `start` more.
+    Positions count the tokens that a hypothesis wrote; in the sentence they are `start` more.
     """
 
     seen: Bool[Array, "B W C"]
-    start: Int[Array, "B"]  # how long the prompt is
-    length: int = struct.field(pytree_node=False)  # positions there is room for, without a prompt
-    shared: int = struct.field(pytree_node=False, default=0)  # and for a prompt
+    start: Int[Array, "B"]  # length of the prompt
+    length: int = struct.field(pytree_node=False)  # capacity in positions, without the prompt
+    shared: int = struct.field(pytree_node=False, default=0)  # capacity for the prompt
     slotted: bool = struct.field(pytree_node=False, default=True)  # whether there are slots
 
     @classmethod
@@ -123,7 +123,7 @@ class Lanes:
     def prompt(
         self, seg: Int[Array, "B P"], order: Order, rank: Int[Array, "B P"] | None = None
     ) -> tuple["Lanes", Slots]:
-        """Put a prompt before empty lanes: return them with its slots, and its own view."""
+        """Prepend a prompt to empty lanes; return them and its slots, with its view of itself."""
         batch, shared = seg.shape
         here = jnp.broadcast_to((seg > 0)[:, None], (*self.seen.shape[:2], shared))
         seen = jnp.concatenate([here, self.seen], axis=2) if self.slotted else self.seen
@@ -142,9 +142,9 @@ class Lanes:
     def fill(
         self, positions: Int[Array, "B T"], active: Bool[Array, "B"], order: Order
     ) -> tuple["Lanes", Slots]:
-        """Claim slots for T new tokens of each hypothesis, Q = W T in all, one after another.
+        """Claim slots for T new tokens of each hypothesis in turn, Q = W T in all.
 
-        Sentences that are not active claim none.
+        Inactive sentences claim none.
         """
         batch, width, count = self.seen.shape
         own = positions[:, None, :] * width + jnp.arange(width).reshape(1, width, 1)
@@ -172,14 +172,14 @@ class Lanes:
         return jnp.concatenate([prompt, own], axis=1)
 
     def grow(self, length: int, shared: int) -> "Lanes":
-        """Return lanes with room for `length` positions, behind a prompt of at most `shared`."""
+        """Return lanes with room for `length` positions after a prompt of at most `shared`."""
         seen = self.seen
         if self.slotted:
             seen = self._moved(seen, 2, shared, length * seen.shape[1])
         return replace(self, seen=seen, length=length, shared=shared)
 
     def moved(self, x: Array, axis: int, after: "Lanes") -> Array:
-        """Return what belongs to slots along an axis, where lanes that have grown have them."""
+        """Return data of slots along an axis, moved to where the grown lanes have those slots."""
         return self._moved(x, axis, after.shared, after.length * after.seen.shape[1])
 
     def _moved(self, x: Array, axis: int, shared: int, own: int) -> Array:
@@ -197,15 +197,15 @@ class Lanes:
         return replace(self, seen=jnp.take_along_axis(self.seen, parents[:, :, None], axis=1))
 
     def rewind(self, position: Int[Array, "B"]) -> "Lanes":
-        """Forget all tokens written from a position on; the prompt stays."""
+        """Discard all tokens from a position onwards; the prompt stays."""
         if not self.slotted:
             return self
         written = (jnp.arange(self.seen.shape[2]) - self.shared) // self.seen.shape[1]
         return replace(self, seen=self.seen & (written[None] < position[:, None])[:, None])
 
     def as_prompt(self, count: Any, width: int, length: int) -> "Lanes":
-        """Return lanes whose prompt is what the only hypothesis of a sentence wrote, so much of it;
-        behind it is room for `length` positions.
+        """Return lanes whose prompt is the first `count` tokens that a sentence's only hypothesis
+        wrote, with room for `length` positions after it.
         """
         shared = self.seen.shape[2]
         here = jnp.broadcast_to((jnp.arange(shared) < count).reshape(1, 1, -1), (1, width, shared))

@@ -1,4 +1,4 @@
-"""A table of codes, of which each place keeps the nearest."""
+"""Vector quantisation: a table of codes, of which each position keeps the nearest."""
 
 from typing import NamedTuple
 
@@ -14,18 +14,18 @@ from transformer_jax.nn.linear import Project
 
 
 class Coded(NamedTuple):
-    """What is left of each place, and how far that is from what there was."""
+    """The quantised vector of each position, and a penalty for its distance from the input."""
 
     x: Float[Array, "B S D"]
     penalty: Float[Array, "B S"]
 
 
 class Codes(nn.Module):
-    """Vector quantisation (van den Oord et al. 2017, arXiv:1711.00937): a place becomes its nearest
-    code, and the gradient goes by as if it did not.
+    """Vector quantisation (van den Oord et al. 2017, arXiv:1711.00937): each position is replaced
+    by its nearest code, with a straight-through gradient.
 
-    Both are looked up in few channels and at length 1, by which codes are all in use (Yu et al.
-    2021, arXiv:2110.04627, section 3.2): the nearest is the one of the greatest cosine.
+    The lookup compares vectors of few channels and length 1, which keeps all codes in use (Yu et
+    al. 2021, arXiv:2110.04627, section 3.2): the nearest code is the one with the largest cosine.
     """
 
     config: ModelConfig
@@ -49,11 +49,11 @@ class Codes(nn.Module):
         return Coded(found, moved + self.config.commitment * committed)
 
     def of(self, x: Float[Array, "B S D"]) -> Int[Array, "B S"]:
-        """Return the number of the code of each place."""
+        """Return the index of each position's code."""
         return self._nearest(self._entered(x))
 
     def vectors(self, codes: Int[Array, "B S"]) -> Float[Array, "B S D"]:
-        """Return what is left of places whose codes these are."""
+        """Return the quantised vectors of positions with these codes."""
         return self.leave(self._unit_table()[codes])
 
     def _entered(self, x: Float[Array, "B S D"]) -> Float[Array, "B S K"]:

@@ -1,4 +1,4 @@
-"""Convolutions, which pad as PyTorch's do, and the convolution module of a Conformer block."""
+"""Convolutions with PyTorch's padding, and the convolution module of a Conformer block."""
 
 import flax.linen as nn
 import jax
@@ -13,7 +13,7 @@ from transformer_jax.nn.view import View
 
 
 class ConvolveAlong(nn.Module):
-    """A convolution of width 3 along a sequence, with a bias; it pads as PyTorch does, by one."""
+    """A convolution of width 3 along a sequence, with a bias and a padding of 1 as in PyTorch."""
 
     channels: int
     width: int
@@ -35,7 +35,7 @@ class ConvolveAlong(nn.Module):
 
 
 class Convolve(nn.Module):
-    """A convolution of 3 x 3 pixels and stride 2, with a bias; it pads as PyTorch does, by one."""
+    """A convolution of 3 x 3 pixels, stride 2, with a bias and a padding of 1 as in PyTorch."""
 
     channels: int
     width: int
@@ -56,11 +56,11 @@ class Convolve(nn.Module):
 
 
 class ConvolutionModule(nn.Module):
-    """A gated linear unit, a convolution of each channel by itself along the sequence, a norm, SiLU
-    and a linear map, all without biases.
+    """A gated linear unit, a depthwise convolution along the sequence, a norm, SiLU and a linear
+    map, all without biases.
 
-    The norm is that of the model: no statistics of a batch are kept here, so it is not the paper's
-    batch norm. What is not of a row's text is 0 to the convolution: padding changes nothing.
+    The norm is the model's, not the paper's batch norm, as no batch statistics are kept here. The
+    convolution sees zeros outside a row's text, so padding changes nothing.
     """
 
     config: ModelConfig
@@ -81,7 +81,7 @@ class ConvolutionModule(nn.Module):
         return self.down(jax.nn.silu(self.norm(self._along(x))))
 
     def _along(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Return the sum of as many neighbours on either side, each channel by its own weights."""
+        """Return the sum of neighbours on both sides, weighted per channel."""
         half, length = len(self.depthwise) // 2, x.shape[1]
         padded = at_least_float32(jnp.pad(x, ((0, 0), (half, half), (0, 0))))
         kernel = at_least_float32(self.depthwise)

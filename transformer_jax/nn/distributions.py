@@ -1,4 +1,4 @@
-"""What a model says of a number: the number itself, or a distribution's parameters."""
+"""What a model predicts for a number: the number itself, or a distribution's parameters."""
 
 import math
 from typing import Protocol, runtime_checkable
@@ -10,31 +10,31 @@ from jax.scipy.special import gammaln
 from transformer_jax.arrays import Array, Float, at_least_float32
 from transformer_jax.nn.window_scale import Scale
 
-LEVELS = tuple(level / 10 for level in range(1, 10))  # of deciles
+LEVELS = tuple(level / 10 for level in range(1, 10))  # of the deciles
 
 
 @runtime_checkable
 class Distribution(Protocol):
-    """One kind: everything is about parameters [B T K] of it, K = `count` for each number."""
+    """One kind of prediction, with parameters [B T K], K = `count` for each number."""
 
     count: int
 
     def placed(self, raw: Float[Array, "B T K"], scale: Scale) -> Float[Array, "B T K"]:
-        """Return parameters, from what a linear map gives, in the unit of the series."""
+        """Return parameters in the unit of the series, from the output of a linear map."""
 
     def loss(self, said: Float[Array, "B T K"], true: Float[Array, "B T"]) -> Float[Array, "B T"]:
-        """Return what is made small in training."""
+        """Return the training loss."""
 
     def point(self, said: np.ndarray) -> np.ndarray:
-        """Return one number [... T] for each: the mean, or the median."""
+        """Return a point forecast [... T]: the mean or the median."""
 
     def quantiles(self, said: np.ndarray) -> np.ndarray | None:
-        """Return the numbers [... T 9] below which a tenth, two tenths, and so on are expected."""
+        """Return the deciles [... T 9], or None if the prediction has none."""
 
 
 def squareplus(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return (x + sqrt(x^2 + 4)) / 2, above 0 (Barron 2021, arXiv:2112.11687)."""
-    far = (jnp.abs(x) + jnp.sqrt(jnp.square(x) + 4)) / 2  # that of x is 1 over that of -x
+    far = (jnp.abs(x) + jnp.sqrt(jnp.square(x) + 4)) / 2  # f(x) = 1 / f(-x)
     return jnp.where(x < 0, 1 / far, far)
 
 
@@ -61,7 +61,7 @@ class Point:
 
 
 class Normal(Point):
-    """Mean and deviation; the loss is minus the logarithm of the density."""
+    """Mean and standard deviation; the loss is the negative log density."""
 
     count = 2
 
@@ -84,7 +84,7 @@ class Normal(Point):
 
 
 class StudentT(Normal):
-    """Mean, scale and, above 2, degrees of freedom: with a normal's middle and heavier tails."""
+    """Mean, scale and degrees of freedom (above 2): a normal's centre with heavier tails."""
 
     count = 3
 
@@ -109,7 +109,7 @@ class StudentT(Normal):
 
 class Quantiles(Point):
     """The nine deciles; the loss is the mean of twice their pinball losses (Koenker and Bassett
-    1978, https://doi.org/10.2307/1913643), which is near the continuous ranked probability score.
+    1978, https://doi.org/10.2307/1913643), approximately the continuous ranked probability score.
     """
 
     count = len(LEVELS)
@@ -125,7 +125,7 @@ class Quantiles(Point):
         return said[..., len(LEVELS) // 2]
 
     def quantiles(self, said: np.ndarray) -> np.ndarray | None:
-        """See Distribution: in order, as they are trained each by itself."""
+        """See Distribution: sorted, since each is trained separately."""
         return np.sort(said, -1)
 
 

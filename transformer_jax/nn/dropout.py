@@ -1,8 +1,8 @@
-"""Dropout from a counter-based generator that fuses with its use.
+"""Dropout from a counter-based generator that XLA fuses with its use.
 
-On a CPU, threefry masks take more time than the matrix products of a small model. Here the mask of
-element i is a hash of (i, two words of key): two rounds of the `lowbias32` mixer
-(https://nullprogram.com/blog/2018/07/31/). It depends on the element's global index alone, so the
+On a CPU, threefry masks take longer than the matrix products of a small model. Here the mask of
+element i is a hash of (i, two key words): two rounds of the `lowbias32` mixer
+(https://nullprogram.com/blog/2018/07/31/). It depends only on the element's global index, so the
 masks are the same on every mesh.
 """
 
@@ -16,7 +16,7 @@ from transformer_jax.arrays import Array, Bool, Float, UInt
 
 
 class Dropout(nn.Module):
-    """Zero a share `rate` of the elements in training and scale up the others."""
+    """Zero a fraction `rate` of the elements in training and scale up the others."""
 
     rate: float
 
@@ -30,7 +30,7 @@ class Dropout(nn.Module):
 
 
 def keep(words: UInt[Array, "2"], shape: tuple[int, ...], rate: float) -> Bool[Array, "..."]:
-    """Return a mask that is True with probability 1 - rate, a function of key words and index."""
+    """Return a mask, True with probability 1 - rate, as a function of the key words and index."""
     index = jnp.zeros(shape, jnp.uint32)
     for axis in range(len(shape)):
         stride = math.prod(shape[axis + 1 :]) % 2**32

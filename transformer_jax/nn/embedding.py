@@ -13,13 +13,13 @@ from transformer_jax.nn.initializers import named, parameter
 
 
 class Head(NamedTuple):
-    """The last linear map: hidden states to logits, with a matrix that an embedding may share."""
+    """The last linear map: hidden states to logits, with a matrix that may be an embedding's."""
 
     table: Float[Array, "V D"]
     bias: Float[Array, "V"] | None = None
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Return x times the transposed table plus the bias, at least in float32."""
+        """Return x times the transposed table, plus the bias, at least in float32."""
         logits = jax.lax.dot_general(
             x, self.table.astype(x.dtype), (((2,), (1,)), ((), ())),
             preferred_element_type=jnp.promote_types(x.dtype, jnp.float32),
@@ -27,13 +27,13 @@ class Head(NamedTuple):
         return logits if self.bias is None else logits + self.bias.reshape(1, 1, -1)
 
     def among(self, pieces: Int[Array, "B K"], dtype: jnp.dtype) -> "Shortlist":
-        """Return the map to some pieces alone, others for each row of a batch."""
+        """Return the map to a subset of pieces, which differs by row of the batch."""
         table = jnp.swapaxes(self.table.astype(dtype)[pieces], 1, 2)
         return Shortlist(table, None if self.bias is None else self.bias[pieces])
 
 
 class Shortlist(NamedTuple):
-    """A Head of which each row of a batch has pieces of its own."""
+    """A Head with a separate set of pieces for each row of a batch."""
 
     table: Float[Array, "B D K"]  # the product reads it along K: faster by half than along D
     bias: Float[Array, "B K"] | None
@@ -50,8 +50,8 @@ class Shortlist(NamedTuple):
 def fix_norm(rows: Float[Array, "... D"]) -> Float[Array, "... D"]:
     """Return rows of length 1 (FixNorm, Nguyen and Salazar 2019, arXiv:1910.05895).
 
-    As in its code, inputs are then times sqrt(D) and the pre-softmax matrix is not: the last norm's
-    scale sets how peaked the softmax is.
+    As in the authors' code, inputs are then multiplied by sqrt(D) and the pre-softmax matrix is
+    not: the last norm's scale sets how peaked the softmax is.
     """
     squares = jnp.square(at_least_float32(rows)).sum(-1, keepdims=True)
     return rows * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
@@ -61,7 +61,7 @@ EMBEDDING_NORMS = {"none": lambda rows: rows, "fix_norm": fix_norm}
 
 
 class Embed(nn.Module):
-    """A table [V D] from N(0, 1/D), as in tensor2tensor; looked up times sqrt(D) (paper 3.4)."""
+    """A table [V D] from N(0, 1/D), as in tensor2tensor; lookups times sqrt(D) (paper 3.4)."""
 
     vocab_size: int
     config: ModelConfig

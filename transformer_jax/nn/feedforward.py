@@ -14,7 +14,7 @@ from transformer_jax.nn.linear import Project, project_together
 
 
 class Activation(NamedTuple):
-    """A function, of what `up` makes; or, gated, of what `gate` makes, which multiplies it."""
+    """A function of the output of `up`; or, gated, of that of `gate`, which multiplies `up`'s."""
 
     function: Callable[[Array], Array]
     gated: bool = False
@@ -22,14 +22,14 @@ class Activation(NamedTuple):
 
 ACTIVATIONS = {
     "relu": Activation(jax.nn.relu),
-    # By the error function, not its approximation by tanh, which is jax.nn's default.
+    # With the error function, not its tanh approximation, which is jax.nn's default.
     "gelu": Activation(lambda x: jax.nn.gelu(x, approximate=False)),  # arXiv:1606.08415
     "gelu_tanh": Activation(jax.nn.gelu),
     # So et al. 2021, arXiv:2109.08668
     "relu_squared": Activation(lambda x: jnp.square(jax.nn.relu(x))),
-    "silu": Activation(jax.nn.silu),  # also in arXiv:1606.08415; with a name of its own, 1702.03118
+    "silu": Activation(jax.nn.silu),  # also in arXiv:1606.08415; so named in 1702.03118
     "mish": Activation(jax.nn.mish),  # Misra 2019, arXiv:1908.08681
-    # Shazeer 2020, arXiv:2002.05202. At equal parameters d_ff is two thirds of an ungated one's.
+    # Shazeer 2020, arXiv:2002.05202. With equal parameters, d_ff is two thirds of an ungated one's.
     "swiglu": Activation(jax.nn.silu, gated=True),
     "reglu": Activation(jax.nn.relu, gated=True),
     "geglu": Activation(lambda x: jax.nn.gelu(x, approximate=False), gated=True),
@@ -38,8 +38,8 @@ ACTIVATIONS = {
 
 
 class FeedForward(nn.Module):
-    """activation(x W1 + b1) W2 + b2, or (activation(x V + c) * (x W1 + b1)) W2 + b2, with biases
-    or without.
+    """activation(x W1 + b1) W2 + b2, or (activation(x V + c) * (x W1 + b1)) W2 + b2, with or
+    without biases.
     """
 
     d_model: int
@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
     dropout_rate: float
     dtype: jnp.dtype
     use_bias: bool = True
-    chunks: int = 1  # in which positions go through it, one behind another
+    chunks: int = 1  # of positions, processed one after another
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"], train: bool) -> Float[Array, "B T D"]:
@@ -69,9 +69,9 @@ class FeedForward(nn.Module):
             hidden = nn.with_logical_constraint(hidden, ("batch", "length", "act_mlp"))
             return down(dropout(hidden, train))
 
-        if self.chunks == 1 or x.shape[1] <= self.chunks:  # as a step of decoding is
+        if self.chunks == 1 or x.shape[1] <= self.chunks:  # as in a decoding step
             return applied(x)
-        first = applied(x[:, :1])  # so that all parameters are there, and read
+        first = applied(x[:, :1])  # so that all parameters exist and are read
         if self.is_initializing():
             return jnp.broadcast_to(first, x.shape)
         return _in_chunks(applied, x, self.chunks)
@@ -80,8 +80,8 @@ class FeedForward(nn.Module):
 def _in_chunks(
     apply: Callable[[Array], Array], x: Float[Array, "B T D"], count: int
 ) -> Float[Array, "B T D"]:
-    """Return what a function makes of positions, so many of them at a time; the way back makes it
-    once more (Kitaev et al. 2020, arXiv:2001.04451, section 3).
+    """Apply a function to positions in at most `count` chunks; the backward pass recomputes it
+    (Kitaev et al. 2020, arXiv:2001.04451, section 3).
     """
     batch, length, width = x.shape
     size = -(-length // count)

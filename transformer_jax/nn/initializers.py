@@ -1,4 +1,4 @@
-"""Parameters: how they start, with the names of their axes, by which they are sharded."""
+"""Parameters: their initialisation, and the names of their axes, by which they are sharded."""
 
 import functools
 import math
@@ -14,11 +14,11 @@ import jax.numpy as jnp
 def parameter(module: nn.Module, name: str, init: Any, shape: Sequence[int]) -> Any:
     """Return `module.param(name, init, shape)`.
 
-    Flax compares the shape of what a module has with that of `init`, which it traces anew at every
-    call: a third of the time of tracing a model. Here `shape` says it.
+    Flax compares the shape of an existing parameter with that of `init`, which it traces again at
+    every call: a third of the time of tracing a model. Here it is compared with `shape`.
 
     Raises:
-      ScopeParamShapeError: if the module has a parameter of another shape.
+      ScopeParamShapeError: if the module's parameter has a different shape.
     """
     if not module.has_variable("params", name):
         return module.param(name, init, tuple(shape))
@@ -30,14 +30,14 @@ def parameter(module: nn.Module, name: str, init: Any, shape: Sequence[int]) -> 
 
 
 def named(init: Any, *names: str) -> Any:
-    """Return the initialiser with logical axis names attached to what it makes."""
+    """Return the initialiser with logical axis names attached to its output."""
     return nn.with_logical_partitioning(init, names)
 
 
 def xavier_uniform(in_axes: int) -> Any:
-    """Return U(-a, a), a = sqrt(6 / (fan_in + fan_out)), the first `in_axes` axes being the input.
+    """Return U(-a, a), a = sqrt(6 / (fan_in + fan_out)); the first `in_axes` axes are the input.
 
-    Glorot and Bengio 2010; the paper is silent, this is tensor2tensor's choice.
+    Glorot and Bengio 2010; the paper does not specify it, this is tensor2tensor's choice.
     """
     return functools.partial(_xavier_uniform, in_axes)
 

@@ -1,4 +1,4 @@
-"""The only matrix product with parameters; it names its axes."""
+"""The only matrix product with parameters, with named axes."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from transformer_jax.arrays import Array, Float, on_cpu
 from transformer_jax.nn.initializers import named, parameter, xavier_uniform
 
-PRODUCT = "product"  # the name under which rematerialisation finds what it may keep
+PRODUCT = "product"  # the name by which rematerialisation finds what it may save
 
 
 class Project(nn.Module):
@@ -20,7 +20,7 @@ class Project(nn.Module):
 
     The kernel has shape `in_shape + out_shape`, and `names` are its logical axes, by which it is
     sharded. Kernels start Xavier-uniform over the whole map, biases at zero. The compute dtype
-    enters here: operands are cast to it, products are summed at least in float32.
+    applies here: operands are cast to it, and products are accumulated at least in float32.
     """
 
     in_shape: Sequence[int]
@@ -48,10 +48,10 @@ class Project(nn.Module):
 
 
 def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Float[Array, "..."]]:
-    """Apply several maps to the same x; maps of one shape become one larger, faster product.
+    """Apply several maps to the same x; maps of the same shape become one larger, faster product.
 
-    They are stacked on an axis of their own, behind the first one of the output: that is the one
-    which may be sharded, so it is neither cut nor mixed with others.
+    They are stacked on a new axis after the first output axis, which may be sharded and so is
+    neither split nor merged with others.
     """
     first = maps[0]
     if any(tuple(m.out_shape) != tuple(first.out_shape) for m in maps):
@@ -59,7 +59,7 @@ def project_together(x: Float[Array, "..."], maps: Sequence[Project]) -> list[Fl
     count = len(first.in_shape)
     kernel = jnp.stack([m.kernel for m in maps], axis=count + 1)
     product = _product(x.astype(first.dtype), kernel, count)
-    if any(m.bias is not None for m in maps):  # added before they part: its gradient is one sum
+    if any(m.bias is not None for m in maps):  # added before splitting: its gradient is one sum
         zeros = jnp.zeros(first.out_shape)
         bias = jnp.stack([zeros if m.bias is None else m.bias for m in maps], axis=1)
         rows, out = x.shape[: x.ndim - count], bias.shape
@@ -74,7 +74,7 @@ def _apart(x, axis: int):
     return tuple(jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in parts)
 
 
-# JAX's own gradient sums arrays that are zero but for one part: many times slower.
+# JAX's own gradient sums arrays that are zero except in one part: many times slower.
 _apart.defvjp(
     lambda x, axis: (_apart(x, axis), None),
     lambda axis, _, gradients: (jnp.stack(gradients, axis),),
@@ -86,8 +86,8 @@ def _product(x, kernel, in_axes: int):
     if x.dtype == jnp.bfloat16:
         product = _multiply(x, kernel, in_axes)
     else:
-        # As matrices: a CPU reads those crosswise, where of arrays with more axes it makes copies;
-        # but not of bfloat16, whose products then take half as long again.
+        # As matrices: a CPU reads those transposed, whereas it copies arrays with more axes; but
+        # not for bfloat16, whose products would take half as long again.
         rows, out = x.shape[: x.ndim - in_axes], kernel.shape[in_axes:]
         x = x.reshape(math.prod(rows), -1)
         product = _multiply(x, kernel.reshape(x.shape[1], -1), 1).reshape(*rows, *out)
@@ -107,12 +107,12 @@ def _backward(in_axes: int, operands, gradient):
     # JAX's own gradient of the kernel is a product with its axes the wrong way round, transposed:
     # on a CPU that costs a copy and half the speed of the product.
     x, kernel = operands
-    gradient = gradient.astype(x.dtype)  # it was rounded to that already, behind the product
+    gradient = gradient.astype(x.dtype)  # it was already rounded to that after the product
     outer = x.ndim - in_axes
     out_axes = range(outer, gradient.ndim)
     dx = _dot(gradient, kernel.astype(x.dtype), out_axes, range(in_axes, kernel.ndim))
     if on_cpu() and x.ndim == 2 and x.shape[1] > gradient.shape[1]:
-        # It sums matrices that are higher than wide at half the speed of others.
+        # A CPU computes matrices that are taller than wide at half the speed of others.
         dkernel = jax.lax.optimization_barrier(_dot(gradient, x, (0,), (0,))).T
     else:
         dkernel = _dot(x, gradient, range(outer), range(outer))

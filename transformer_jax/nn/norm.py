@@ -1,4 +1,4 @@
-"""Normalisation over d_model, and of heads. Statistics are taken at least in float32."""
+"""Normalisation over d_model, and of heads. Statistics are computed at least in float32."""
 
 from collections.abc import Sequence
 
@@ -51,8 +51,8 @@ class RMSNorm(nn.Module):
 
     Over the last axes of x, whose logical names are `axes`.
 
-    Rounded to the compute dtype once, after the scale, as `torch.nn.RMSNorm` does; Llama's and T5's
-    code round before it too.
+    Rounded to the compute dtype once, after the scale, as in `torch.nn.RMSNorm`; the code of Llama
+    and T5 also rounds before it.
     """
 
     epsilon: float
@@ -69,8 +69,8 @@ class RMSNorm(nn.Module):
 
 
 class ScaleNorm(nn.Module):
-    """scale * x / max(length of x, epsilon), one scale for all (Nguyen and Salazar 2019,
-    arXiv:1910.05895), which starts at sqrt(D).
+    """scale * x / max(length of x, epsilon), with a single scale, initially sqrt(D) (Nguyen and
+    Salazar 2019, arXiv:1910.05895).
     """
 
     epsilon: float
@@ -80,7 +80,7 @@ class ScaleNorm(nn.Module):
         init = named(nn.initializers.constant(x.shape[-1] ** 0.5))
         scale = parameter(self, "scale", init, ())
         wide = at_least_float32(x)
-        square = jnp.square(wide).sum(-1, keepdims=True)  # its root has no slope at 0
+        square = jnp.square(wide).sum(-1, keepdims=True)  # its root has no gradient at 0
         least = max(self.epsilon**2, float(jnp.finfo(wide.dtype).tiny))
         return (scale * wide * jax.lax.rsqrt(jnp.maximum(square, least))).astype(x.dtype)
 

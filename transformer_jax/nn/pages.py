@@ -1,6 +1,6 @@
-"""Keys and values in blocks of positions, which rows share by tables (PagedAttention: Kwon et al.
-2023, arXiv:2309.06180). A step gathers the blocks of each row, and what it looks at is what a
-contiguous cache would hold; XLA copies them for that, so pages save memory and no time.
+"""Keys and values in blocks of positions that rows share through tables (PagedAttention: Kwon et
+al. 2023, arXiv:2309.06180). A step gathers the blocks of each row into the equivalent of a
+contiguous cache; XLA copies them to do so, so pages save memory but no time.
 """
 
 from typing import NamedTuple
@@ -12,21 +12,21 @@ from transformer_jax.nn.cache import KeysValues
 
 
 class Pages(NamedTuple):
-    """The blocks of all rows, C positions each; a table [R T] names those of a row, in order."""
+    """The blocks of all rows, C positions each; a table [R T] lists those of each row in order."""
 
     keys: Float[Array, "P K H C"]
     values: Float[Array, "P K C Hv"]
 
     @classmethod
     def like(cls, cache: KeysValues, count: int, size: int) -> "Pages":
-        """Return so many empty blocks of that size, of the heads of a contiguous cache."""
+        """Return `count` empty blocks of `size` positions, with a contiguous cache's heads."""
         _, heads, key_size, _ = cache.keys.shape
         keys = jnp.zeros((count, heads, key_size, size), cache.keys.dtype)
         shape = count, heads, size, cache.values.shape[3]
         return cls(keys, jnp.zeros(shape, cache.values.dtype))
 
     def gathered(self, table: Int[Array, "R T"]) -> KeysValues:
-        """Return what a contiguous cache of each row would hold."""
+        """Return each row's blocks as a contiguous cache."""
         keys = jnp.moveaxis(self.keys[table], 1, 3)  # [R K H T C]
         values = jnp.moveaxis(self.values[table], 1, 2)  # [R K T C Hv]
         return KeysValues(
@@ -38,10 +38,10 @@ class Pages(NamedTuple):
         self, table: Int[Array, "R T"], place: Int[Array, "R"], active: Bool[Array, "R"],
         cache: KeysValues,
     ) -> "Pages":  # fmt: skip
-        """Return the pages with what contiguous caches of active rows hold at one place each."""
+        """Return the pages with one position of each active row copied from a contiguous cache."""
         count, size = self.keys.shape[0], self.keys.shape[3]
         block = jnp.take_along_axis(table, place[:, None] // size, axis=1)[:, 0]
-        block, at = jnp.where(active, block, count), place % size  # beyond all: nowhere
+        block, at = jnp.where(active, block, count), place % size  # out of range: dropped
         where = place[:, None, None, None]
         keys = jnp.take_along_axis(cache.keys, where, axis=3)[..., 0]
         values = jnp.take_along_axis(cache.values, where, axis=2)[:, :, 0]
@@ -51,7 +51,9 @@ class Pages(NamedTuple):
         )
 
     def fill(self, blocks: Int[Array, "T"], cache: KeysValues) -> "Pages":
-        """Return the pages with a row's contiguous cache in these blocks; beyond all: nowhere."""
+        """Return the pages with a row's contiguous cache in these blocks; those out of range are
+        dropped.
+        """
         size, count = self.keys.shape[3], blocks.shape[0]
         cache = cache.pad(count * size)
         keys = jnp.moveaxis(cache.keys[0].reshape(*self.keys.shape[1:3], count, size), 2, 0)
@@ -62,5 +64,5 @@ class Pages(NamedTuple):
         )
 
     def copied(self, sources: Int[Array, "N"], targets: Int[Array, "N"]) -> "Pages":
-        """Return the pages with some blocks copied to others, or nowhere."""
+        """Return the pages with some blocks copied to others; targets out of range are dropped."""
         return Pages(*(x.at[targets].set(x[sources], mode="drop") for x in self))

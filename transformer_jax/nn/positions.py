@@ -1,4 +1,4 @@
-"""What is added to the input, so that a model knows order."""
+"""Position encodings that are added to the input."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,12 +12,12 @@ from transformer_jax.nn.initializers import named, parameter
 
 
 class NoPositions(nn.Module):
-    """Nothing at all: the order of what is looked at is unknown (Haviv et al. 2022)."""
+    """No positions: the model is not told the order of its input (Haviv et al. 2022)."""
 
     config: ModelConfig
 
     def embed(self, positions: Int[Array, "B T"], limit: Size) -> Float[Array, "B T D"] | None:
-        """Return what is added to the input at `positions`, all below the static `limit`."""
+        """Return the vectors to add to the input at `positions`, all below the static `limit`."""
         return None
 
 
@@ -35,7 +35,7 @@ class Sinusoidal(NoPositions):
 
 
 class SinusoidalTensor2Tensor(Sinusoidal):
-    """tensor2tensor's: all sines, then all cosines; exponents i / (D/2 - 1)."""
+    """tensor2tensor's version: all sines, then all cosines; exponents i / (D/2 - 1)."""
 
     def table(self, limit: int) -> np.ndarray:
         half = self.config.d_model // 2
@@ -56,7 +56,7 @@ class Learned(NoPositions):
         rows, width = self.config.max_positions, self.config.d_model
         if limit > rows:
             raise UserError(
-                f"config.model.max_positions={rows}: is below {limit}, the positions of what is "
+                f"config.model.max_positions={rows}: is below {limit}, the number of positions to "
                 "read; raise it"
             )
         init = named(nn.initializers.normal(width**-0.5), "length", "embed")
@@ -72,6 +72,6 @@ POSITIONS = {
 
 
 def positions_of(config: ModelConfig) -> NoPositions:
-    """Return the scheme that the config adds to inputs, unless each layer adds it anew."""
+    """Return the scheme to add to the input: none if each layer adds it again."""
     name = "none" if config.layer_sharing == "universal" else config.positions
     return pick(POSITIONS, name, "config.model.positions")(config)

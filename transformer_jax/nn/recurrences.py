@@ -1,4 +1,4 @@
-"""The table of recurrent decoders: what a word of `recurrence` stands for."""
+"""The table of recurrent decoders by their name in `recurrence`."""
 
 from transformer_jax.nn.recurrent_decoders import Bahdanau, Gnmt, Luong, RecurrentDecoder
 from transformer_jax.nn.rnmt_plus import RnmtPlus

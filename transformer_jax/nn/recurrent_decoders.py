@@ -1,4 +1,4 @@
-"""Recurrent decoders that look at their source within each step: cell and attention in one turn."""
+"""Recurrent decoders that attend to their source in each step: cell and attention in one turn."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +18,10 @@ State = Any  # a pytree of arrays [B ...]
 
 
 class RecurrentDecoder(nn.Module):
-    """Layers of recurrent cells, and how they look at a source.
+    """Layers of recurrent cells, and how they attend to a source.
 
-    A turn takes what is read of a token: its embedding [B D], its position [B] and what dropout
-    leaves of each layer [B L D]; it gives what `predict` reads and the weights [B S].
+    A turn takes the embedding of a token [B D], its position [B] and the dropout factors of each
+    layer [B L D]; it returns the input of `predict` and the weights [B S].
     """
 
     config: ModelConfig
@@ -45,11 +45,11 @@ class RecurrentDecoder(nn.Module):
         ]
 
     def width(self, layer: int) -> int:
-        """Return how many numbers enter a layer."""
+        """Return the input width of a layer."""
         return self.config.d_model
 
     def prepare(self, memory: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
-        """Return the source as the turns find it."""
+        """Return the source in the form that the turns read."""
         if self.attention is None:
             return Source(memory, memory, seg)
         return self.attention.prepare(memory, seg)
@@ -59,7 +59,7 @@ class RecurrentDecoder(nn.Module):
         wide = jnp.promote_types(self.dtype, jnp.float32)
         states = []
         for kind, start in zip(self.kinds, self.start, strict=True):
-            # With an axis of tokens: in bfloat16, XLA has no way back from [B D] x [D G H] on CPUs.
+            # With a token axis: in bfloat16, XLA has no gradient of [B D] x [D G H] on CPUs.
             first = jnp.tanh(start(summary[:, None])[:, 0].astype(wide))
             states.append(
                 tuple(first[:, i] for i in range(kind.states)) if kind.states > 1 else first[:, 0]
@@ -67,15 +67,15 @@ class RecurrentDecoder(nn.Module):
         return tuple(states), jnp.zeros((summary.shape[0], self.config.d_model), wide)
 
     def turn(self, source: Source) -> Turn:
-        """Return one step, as a function that holds the parameters."""
+        """Return one step as a function that holds the parameters."""
         raise NotImplementedError
 
     def predict(self, found: Any, y: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Return hidden states, of what the turns gave and the embeddings that they read."""
+        """Return hidden states from the outputs of the turns and the embeddings that they read."""
         raise NotImplementedError
 
     def layers(self) -> list[Any]:
-        """Return (state, x [B D]) -> (state, out [B D]) of each layer."""
+        """Return (state, x [B D]) -> (state, out [B D]) for each layer."""
 
         def layer(cell: Cell, kind: type[Recurrent]) -> Any:
             inward, rule = cell.inward(), kind.rule(cell.around())
@@ -84,15 +84,15 @@ class RecurrentDecoder(nn.Module):
         return [layer(cell, kind) for cell, kind in zip(self.cells, self.kinds, strict=True)]
 
     def looked(self) -> Any:
-        """Return what a query does; without attention it gathers nothing."""
+        """Return the attention of a query; without attention, a function that returns zeros."""
         if self.attention is not None:
             return self.attention.look()
         return lambda query, position, source: (0 * query, jnp.zeros(source.seg.shape, query.dtype))
 
 
 def _climb(layers: list[Any], states: Any, x: Array, kept: Array) -> tuple[Any, Array]:
-    """Return the new states of layers, each of which reads the one below, and what the last one
-    leaves; `kept` [B L D] is what dropout leaves of each.
+    """Return the new states of stacked layers, and the output of the last one; `kept` [B L D] are
+    the dropout factors of each.
     """
     new = []
     for number, (layer, own) in enumerate(zip(layers, states, strict=True)):
@@ -103,9 +103,9 @@ def _climb(layers: list[Any], states: Any, x: Array, kept: Array) -> tuple[Any, 
 
 
 class Luong(RecurrentDecoder):
-    """All layers first, then a look at the source: h~ = tanh(W [c; h]) (Luong et al. 2015), which
-    with `config.input_feeding` enters the next step beside its token. Without attention the last
-    layer's state is all there is (Sutskever et al. 2014, arXiv:1409.3215).
+    """All layers first, then attention to the source: h~ = tanh(W [c; h]) (Luong et al. 2015),
+    which `config.input_feeding` concatenates with the next step's token. Without attention, the
+    output is the last layer's state (Sutskever et al. 2014, arXiv:1409.3215).
     """
 
     def setup(self) -> None:
@@ -133,7 +133,7 @@ class Luong(RecurrentDecoder):
                 return (new, x), (x, jnp.zeros(source.seg.shape, x.dtype))
             context, weights = look(x, position, source)
             both = jnp.stack([context, x.astype(context.dtype)], axis=1)
-            here = join.astype(self.dtype)  # so that its gradient is summed in its own type
+            here = join.astype(self.dtype)  # so that its gradient is summed in its own dtype
             out = jnp.tanh(jnp.einsum("BPD,PDE->BE", both, here, preferred_element_type=x.dtype))
             return (new, out), (out, weights)
 
@@ -145,10 +145,10 @@ class Luong(RecurrentDecoder):
 
 
 class Bahdanau(RecurrentDecoder):
-    """A look at the source by the state before, whose result enters the layers beside the token;
-    of the new state, the token and that, maxout units predict what is next (Bahdanau et al. 2015,
-    arXiv:1409.0473). Without attention it is the summary of the source every time (Cho et al. 2014,
-    arXiv:1406.1078).
+    """The previous state attends to the source, and the context enters the layers concatenated with
+    the token; maxout units predict the next token from the new state, the token and the context
+    (Bahdanau et al. 2015, arXiv:1409.0473). Without attention, the context is always the summary of
+    the source (Cho et al. 2014, arXiv:1406.1078).
     """
 
     def setup(self) -> None:
@@ -190,9 +190,9 @@ class Bahdanau(RecurrentDecoder):
 
 
 class Gnmt(RecurrentDecoder):
-    """A look at the source by the bottom layer, whose result enters all others beside what comes
-    from below, and the bottom layer with the next token; from the third layer on, what enters from
-    below is added to what leaves (Wu et al. 2016, arXiv:1609.08144).
+    """The bottom layer attends to the source; the context is concatenated with the input of all
+    other layers, and with the next token for the bottom layer. From the third layer on, layers have
+    residual connections (Wu et al. 2016, arXiv:1609.08144).
     """
 
     def width(self, layer: int) -> int:

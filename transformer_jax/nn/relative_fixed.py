@@ -14,10 +14,10 @@ from transformer_jax.nn.view import View
 
 
 class NoRelativePositions(nn.Module):
-    """Distances are unknown."""
+    """No relative positions."""
 
     config: ModelConfig
-    # Whether its paper has one set of parameters for all layers of a stack.
+    # Whether the paper shares one set of parameters among all layers of a stack.
     shared: ClassVar[bool] = True
 
     def look(self, view: View) -> View:
@@ -26,11 +26,11 @@ class NoRelativePositions(nn.Module):
 
 
 class Rope(NoRelativePositions):
-    """Rotary positions (Su et al. 2021, arXiv:2104.09864), channels i and i + r/2 being a pair.
+    """Rotary positions (Su et al. 2021, arXiv:2104.09864), with channels i and i + r/2 as a pair.
 
-    The first r = rope_fraction x head_dim channels of each head turn, pair i by the angle
-    position x rope_theta^(-2i/r). So a score depends on the distance alone. This is the layout of
-    Llama and GPT-NeoX; GPT-J and RoFormer interleave.
+    The first r = rope_fraction x head_dim channels of each head are rotated, pair i by the angle
+    position x rope_theta^(-2i/r), so a score depends on positions only through their distance. This
+    is the layout of Llama and GPT-NeoX; GPT-J and RoFormer interleave.
     """
 
     interleaved: ClassVar[bool] = False
@@ -61,7 +61,7 @@ class Rope(NoRelativePositions):
 
 
 class RopeInterleaved(Rope):
-    """Rotary positions, channels 2i and 2i + 1 being a pair, as the paper and GPT-J have it."""
+    """Rotary positions with channels 2i and 2i + 1 as a pair, as in the paper and GPT-J."""
 
     interleaved: ClassVar[bool] = True
 
@@ -69,7 +69,7 @@ class RopeInterleaved(Rope):
 class Alibi(NoRelativePositions):
     """Attention with linear biases (Press et al. 2021, arXiv:2108.12409): -m_h x distance.
 
-    In an encoder the distance counts either way, which is not the paper's.
+    In an encoder, unlike in the paper, distance counts in both directions.
     """
 
     def look(self, view: View) -> View:
@@ -89,8 +89,8 @@ class Alibi(NoRelativePositions):
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
-    """Return m_h: 2^(-8h/n) for n heads, a power of two; for others those of the next lower power,
-    and then every other one of twice that.
+    """Return m_h: 2^(-8h/n) for n heads if n is a power of two; otherwise the slopes of the next
+    lower power, then every other one of those of twice that.
     """
 
     def powers(n: int) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""What self-attention knows of distances. A scheme looks at a view and gives it any of three:
+"""Relative position schemes of self-attention. A scheme's `look` sets any of three on a view:
 
-    rotate   what is done to queries and keys
-    bias     what is added to scores
-    values   what is added to what weights gather
+    rotate   a rotation of queries and keys
+    bias     a term added to scores
+    values   a term added to the weighted sum of values
 
-It looks once for all layers of a stack, or in each layer for that one, with tables of its own.
+It runs once for all layers of a stack, or in each layer with that layer's own tables.
 """
 
 from typing import Literal
@@ -28,8 +28,8 @@ RELATIVE_POSITIONS = {
 
 
 def scheme_of(place: Literal["stack", "layer"], config: ModelConfig) -> NoRelativePositions:
-    """Return the scheme that looks for a whole stack, or in each of its layers: none where the
-    other does.
+    """Return the scheme for a whole stack or for each of its layers: no scheme for whichever of the
+    two does not apply it.
     """
     scheme = pick(RELATIVE_POSITIONS, config.relative_positions, "config.model.relative_positions")
     shared = config.share_relative_positions

@@ -31,21 +31,21 @@ class Toeplitz(NoRelativePositions):
         return replace(view, bias=bias)
 
     def rows(self, bidirectional: bool) -> Float[Array, "R N"]:
-        """Return what is added at each distance j - i, from the least to the greatest."""
+        """Return the bias at each distance j - i, in ascending order."""
         return self.table(2 * self.config.relative_clip + 1)
 
     def table(self, count: int) -> Float[Array, "R N"]:
-        """Return trained rows, from N(0, 1/D) as T5's are."""
+        """Return trained rows, initialised from N(0, 1/D) like T5's."""
         init = named(nn.initializers.normal(self.config.d_model**-0.5), "length", "heads")
         return parameter(self, "table", init, (count, self.config.num_heads))
 
 
 class T5(Toeplitz):
-    """T5's (Raffel et al. 2020, arXiv:1910.10683): distances that share a bucket share a number.
+    """T5's bias (Raffel et al. 2020, arXiv:1910.10683): distances in a bucket share a number.
 
-    Buckets tell what is behind a query from what is ahead of it wherever a query of the stack may
-    look ahead: in an encoder, and by ranks, that is with a prefix too, as in Mesh TensorFlow, T5's
-    own code. In a causal decoder all of them are for what is behind.
+    Buckets distinguish keys before a query from those after it wherever a query of the stack may
+    look ahead: in an encoder, and with ranks, that is also with a prefix, as in Mesh TensorFlow,
+    T5's own code. In a causal decoder all buckets are for earlier keys.
     """
 
     def rows(self, bidirectional: bool) -> Float[Array, "R N"]:
@@ -57,8 +57,8 @@ class T5(Toeplitz):
 def t5_buckets(count: int, reach: int, bidirectional: bool) -> np.ndarray:
     """Return the bucket of each distance j - i from -reach to reach, [2 reach + 1].
 
-    Of the buckets of one direction, the first half are for one distance each; the others widen with
-    the logarithm of the distance, and the last one is for `reach` and all beyond.
+    In each direction, the first half of the buckets hold one distance each; the others widen
+    logarithmically with distance, and the last one holds `reach` and everything beyond.
     """
     away = np.arange(-reach, reach + 1)
     ahead = (away > 0) * bidirectional
@@ -76,8 +76,8 @@ def t5_buckets(count: int, reach: int, bidirectional: bool) -> np.ndarray:
 class Shaw(NoRelativePositions):
     """Trained vectors for distances, added to keys (Shaw et al. 2018, arXiv:1803.02155).
 
-    e_ij = q_i (k_j + a[clip(j - i, -k, k)]) / sqrt(d), the table a [2k + 1, H] being that of all
-    heads, as in tensor2tensor.
+    e_ij = q_i (k_j + a[clip(j - i, -k, k)]) / sqrt(d), where all heads share the table
+    a [2k + 1, H], as in tensor2tensor.
     """
 
     shared: ClassVar[bool] = False
@@ -103,7 +103,7 @@ class Shaw(NoRelativePositions):
 
 
 class ShawValues(Shaw):
-    """Trained vectors for distances, added to keys and others to values, as in the paper."""
+    """Trained vectors for distances, one set added to keys and one to values, as in the paper."""
 
     @nn.compact
     def look(self, view: View) -> View:
@@ -120,13 +120,13 @@ class ShawValues(Shaw):
 
 
 class XLNet(NoRelativePositions):
-    """Transformer-XL's form (Dai et al. 2019, arXiv:1901.02860), with biases of each layer's own
-    as in XLNet (arXiv:1906.08237), and without its term of segments.
+    """Transformer-XL's form (Dai et al. 2019, arXiv:1901.02860), with per-layer biases as in XLNet
+    (arXiv:1906.08237), and without XLNet's segment term.
 
-    (q_i + u) k_j + (q_i + w) W R_{i-j}, all over sqrt(d), R being sinusoids: first all sines, then
-    all cosines. Sines and cosines of i - j are products of those of i and j, which makes the second
-    term a product too, of vectors as long as d_model: exact at any positions, and num_heads times
-    as dear as that of queries and keys.
+    (q_i + u) k_j + (q_i + w) W R_{i-j}, all over sqrt(d), where R are sinusoids: all sines, then
+    all cosines. Sines and cosines of i - j follow from products of those of i and j, which makes
+    the second term a product too, of vectors as long as d_model: exact at any position, and
+    num_heads times as expensive as that of queries and keys.
     """
 
     shared: ClassVar[bool] = False
@@ -163,12 +163,12 @@ class XLNet(NoRelativePositions):
 
 
 def _clipped(view: View, reach: int) -> Int[Array, "#B T S"]:
-    """Return which of 2 reach + 1 rows the distance j - i reads."""
+    """Return the row of the distance j - i, one of 2 reach + 1."""
     return jnp.clip(-view.distance(), -reach, reach) + reach
 
 
 def _waves(positions: Int[Array, "B T"], width: int) -> tuple[Array, Array]:
-    """Return sines and cosines, [B T width/2] each, of the paper's frequencies (3.5)."""
+    """Return sines and cosines, [B T width/2] each, at the paper's frequencies (3.5)."""
     frequencies = 10_000.0 ** (-np.arange(0, width, 2) / width)
     angles = at_least_float32(positions[:, :, None] * jnp.asarray(frequencies)[None, None])
     return jnp.sin(angles), jnp.cos(angles)

@@ -1,8 +1,8 @@
-"""Where the norm stands: what a sub-layer reads, and how its output joins the residual stream.
+"""Placement of the norm: what a sub-layer reads, and how its output joins the residual stream.
 
-A layer says `x = residual.write(x, sublayer(residual.read(x)))` and knows no more. A stack begins
-with `begin` of what enters and ends with `end` of what leaves. `cross` says
-whether the layer is one with cross-attention: constants of depth differ from stack to stack.
+A layer only computes `x = residual.write(x, sublayer(residual.read(x)))`. A stack applies `begin`
+to its input and `end` to its output. `cross` says whether the layer has cross-attention, as depth
+constants differ between stacks.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +17,7 @@ from transformer_jax.nn.norm import make_norm
 
 
 class PostNorm(nn.Module):
-    """norm(x + dropout(y)), the paper's (section 3.1). The stack needs no norm at its end."""
+    """norm(x + dropout(y)), as in the paper (section 3.1). The stack needs no final norm."""
 
     config: ModelConfig
     cross: bool = False
@@ -45,9 +45,9 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(PostNorm):
-    """x + dropout(y) of y = sublayer(norm(x)) (Xiong et al. 2020, arXiv:2002.04745).
+    """x + dropout(y) with y = sublayer(norm(x)) (Xiong et al. 2020, arXiv:2002.04745).
 
-    Nothing normalises the stream itself, so a last norm ends the stack.
+    Nothing normalises the stream itself, so the stack ends with a final norm.
     """
 
     needs_final_norm: ClassVar[bool] = True
@@ -63,9 +63,9 @@ class PreNorm(PostNorm):
 
 
 class ReorderedNorm(PostNorm):
-    """x + dropout(norm(y)): what joins the stream is normalised, and what is read is not.
+    """x + dropout(norm(y)): the output of a sub-layer is normalised, its input is not.
 
-    The name is OLMo 2's (arXiv:2501.00656); Swin Transformer V2 (arXiv:2111.09883) says
+    The name is OLMo 2's (arXiv:2501.00656); Swin Transformer V2 (arXiv:2111.09883) calls it
     res-post-norm.
     """
 
@@ -79,7 +79,7 @@ class ReorderedNorm(PostNorm):
 
 
 class Sandwich(PreNorm):
-    """x + dropout(output_norm(y)) of y = sublayer(norm(x)) (CogView, Ding et al. 2021,
+    """x + dropout(output_norm(y)) with y = sublayer(norm(x)) (CogView, Ding et al. 2021,
     arXiv:2105.13290; Gemma 2).
     """
 
@@ -96,7 +96,7 @@ class Sandwich(PreNorm):
 class DeepNorm(PostNorm):
     """norm(alpha x + dropout(y)), for hundreds of layers (Wang et al. 2022, arXiv:2203.00555).
 
-    Some parameters start smaller, by beta: see `models.initial_values`.
+    Some parameters are initialised smaller, by beta: see `models.initial_values`.
     """
 
     @nn.compact
@@ -108,9 +108,9 @@ class DeepNorm(PostNorm):
 
 
 class Reversible(PostNorm):
-    """Two streams side by side, [a; b] -> [b; a + dropout(y)] of y = sublayer(norm(b)), so that
-    what entered follows from what leaves (Gomez et al. 2017, arXiv:1707.04585; the Reformer). Both
-    begin as what enters the stack; their mean leaves it.
+    """Two streams side by side, [a; b] -> [b; a + dropout(y)] with y = sublayer(norm(b)), so that
+    the input can be recomputed from the output (Gomez et al. 2017, arXiv:1707.04585; the Reformer).
+    Both begin as the input of the stack; its output is their mean.
     """
 
     needs_final_norm: ClassVar[bool] = True
@@ -138,26 +138,26 @@ class Reversible(PostNorm):
         return jnp.concatenate([b, a + self.dropout(y, train)], axis=-1)
 
     def read_again(self, x: Float[Array, "B T E"]) -> Float[Array, "B T D"]:
-        """Return what was read, of what was written then."""
+        """Return what `read` returned, given the output of the `write` that followed."""
         return self.norm(jnp.split(x, 2, axis=-1)[0])
 
     def unwrite(
         self, x: Float[Array, "B T E"], y: Float[Array, "B T D"], train: bool
     ) -> Float[Array, "B T E"]:
-        """Return what was there before y was written."""
+        """Return the stream as it was before y was written."""
         b, sum_ = jnp.split(x, 2, axis=-1)
         return jnp.concatenate([sum_ - self.dropout(y, train), b], axis=-1)
 
 
 class Depth(NamedTuple):
-    """DeepNorm's constants of one stack."""
+    """DeepNorm's constants for one stack."""
 
-    alpha: float  # by which the residual stream is multiplied
-    beta: float  # by which maps of values, to the output and of feed-forward start smaller
+    alpha: float  # factor of the residual stream
+    beta: float  # factor of the initial value, output and feed-forward maps
 
 
 def deep_norm(config: ModelConfig, cross: bool) -> Depth:
-    """Return the constants of a stack, with cross-attention or without (figure 2 of the paper)."""
+    """Return the constants of a stack with or without cross-attention (figure 2 of the paper)."""
     n, m = config.num_encoder_layers, config.num_decoder_layers
     if config.architecture != "encoder_decoder":
         layers = n if "encoder" in config.stacks else m

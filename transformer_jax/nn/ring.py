@@ -1,10 +1,10 @@
-"""The cache of attention within a window: a ring of slots, of which what is read last stays.
+"""The cache of windowed attention: a ring of slots that keeps the most recent positions.
 
 All W hypotheses of a sentence are at the same position, so they can share one ring however much
-their texts differ: hypothesis w writes the token at position t to slot (t mod R) W + w, over one
-that stood R positions before and that no window holds any more. Each hypothesis has a bit for each
-slot, which says whether what is there is its own or inherited; a slot that is written anew loses
-the bits of all others. A prompt is in the slots of the first hypothesis, with the bits of all.
+their texts differ: hypothesis w writes the token at position t to slot (t mod R) W + w, overwriting
+one from R positions earlier that no window contains any more. Each hypothesis has a bit for each
+slot, set if the content is its own or inherited; overwriting a slot clears the bits of all others.
+A prompt is in the slots of the first hypothesis, with the bits of all set.
 """
 
 from dataclasses import replace
@@ -22,22 +22,22 @@ class Ring:
     """Keys and values of the last positions of each sentence: a Cache.
 
     With a window that reaches R positions back, there are R of them, or as many as there is room
-    for; and T - 1 more once a step was of T tokens, for all of it may be taken back.
+    for; and T - 1 more after a step of T tokens, since all of it may be discarded.
     """
 
     memory: KeysValues  # of slots, R W in all
     seen: Bool[Array, "B W C"]  # whether a hypothesis may look there
-    pos: Int[Array, "B R"]  # of the sentence, prompt included; -1: nothing was written
-    start: Int[Array, "B"]  # how long the prompt is
-    reach: int = struct.field(pytree_node=False)  # positions that are to stay
-    room: int = struct.field(pytree_node=False)  # what is written beyond it is lost
-    kept: int = struct.field(pytree_node=False, default=1)  # tokens of a step, all taken back
+    pos: Int[Array, "B R"]  # in the sentence, prompt included; -1: nothing was written
+    start: Int[Array, "B"]  # length of the prompt
+    reach: int = struct.field(pytree_node=False)  # positions to keep
+    room: int = struct.field(pytree_node=False)  # positions from here on are dropped
+    kept: int = struct.field(pytree_node=False, default=1)  # tokens of a step, all discardable
 
     @classmethod
     def empty(
         cls, lanes: Lanes, reach: int, heads: int, key_size: int, value_size: int, dtype: jnp.dtype
     ) -> "Ring":
-        """Return a ring for windows that reach so far, for the room that lanes have."""
+        """Return a ring for windows of `reach` positions, with the capacity of the lanes."""
         batch, width, _ = lanes.seen.shape
         room = lanes.shared + lanes.length
         size = min(reach, room)
@@ -51,10 +51,10 @@ class Ring:
         return jnp.repeat(self.pos, self.seen.shape[1], axis=1)
 
     def prompted(self, new: KeysValues, seg: Int[Array, "B P"]) -> "Ring":
-        """Return the ring behind a prompt, which stands at the beginning of each row."""
+        """Return the ring after a prompt, which is at the beginning of each row."""
         size = self.pos.shape[1]
         length = (seg > 0).sum(1, dtype=jnp.int32)
-        # The last position that has its place in the ring, of each place.
+        # For each place in the ring, the last position that maps to it.
         pos = length[:, None] - 1 - (length[:, None] - 1 - jnp.arange(size)[None]) % size
         place = jnp.maximum(pos, 0)
         keys = jnp.take_along_axis(new.keys, place[:, None, None, :], axis=3)
@@ -65,7 +65,7 @@ class Ring:
         return replace(self, memory=memory, seen=self._first(here, 2), pos=pos, start=length)
 
     def _first(self, x: Array, axis: int) -> Array:
-        """Put what belongs to positions along an axis in the slots of the first hypothesis."""
+        """Put data of positions along an axis in the slots of the first hypothesis."""
         width = self.seen.shape[1]
         x = jnp.expand_dims(x, axis + 1)
         x = jnp.pad(x, [(0, width - 1 if i == axis + 1 else 0) for i in range(x.ndim)])
@@ -78,7 +78,7 @@ class Ring:
         ring = self._with_room(self.reach - 1 + count)
         size = ring.pos.shape[1]
         lost = ~active[:, None] | (pos >= ring.room)
-        place = jnp.where(lost, size + jnp.arange(count)[None], pos % size)  # or nowhere
+        place = jnp.where(lost, size + jnp.arange(count)[None], pos % size)  # or dropped
         rows, own = jnp.arange(batch)[:, None], jnp.eye(width, dtype=bool)
         seen = ring.seen.reshape(batch, width, size, width)
         seen = seen.at[rows, :, place].set(own[None, None], mode="drop")
@@ -91,7 +91,7 @@ class Ring:
         )
 
     def _with_room(self, most: int) -> "Ring":
-        """Return the same with as many positions, or as many as there is room for."""
+        """Return the ring enlarged to `most` positions, or as many as there is room for."""
         batch, width, _ = self.seen.shape
         size = min(most, self.room)
         if size <= self.pos.shape[1]:
@@ -105,7 +105,7 @@ class Ring:
         pos = jnp.full((batch, size), -1, jnp.int32)
         return replace(
             self,
-            memory=wider.write(slots, self.memory),  # where no bit is set, anything may be
+            memory=wider.write(slots, self.memory),  # slots without a bit may hold anything
             seen=seen.at[rows, :, slots].set(self.seen.swapaxes(1, 2), mode="drop"),
             pos=pos.at[rows, place].set(self.pos, mode="drop"),
         )
@@ -118,27 +118,27 @@ class Ring:
         )
 
     def keep(self, tokens: int) -> "Ring":
-        """See Cache: what is written again takes nothing from what the windows before it reach."""
+        """See Cache: tokens written again overwrite nothing that earlier windows reach."""
         return replace(self, kept=tokens)._with_room(self.reach - 1 + tokens)
 
     def part(self, first: Any, size: int) -> Any:
-        """See Cache; a ring holds the end of a prompt, and not its parts."""
-        raise NotImplementedError("a prompt cache refuses windows")
+        """See Cache; a ring holds the end of a prompt, not its parts."""
+        raise NotImplementedError("a prompt cache does not support windows")
 
     def with_part(self, first: Any, size: int, part: Any) -> "Ring":
-        """See Cache; refused like `part`."""
-        raise NotImplementedError("a prompt cache refuses windows")
+        """See Cache; not supported, like `part`."""
+        raise NotImplementedError("a prompt cache does not support windows")
 
     def as_prompt(self, lanes: Lanes, reach: int) -> "Ring":
-        """See Cache; refused like `part`."""
-        raise NotImplementedError("a prompt cache refuses windows")
+        """See Cache; not supported, like `part`."""
+        raise NotImplementedError("a prompt cache does not support windows")
 
     def reorder(self, parents: Int[Array, "B W"]) -> "Ring":
-        """See Cache: bits are moved, and keys and values stay."""
+        """See Cache: bits move, keys and values stay."""
         seen = jnp.take_along_axis(self.seen, parents[:, :, None], axis=1)
         return replace(self, seen=seen)
 
     def rewind(self, position: Int[Array, "B"]) -> "Ring":
-        """See Cache; no further than to before the last step."""
+        """See Cache; at most to before the last step."""
         kept = self.k_pos() < (self.start + position)[:, None]
         return replace(self, seen=self.seen & kept[:, None])

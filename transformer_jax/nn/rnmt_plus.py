@@ -17,7 +17,7 @@ from transformer_jax.nn.source_attention import Source
 
 
 class GateNorm(nn.Module):
-    """A norm of each gate of a cell by itself, W x + U h + b [B G H], with scales and biases."""
+    """A separate norm for each gate of a cell, W x + U h + b [B G H], with scales and biases."""
 
     gates: int
     size: int
@@ -32,14 +32,14 @@ class GateNorm(nn.Module):
         self.bias = parameter(self, "bias", zeros, shape)
 
     def normal(self) -> Callable[[Array], Array]:
-        """Return what happens to gates, as a function that holds the parameters."""
+        """Return the norm of gates as a function that holds the parameters."""
         scale, bias = self.scale[None], self.bias[None]
         return lambda gates: standardised(gates, self.epsilon) * scale + bias
 
 
 class RnmtPlus(Gnmt):
-    """GNMT's LSTM layers with a norm of each gate; what the look at the source gave enters the
-    prediction as well, beside what the last layer leaves, by a linear map of both.
+    """GNMT's LSTM layers with a norm of each gate; the prediction is made from a linear map of the
+    last layer's output and the context together.
     """
 
     def setup(self) -> None:

@@ -1,4 +1,4 @@
-"""How a recurrent decoder looks at its source: one query at a time, one head."""
+"""Attention of a recurrent decoder to its source: one query at a time, one head."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,19 +14,19 @@ from transformer_jax.nn.linear import Project
 
 
 class Source(NamedTuple):
-    """What is looked at, and what of it does not depend on the query."""
+    """The source that queries attend to, with the parts that do not depend on the query."""
 
     values: Float[Array, "B S D"]
     keys: Float[Array, "B S D"]
     seg: Int[Array, "B S"]
 
 
-# A query [B D], its position [B] and the source -> what it gathers [B D], and the weights [B S].
+# A query [B D], its position [B] and the source -> the context [B D] and the weights [B S].
 Look = Callable[[Array, Array, Source], tuple[Array, Array]]
 
 
 class Dot(nn.Module):
-    """Scores are products of the query and what stands there (Luong et al. 2015,
+    """Scores are products of the query and the source vectors (Luong et al. 2015,
     arXiv:1508.04025): "dot".
     """
 
@@ -34,11 +34,11 @@ class Dot(nn.Module):
     dtype: jnp.dtype
 
     def prepare(self, values: Float[Array, "B S D"], seg: Int[Array, "B S"]) -> Source:
-        """Return the source as queries find it."""
+        """Return the source in the form that queries read."""
         return Source(values, values, seg)
 
     def look(self) -> Look:
-        """Return what a query does, as a function that holds the parameters."""
+        """Return the attention of a query as a function that holds the parameters."""
         weights = self.weights()
 
         def look(query: Array, position: Array, source: Source) -> tuple[Array, Array]:
@@ -58,7 +58,7 @@ class Dot(nn.Module):
 
 
 class General(Dot):
-    """Scores are products with a map of what stands there."""
+    """Scores are products with a linear map of the source vectors."""
 
     def setup(self) -> None:
         d = self.config.d_model
@@ -93,9 +93,9 @@ class Additive(General):
 
 
 class MultiHeadAdditive(General):
-    """Scores of each of `config.num_heads` heads as Additive's, with maps of its own also of what
-    it gathers and of all that heads gather (Chen et al. 2018, arXiv:1804.09849). The weights that
-    it returns are the mean of all heads.
+    """Additive scores in each of `config.num_heads` heads, with further maps of the values and of
+    what all heads gather (Chen et al. 2018, arXiv:1804.09849). The returned weights are the mean
+    over heads.
     """
 
     def setup(self) -> None:
@@ -131,7 +131,7 @@ class MultiHeadAdditive(General):
 
 
 class LocalMonotonic(General):
-    """Of a window around the target's own position, `config.window` to either side (local-m)."""
+    """Attention within `config.window` on either side of the target's own position (local-m)."""
 
     def weights(self) -> Callable[[Array, Array, Source], Array]:
         """See Dot."""
@@ -147,10 +147,12 @@ class LocalMonotonic(General):
 
 
 class LocalPredictive(General):
-    """Of a window around a place that the query predicts, the less the further away (local-p).
+    """Attention within a window around a position that the query predicts, decaying with distance
+    (local-p).
 
-    p = S sigmoid(v tanh(W q)), S being how long the source is; weights are a softmax over what is
-    at most `config.window` D from p, times exp(-(s - p)^2 / (2 (D/2)^2)), and sum to less than 1.
+    p = S sigmoid(v tanh(W q)), where S is the length of the source; weights are a softmax over
+    positions at most D = `config.window` from p, times exp(-(s - p)^2 / (2 (D/2)^2)), and sum to
+    less than 1.
     """
 
     def setup(self) -> None:
@@ -196,7 +198,7 @@ def _product(query: Float[Array, "B D"], keys: Float[Array, "B S D"]) -> Float[A
 
 
 def _softmax(scores: Array, seen: Array) -> Array:
-    """Return weights that are 0 where nothing is seen, everywhere if need be."""
+    """Return weights that are 0 at all unseen positions, even if that is every one."""
     low = jnp.finfo(scores.dtype).min
     weights = jax.nn.softmax(jnp.where(seen, scores, low))
     return jnp.where(seen, weights, 0)

@@ -1,4 +1,4 @@
-"""The memory of a mixer whose past is a state of constant size: each hypothesis has its own."""
+"""The cache of a mixer whose past is a state of constant size, one for each hypothesis."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ from transformer_jax.nn.cache import Lanes
 
 @struct.dataclass
 class States:
-    """The states that the last tokens led to, the one before them first: a Cache.
+    """The states after each of the last tokens, preceded by the one before them: a Cache.
 
-    So a search may take back tokens: with R states R - 1 of them, which are those of its last step
+    This lets a search discard tokens: R - 1 of them with R states, which are those of its last step
     unless it asked to keep more.
     """
 
     trail: Any  # [B W R ...]
     before: Int[Array, "B"]  # tokens that the first state has read
-    now: Int[Array, "B"]  # the place of the state that counts
+    now: Int[Array, "B"]  # the index of the current state
 
     @classmethod
     def of(cls, state: Any, width: Size) -> "States":
-        """Return the memory of W hypotheses that all begin with a state [B ...]."""
+        """Return the cache of W hypotheses that all begin with a state [B ...]."""
 
         def repeated(x: Array) -> Array:
             return jnp.broadcast_to(x[:, None, None], (x.shape[0], width, 2, *x.shape[1:]))
@@ -34,7 +34,7 @@ class States:
         return cls(trail, zeros, zeros)
 
     def current(self) -> Any:
-        """Return the state [B W ...] behind all that was written."""
+        """Return the state [B W ...] after all that was written."""
 
         def picked(x: Array) -> Array:
             place = self.now.reshape(-1, *(1,) * (x.ndim - 1))
@@ -43,13 +43,13 @@ class States:
         return jax.tree.map(picked, self.trail)
 
     def follow(self, new: Any, active: Bool[Array, "B"]) -> "States":
-        """Return the memory behind T more tokens, which led to the states `new` [B W T ...].
+        """Return the cache after T more tokens, which led to the states `new` [B W T ...].
 
-        It keeps as many states as it did, or those of the step where these are more. Of sentences
-        that are not active it stays as it is; what they may take back, too, unless it grows.
+        It keeps as many states as before, or those of the step if these are more. For inactive
+        sentences it does not change; nor do the tokens that they can discard, unless it grows.
         """
         count, steps = self._count, jax.tree.leaves(new)[0].shape[2]
-        earlier = max(count, steps + 1) - steps  # states that stay, the current one the last
+        earlier = max(count, steps + 1) - steps  # states to keep, the current one last
         place = jnp.maximum(self.now[:, None] - jnp.arange(earlier)[None, ::-1], 0)
 
         def chosen(old: Array, after: Array) -> Array:
@@ -71,7 +71,7 @@ class States:
         )
 
     def keep(self, tokens: int) -> "States":
-        """See Cache; nothing that was written so far is taken back."""
+        """See Cache; tokens written so far can no longer be discarded."""
 
         def widened(x: Array) -> Array:
             shape = (*x.shape[:2], tokens + 1, *x.shape[2:])
@@ -81,7 +81,7 @@ class States:
         return States(trail, written, 0 * written)
 
     def part(self, first: Any, size: int) -> Any:
-        """See Cache: the state behind all that was read."""
+        """See Cache: the state after all that was read."""
         return self.current()
 
     def with_part(self, first: Any, size: int, part: Any) -> "States":
@@ -111,6 +111,6 @@ class States:
         return States(jax.tree.map(gathered, self.trail), self.before, self.now)
 
     def rewind(self, position: Int[Array, "B"]) -> "States":
-        """See Cache; no further than to before the last step, or to what is kept of more."""
+        """See Cache; at most to before the last step, or further if more states are kept."""
         now = jnp.clip(position - self.before, 0, self._count - 1)
         return States(self.trail, self.before, now)

@@ -1,4 +1,4 @@
-"""What a source side of vectors passes first, in place of a table of pieces."""
+"""Input layers for a source side of vectors, in place of a table of pieces."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from transformer_jax.nn.window_scale import scale_of
 
 
 class Entered(NamedTuple):
-    """What enters the stack, and where it stands there."""
+    """The input of the stack, with its positions and segments."""
 
     x: Float[Array, "B S D"]
     pos: Int[Array, "B S"]
@@ -28,8 +28,8 @@ class Entered(NamedTuple):
 
 
 class Stem(nn.Module):
-    """What vectors pass. Where there is a place before each sequence, `begun`, a learned vector
-    stands there.
+    """An input layer for vectors. If there is a position before each sequence, `begun`, a learned
+    vector fills it.
     """
 
     config: ModelConfig
@@ -45,12 +45,12 @@ class Stem(nn.Module):
 
     @nn.nowrap
     def length(self, length: Size) -> Size:
-        """Return how many places so many vectors take in the stack."""
+        """Return how many positions in the stack `length` vectors take."""
         return length
 
 
 class Linear(Stem):
-    """One map of each vector (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929, equation 1)."""
+    """A linear map of each vector (ViT: Dosovitskiy et al. 2021, arXiv:2010.11929, equation 1)."""
 
     def setup(self) -> None:
         super().setup()
@@ -59,7 +59,7 @@ class Linear(Stem):
 
     @property
     def entering(self) -> int:
-        """Channels of what the map reads."""
+        """Input channels of the map."""
         return self.channels
 
     def __call__(
@@ -77,15 +77,15 @@ class Linear(Stem):
         return Entered(x, pos, seg)
 
     def mapped(self, inputs: Float[Array, "B L C"]) -> Float[Array, "B L D"]:
-        """Return what becomes of the vectors themselves."""
+        """Return the mapped vectors, before positions are added."""
         return self.patch(inputs)
 
 
 class Convolution(Linear):
-    """Patches as one picture again, which 3 x 3 convolutions of stride 2 make smaller by a patch,
-    each with a norm and GELU behind it; then a map (Xiao et al. 2021, arXiv:2106.14881, with the
-    norm of the model, as no statistics of a batch are kept here). Each but the last has half the
-    channels of the next.
+    """Patches reassembled into a picture, which 3 x 3 convolutions of stride 2, each followed by a
+    norm and GELU, reduce by the size of a patch; then a linear map (Xiao et al. 2021,
+    arXiv:2106.14881, with the model's norm, as no batch statistics are kept here). Each convolution
+    but the last has half the channels of the next.
     """
 
     def setup(self) -> None:
@@ -112,7 +112,7 @@ class Convolution(Linear):
         if length < last:
             raise UserError(
                 f"config.model.grid={self.config.grid}: the source side has {length - first} "
-                "vectors; set it to the rows and columns of patches that pictures have"
+                "vectors; set it to the rows and columns of patches in a picture"
             )
         x = inputs[:, first:last].reshape(batch, rows, columns, size, size, -1)
         x = x.swapaxes(2, 3).reshape(batch, rows * size, columns * size, -1)
@@ -125,10 +125,10 @@ class Convolution(Linear):
 
 
 class Conv1d(Stem):
-    """Two convolutions along the sequence, of width 3 and with GELU behind each; the second has
-    stride 2, so that half as many places enter the stack (Whisper: Radford et al. 2022,
-    arXiv:2212.04356). What is not of the sequence is 0 to them, so that padding changes nothing; a
-    row holds one sequence. What stands before it is not convolved.
+    """Two convolutions of width 3 along the sequence, each followed by GELU; the second has stride
+    2, so half as many positions enter the stack (Whisper: Radford et al. 2022, arXiv:2212.04356).
+    They see zeros outside the sequence, so padding changes nothing; a row holds one sequence. The
+    position before it is not convolved.
     """
 
     def setup(self) -> None:
@@ -163,8 +163,8 @@ class Conv1d(Stem):
 
 
 class Series(Linear):
-    """A window of a time series, scaled by itself, in patches that overlap, each mapped (PatchTST:
-    Nie et al. 2023, arXiv:2211.14730, section 3.1).
+    """A window of a time series, scaled by its own statistics and cut into overlapping patches,
+    each of which is mapped (PatchTST: Nie et al. 2023, arXiv:2211.14730, section 3.1).
     """
 
     @property
@@ -188,8 +188,8 @@ class Series(Linear):
 
 
 def sinusoidal(grid: Sequence[int], width: int) -> np.ndarray:
-    """Return vectors of the places of a grid, row by row [R C, width], float64: sines and cosines
-    of the row, then of the column, each as in paper 3.5 with half of the channels.
+    """Return vectors for the places of a grid, row by row [R C, width], float64: sines and cosines
+    of the row, then of the column, each as in paper 3.5 with half the channels.
     """
     half = width // 2
     rates = 10000.0 ** (-2 * np.arange(half // 2) / half)

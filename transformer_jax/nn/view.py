@@ -1,4 +1,4 @@
-"""Who may look at whom: asked once, of segments and ranks."""
+"""Attention masks: which query sees which key, by segments and ranks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,13 +16,14 @@ Order = Literal["all", "causal", "ranked"]
 class View:
     """Queries at [B T], keys at [B S]. A query sees the keys of its own segment; padding is 0.
 
-    Of these it sees, by `order`, all; those at its own position or before ("causal"); or those of
-    its own rank or below ("ranked"): all-to-all, causal, prefix and permuted masks are four rows of
-    ranks. A `window` leaves those less than so many positions away, `dilation` of these every so
-    manyth, counted from the query's own; those at positions below `everywhere` are seen from any.
+    Depending on `order`, it sees all of these; those at its own position or before ("causal"); or
+    those of its own rank or below ("ranked"): all-to-all, causal, prefix and permuted masks are
+    four choices of ranks. `window` keeps those less than that many positions away, and `dilation`
+    every n-th of them, counted from the query's own; keys at positions below `everywhere` are seen
+    from any distance.
 
     In decoding, keys are cache slots shared by all hypotheses of a sentence; `visible` then says
-    which query may see which slot, and stands in for the segments.
+    which query may see which slot, in place of the segments.
     """
 
     q_pos: Int[Array, "B T"]
@@ -36,15 +37,15 @@ class View:
     window: int | None = struct.field(pytree_node=False, default=None)
     dilation: int = struct.field(pytree_node=False, default=1)
     everywhere: int = struct.field(pytree_node=False, default=0)
-    # Rows hold one segment each, from their start on, so that lengths say what masks would.
+    # Rows hold one segment each, from their start, so that lengths can replace masks.
     single: bool = struct.field(pytree_node=False, default=False)
-    # Whether keys ahead of a query are seen anywhere in its stack; of the buckets of distances,
-    # half are for them then.
+    # Whether keys ahead of a query are seen anywhere in its stack; if so, half of the distance
+    # buckets are for them.
     bidirectional: bool = struct.field(pytree_node=False, default=True)
-    # What a relative scheme does to queries and keys [B T N H] at the queries' positions; what it
-    # adds to scores, a function of a view, queries [B N T H], keys [B K H S] and the scale of their
-    # products, so that nothing is made in vain; and what it adds to the values that weights
-    # [B N T S] gather in a view, which may be of some of these queries and keys.
+    # A relative scheme's rotation of queries and keys [B T N H] at the queries' positions; the term
+    # that it adds to scores, a function of a view, queries [B N T H], keys [B K H S] and the scale
+    # of their products, so that nothing is computed in vain; and the term that it adds to the
+    # values that weights [B N T S] gather in a view, which may cover only some of them.
     rotate: Callable[[Array], Array] | None = struct.field(pytree_node=False, default=None)
     bias: Callable[["View", Array, Array, float], Array] | None = struct.field(
         pytree_node=False, default=None
@@ -52,7 +53,7 @@ class View:
     values: Callable[["View", Array], Array] | None = struct.field(pytree_node=False, default=None)
 
     def mask(self) -> Bool[Array, "B 1 T S"]:
-        """Return the mask, True where a query may look."""
+        """Return the mask, True where a query may attend."""
         if self.visible is None:
             seen = (self.q_seg[:, :, None] == self.k_seg[:, None, :]) & (self.k_seg > 0)[:, None, :]
         else:
@@ -71,8 +72,8 @@ class View:
         return seen[:, None]
 
     def distance(self) -> Int[Array, "#B T S"]:
-        """Return how many positions each key stands before each query; once for all rows where
-        each holds one segment from its start on, so that they are alike.
+        """Return how many positions each key is before each query; once for all rows if each holds
+        one segment from its start, so that they are alike.
         """
         if self.single:
             length, keys = self.q_pos.shape[1], self.k_pos.shape[1]
@@ -80,11 +81,11 @@ class View:
         return self.q_pos[:, :, None] - self.k_pos[:, None, :]
 
     def within(self, window: int | None, dilation: int = 1) -> "View":
-        """Return the same view of what is less than `window` positions away, or of some of it."""
+        """Return the view restricted to keys less than `window` positions away, or some of them."""
         return replace(self, window=window, dilation=dilation)
 
     def on_itself(self) -> "View":
-        """Return the view of the same queries on keys where they stand."""
+        """Return the view of the same queries on keys at their own positions."""
         return replace(self, k_pos=self.q_pos, k_seg=self.q_seg, k_rank=self.q_rank)
 
     def on_slots(self, visible: Bool[Array, "B T C"], k_pos: Int[Array, "B C"]) -> "View":
@@ -118,7 +119,7 @@ def cross_view(
 def slot_view(
     visible: Bool[Array, "B T C"], q_pos: Int[Array, "B T"], k_pos: Int[Array, "B C"], order: Order
 ) -> View:
-    """Return the view of new tokens on cache slots: causal, in a stack of any order."""
+    """Return the view of new tokens on cache slots: causal, whatever the order of the stack."""
     ones, ahead = jnp.ones_like, order != "causal"
     return View(
         q_pos, k_pos, ones(q_pos), ones(k_pos),
@@ -129,10 +130,10 @@ def slot_view(
 def two_stream_view(
     pos: Int[Array, "B T"], seg: Int[Array, "B T"], rank: Int[Array, "B T"]
 ) -> View:
-    """Return the view of a sequence with queries for each of its places behind it, 2 T in all.
+    """Return the view of a sequence followed by a query for each of its positions, 2 T in all.
 
-    The sequence sees ranks up to its own, the queries those below it (Yang et al. 2019). Whoever
-    has the second half of keys is padding to all. Ranks are doubled, to stand between two of them.
+    The sequence sees ranks up to its own, the queries those below it (Yang et al. 2019). The second
+    half of the keys is padding to all. Ranks are doubled, so that a query's lies between two.
     """
     pos, own = _twice(pos, pos), 2 * rank
     segments, keys = _twice(seg, seg), _twice(seg, jnp.zeros_like(seg))

@@ -1,1 +1,1 @@
-"""Where arrays lie: the mesh, the rules from logical axes to its axes, and placing."""
+"""Sharding of arrays: the mesh, the rules from logical axes to mesh axes, and placement."""

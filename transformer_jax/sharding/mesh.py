@@ -1,4 +1,4 @@
-"""The mesh of devices, and arrays laid out on it."""
+"""The device mesh, and arrays laid out on it."""
 
 import dataclasses
 import math
@@ -18,10 +18,10 @@ AXES = (*ROWS, "tensor")
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
-    """Return the mesh data x fsdp x tensor over the given devices, else all.
+    """Return the mesh data x fsdp x tensor over the given devices, by default all.
 
     Raises:
-      UserError: if the axes do not use up the devices.
+      UserError: if the axes do not use all devices.
     """
     devices = jax.devices() if devices is None else devices
     count = len(devices)
@@ -31,8 +31,8 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     if math.prod(sizes.values()) != count:
         axes = ", ".join(f"{name}={size}" for name, size in dataclasses.asdict(config).items())
         raise UserError(
-            f"config.mesh.{axes}: there are {count} devices, which the axes must use up; "
-            "-1 on one of them takes all that remain"
+            f"config.mesh.{axes}: the axes must use up all {count} devices; "
+            "set one of them to -1 to take the rest"
         )
     kinds = (AxisType.Auto,) * len(AXES)
     return jax.make_mesh(tuple(sizes[name] for name in AXES), AXES, kinds, devices=devices)
@@ -41,9 +41,8 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
 def check_mesh(
     mesh: Mesh, experiment: Experiment, vocabularies: tuple[int | None, int | None]
 ) -> None:
-    """Check what an experiment asks of a mesh: that it divides the batches and the model, whose
-    vocabularies have so many pieces on the source and the target side; None where that is not known
-    yet.
+    """Check that a mesh divides an experiment's batches and model; `vocabularies` are the numbers
+    of pieces on the source and the target side, None if not yet known.
 
     Raises:
       UserError: if it does not; names both numbers.
@@ -52,7 +51,7 @@ def check_mesh(
     parts = _row_parts(mesh) * slices
     if data.rows_divisible_by % parts:
         raise UserError(
-            f"config.data.rows_divisible_by={data.rows_divisible_by} is no multiple of {parts}, "
+            f"config.data.rows_divisible_by={data.rows_divisible_by} is not a multiple of {parts}, "
             f"the {_row_parts(mesh)} devices of config.mesh.data x fsdp times "
             f"config.training.accumulation_steps={slices}; "
             f"set it to {-(-data.rows_divisible_by // parts) * parts}"
@@ -60,9 +59,9 @@ def check_mesh(
     sizes = {axis: operator.attrgetter(path)(experiment) for axis, path in SIZES.items()}
     sides = ("tgt" if experiment.objective.one_sided else "src", "tgt")
     for side, codec, size in zip(sides, experiment.codecs, vocabularies, strict=True):
-        sizes["vocab"] = None if codec in NO_TEXT else size  # which are not divided
+        sizes["vocab"] = None if codec in NO_TEXT else size  # those are not divided
         known = {axis: size for axis, size in sizes.items() if size is not None}
-        chosen = codec in SIZED  # whose number alone can be
+        chosen = codec in SIZED  # only their size can be chosen
         fields = SIZES if chosen else {**SIZES, "vocab": f"{side}.codec={codec!r}"}
         check_sizes(mesh, known, fields)
 
@@ -72,12 +71,12 @@ def _row_parts(mesh: Mesh) -> int:
 
 
 def row_share(mesh: Mesh) -> tuple[int, int]:
-    """Return (index, count): a batch has `count` equal shares of rows, this process reads `index`.
+    """Return (index, count): a batch has `count` equal shares of rows; this process reads `index`.
 
     Processes whose devices differ only along `tensor` read the same rows.
 
     Raises:
-      UserError: if the rows of this process are no share of that kind.
+      UserError: if the rows of this process are not such a share.
     """
     parts = _row_parts(mesh)
     places = rows_over_data(mesh).addressable_devices_indices_map((parts,)).values()
@@ -92,18 +91,18 @@ def row_share(mesh: Mesh) -> tuple[int, int]:
 
 
 def rows_over_data(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a batch: rows divided, the rest whole."""
+    """Return the sharding of a batch: rows are divided, other axes are not."""
     return NamedSharding(mesh, PartitionSpec(ROWS))
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:
-    """Make one global array of each process's rows."""
+    """Make one global array from each process's rows."""
     sharding = rows_over_data(mesh)
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)
 
 
 def place_whole(batch: Any, mesh: Mesh) -> Any:
-    """Make one global array of rows that every process holds all of."""
+    """Make one global array from rows that every process holds in full."""
     sharding = rows_over_data(mesh)
     return jax.tree.map(
         lambda x: jax.make_array_from_callback(x.shape, sharding, lambda part: np.asarray(x)[part]),
@@ -112,15 +111,15 @@ def place_whole(batch: Any, mesh: Mesh) -> Any:
 
 
 def on_every_device(mesh: Mesh) -> NamedSharding:
-    """Return the sharding that keeps an array whole on every device."""
+    """Return the sharding that replicates an array on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def own_copy(tree: Any) -> Any:
-    """Return this process's copy of arrays that are whole on every device, to use it alone."""
+    """Return this process's own copy of arrays that are replicated on every device."""
     return jax.tree.map(lambda x: x if x.is_fully_addressable else x.addressable_data(0), tree)
 
 
 def replicated(tree: Any, mesh: Mesh) -> Any:
-    """Return a tree of shardings that keep every leaf whole on every device."""
+    """Return a tree of shardings that replicate every leaf on every device."""
     return jax.tree.map(lambda _: on_every_device(mesh), tree)

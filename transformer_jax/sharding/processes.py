@@ -1,4 +1,4 @@
-"""Several processes as one program: joining, agreeing, and noticing that one is gone."""
+"""Several processes as one program: joining, agreement, and detecting that one is gone."""
 
 import atexit
 import hashlib
@@ -24,19 +24,19 @@ from transformer_jax.sharding.mesh import AXES, on_every_device
 
 log = logging.getLogger("transformer_jax")
 
-SILENCE = 20.0  # seconds without a sign of life after which a process counts as gone
-_PERIOD = 1.0  # seconds between signs of life
-GONE = 75  # the exit code of those that remain: the same command again goes on
+SILENCE = 20.0  # seconds without a heartbeat after which a process counts as gone
+_PERIOD = 1.0  # seconds between heartbeats
+GONE = 75  # the exit code of the remaining processes: the same command again resumes
 
 
 @contextmanager
 def joined(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> Iterator[None]:
-    """Be one of several processes: "HOST:PORT" of process 0, or "auto" for JAX to find it all.
+    """Join several processes: at "HOST:PORT" of process 0, or as JAX detects them with "auto".
 
-    JAX finds SLURM, Open MPI, TPU pods and the like. With None this process is the only one. When
-    one ends before its time, the others say which within SILENCE and a little, and exit with GONE.
+    JAX detects SLURM, Open MPI, TPU pods and the like. With None this is the only process. When one
+    ends early, the others report which within little more than SILENCE, and exit with GONE.
 
     Raises:
       UserError: if the processes cannot find each other.
@@ -52,12 +52,12 @@ def joined(
     watch.start()
     try:
         yield
-        together("the end")  # nobody leaves while another needs it
+        together("the end")  # no process leaves while another needs it
     except BaseException as error:
         _fail(error)
         raise
     over.set()
-    watch.join()  # a thread that waits in the store would not survive the end of the interpreter
+    watch.join()  # a thread waiting in the store would not survive interpreter shutdown
 
 
 def _connect(coordinator: str, num_processes: int | None, process_id: int | None) -> None:
@@ -72,7 +72,7 @@ def _connect(coordinator: str, num_processes: int | None, process_id: int | None
             f"--process_id={process_id}: must be at least 0 and below "
             f"--num_processes={num_processes}"
         )
-    # Its handler of SIGTERM would stand in the way of ours, which agrees on a step by itself.
+    # JAX's SIGTERM handler would interfere with ours, which agrees on a step by itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -94,9 +94,9 @@ def together(what: str) -> None:
 
 @contextmanager
 def all_or_none() -> Iterator[None]:
-    """Raise a DiskError in every process if one meets an error of the disk inside.
+    """Raise a DiskError in every process if one encounters a disk error inside.
 
-    For what a process writes alone, so that all go on alike.
+    For files that a single process writes, so that all processes continue alike.
     """
     error: OSError | DiskError | None = None
     try:
@@ -112,7 +112,7 @@ def all_or_none() -> Iterator[None]:
 
 
 def from_first(text: str) -> str:
-    """Return the text that process 0 has; in all processes it has the same number of bytes."""
+    """Return process 0's text; in all processes it must have the same number of bytes."""
     if jax.process_count() == 1:
         return text
     mine = np.frombuffer(text.encode(), np.uint8)
@@ -120,17 +120,17 @@ def from_first(text: str) -> str:
 
 
 def check_same(what: str, digest: str) -> None:
-    """Refuse to go on if this process has another digest of something than the first one.
+    """Check that this process has the same digest of something as the first one.
 
     Raises:
-      UserError: if it has.
+      UserError: if it has not.
     """
     if jax.process_count() == 1:
         return
     mine = np.frombuffer(hashlib.blake2b(digest.encode(), digest_size=16).digest(), np.uint8)
     if not np.array_equal(multihost_utils.broadcast_one_to_all(mine), mine):
         raise UserError(
-            f"{what}: process {jax.process_index()} has another one than process 0; "
+            f"{what}: process {jax.process_index()} has a different one from process 0; "
             "all must read the same files"
         )
 
@@ -142,9 +142,9 @@ def _fail(error: BaseException) -> None:
     elif isinstance(error, KeyboardInterrupt):
         code, reason = 130, "interrupted"
     else:
-        # Of a process that died, others often see no more than a product that failed. Who it was
-        # comes to light while this waits, and `_watch` says so and exits.
-        log.info("%s: looking whether another process is gone", type(error).__name__)
+        # When a process dies, others often see only a failed operation. While this waits, `_watch`
+        # finds out which process it was, reports it and exits.
+        log.info("%s: checking whether another process is gone", type(error).__name__)
         time.sleep(SILENCE + 2 * _PERIOD)
         code, reason = 1, f"{type(error).__name__}: {error}".splitlines()[0]
     message = f"process {jax.process_index()} ({socket.gethostname()}) stopped: {reason}"
@@ -163,10 +163,10 @@ def _store() -> Any:
 
 
 def _watch(over: threading.Event) -> None:
-    """Give signs of life, and look for those of the others, until the program is over."""
+    """Send heartbeats, and check those of the others, until the program ends."""
     store, me = _store(), distributed.global_state.process_id
-    # By process, its last sign and how often it was the same. Looks are counted and not seconds, so
-    # that after a computer slept no process takes the others for dead.
+    # By process, its last sign and how often it was unchanged. Checks are counted, not seconds, so
+    # that no process takes the others for dead after the computer slept.
     heard: dict[str, tuple[str, int]] = {}
     count = 0
     while not over.is_set():
@@ -179,26 +179,27 @@ def _watch(over: threading.Event) -> None:
                 heard[key] = sign, missed + 1 if sign == old else 0
                 if missed * _PERIOD >= SILENCE:
                     name = f"process {key.rpartition('/')[2]} ({sign.partition(' ')[2]})"
-                    _say_goodbye(GONE, f"{name} has given no sign of life for {SILENCE:.0f} s")
+                    _say_goodbye(GONE, f"{name} has sent no heartbeat for {SILENCE:.0f} s")
             code, _, message = store.blocking_key_value_get("gone", int(_PERIOD * 1000)).partition(
                 " "
             )
             _say_goodbye(int(code), message)
         except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE_EXCEEDED" not in str(error) and not over.is_set():  # else nobody is gone
+            if "DEADLINE_EXCEEDED" not in str(error) and not over.is_set():  # else none is gone
                 _say_goodbye(GONE, "process 0, the coordinator, is gone")
 
 
 def _say_goodbye(code: int, reason: str) -> None:
-    again = "; run the same command again to go on from the last checkpoint"
+    again = "; run the same command again to resume from the last checkpoint"
     log.error("%s%s", reason, again if code == GONE else "")
     _leave(code)
 
 
 class Agreement:
-    """The greatest of what each process says, known to all of them alike.
+    """The maximum over processes of a value from each, the same in all of them.
 
-    Nobody waits for the present step: the answer is that of the call before, except in the first.
+    No process waits for the current step: the answer is that of the previous call, except in the
+    first call.
     """
 
     def __init__(self, mesh: Mesh) -> None:

@@ -1,4 +1,4 @@
-"""The table from logical axes to the axes of the mesh, and what follows from it."""
+"""The table from logical axes to mesh axes, and the shardings that follow from it."""
 
 import math
 from collections.abc import Mapping
@@ -41,8 +41,8 @@ RULES = (
     ("act_vocab", "tensor"),
 )
 
-# The field that sizes each logical axis of parameters that a mesh may divide; None in one of them
-# stands for another's value.
+# The field that sizes each logical axis of parameters that a mesh may divide; None in a field
+# stands for another field's value.
 SIZES = {
     "vocab": "tokenizer.vocab_size",
     "embed": "model.d_model",
@@ -53,7 +53,7 @@ SIZES = {
 
 
 def active() -> AbstractContextManager[None]:
-    """Make the constraints on activations count while a function is traced.
+    """Enable the constraints on activations while a function is traced.
 
     They take the mesh from `jax.set_mesh`; without one, they do nothing.
     """
@@ -61,7 +61,7 @@ def active() -> AbstractContextManager[None]:
 
 
 def check_sizes(mesh: Mesh, sizes: Mapping[str, int], fields: Mapping[str, str] = SIZES) -> None:
-    """Check that the mesh divides the size of each logical axis; `fields` is what to change.
+    """Check that the mesh divides the size of each logical axis; `fields` names what to change.
 
     Raises:
       UserError: if it does not; names both numbers.
@@ -77,7 +77,7 @@ def check_sizes(mesh: Mesh, sizes: Mapping[str, int], fields: Mapping[str, str] 
 
 
 def is_known(axis: str) -> bool:
-    """Say whether an axis of parameters has a rule and, if that divides it, a field to check."""
+    """Return whether an axis of parameters has a rule and, if that divides it, a field to check."""
     rules = dict(RULES)
     return axis in rules and (rules[axis] is None or axis in SIZES)
 
@@ -96,7 +96,7 @@ def param_shardings(boxed: Any, mesh: Mesh) -> Any:
             if unknown:
                 raise UserError(
                     f"a parameter with axes {leaf.names}: {unknown} have no rule in RULES of "
-                    f"sharding/rules.py; take names of it, as {[*SIZES]}, or name no axes"
+                    f"sharding/rules.py; use names from it, such as {[*SIZES]}, or name no axes"
                 )
             check_sizes(mesh, {name: size for name, size in named.items() if name in SIZES})
     return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, list(RULES))
@@ -113,7 +113,7 @@ def bytes_per_device(boxed: Any, mesh: Mesh) -> int:
 
 
 def _without_empty(leaf: Any) -> Any:
-    """Take away the box of what an optimizer keeps for other parameters alone."""
+    """Remove the box of optimizer state that exists only for other parameters."""
     return leaf.value if _is_box(leaf) and not jax.tree.leaves(leaf.value) else leaf
 
 

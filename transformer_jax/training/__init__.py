@@ -1,1 +1,1 @@
-"""The step, the loop around it, and what feeds it."""
+"""The train step, the training loop, and its input pipeline."""

@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015, arXiv:1412.6980), its moments updated in place."""
+"""Adam (Kingma and Ba 2015, arXiv:1412.6980) with moments updated in place."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from transformer_jax.arrays import Array, Int
 
 
 class AdamState(NamedTuple):
-    """Moments of the gradient, weighted means whose weights sum to 1: with the bias corrected."""
+    """Bias-corrected moments of the gradient: weighted means whose weights sum to 1."""
 
     steps: Int[Array, ""]
     mean: Any  # of the gradient
@@ -21,7 +21,7 @@ def adam(b1: float, b2: float, epsilon: float) -> optax.GradientTransformationEx
     """Return Adam without a learning rate; `finite=False` leaves its state as it is.
 
     The paper corrects the bias of m_t = b1 m_(t-1) + (1 - b1) g_t afterwards. The corrected moment
-    is itself a running mean, m += (g - m) / n with n = (1 - b1^t) / (1 - b1), and kept as such.
+    is itself a running mean, m += (g - m) / n with n = (1 - b1^t) / (1 - b1), and stored as such.
     """
 
     def init(params: Any) -> AdamState:
@@ -37,13 +37,13 @@ def adam(b1: float, b2: float, epsilon: float) -> optax.GradientTransformationEx
         def moment(decay: float, old: Any, new: Any) -> Any:
             n = (1 - decay ** steps.astype(jnp.float32)) / (1 - decay)
             n, weight = jnp.where(finite, n, 1), jnp.where(finite, n - 1, 1)
-            # XLA computes what ends in a division once, in place of the old. A sum of products it
-            # would compute anew for the update below, which then has to read a copy of the old.
+            # XLA computes an expression that ends in a division once, in place. It would recompute
+            # a sum of products for the update below, which then has to read a copy of the old.
             return jax.tree.map(lambda m, x: (weight * m + x) / n, old, new)
 
         mean = moment(b1, state.mean, updates)
         square = moment(b2, state.square, jax.tree.map(jnp.square, updates))
-        # Not m / (...): of a quotient's quotient XLA makes one, and has the first anew.
+        # Not m / (...): XLA merges a quotient of a quotient into one, and recomputes the first.
         updates = jax.tree.map(lambda m, v: m * (1 / (jnp.sqrt(v) + epsilon)), mean, square)
         return updates, AdamState(jnp.where(finite, steps, state.steps), mean, square)
 

@@ -1,4 +1,4 @@
-"""Curves for TensorBoard."""
+"""TensorBoard event files."""
 
 import math
 import time
@@ -9,10 +9,11 @@ from typing import Any
 
 
 class Board:
-    """Event files, written at once.
+    """Event files, written immediately.
 
-    tensorboardX's own SummaryWriter hands events to a thread, which a full disk ends; from then on
-    the trainer would wait for it. Here what cannot be written is left out: metrics.jsonl has it.
+    tensorboardX's own SummaryWriter passes events to a thread, which dies on a full disk; from then
+    on the trainer would wait for it. Here, values that cannot be written are dropped: metrics.jsonl
+    has them.
     """
 
     def __init__(self, directory: Path, start: int) -> None:
@@ -21,7 +22,7 @@ class Board:
         try:
             from tensorboardX import event_file_writer, proto, summary
         except ImportError:
-            self._library: Any = None  # a machine without it trains all the same
+            self._library: Any = None  # training works without it
         else:
             self._library = event_file_writer, proto.event_pb2, summary
 
@@ -35,7 +36,7 @@ class Board:
                 self._directory.mkdir(exist_ok=True)
                 name = str(self._directory / "events")
                 self._writer = files.EventsWriter(name, f".{time.time_ns()}")
-                # It hides what a killed run wrote beyond its last checkpoint.
+                # This hides what a killed run wrote after its last checkpoint.
                 log = events.SessionLog(status=events.SessionLog.START)
                 self._write(events.Event(session_log=log), self._start + 1)
             known = {name: value for name, value in values.items() if not math.isnan(value)}
@@ -43,7 +44,7 @@ class Board:
                 self._write(events.Event(summary=summary.scalar(f"{group}/{name}", value)), step)
             self._writer.flush()
         except OSError:
-            self.close()  # the next ones go into a new file
+            self.close()  # later values go to a new file
 
     def _write(self, event: Any, step: int) -> None:
         event.step, event.wall_time = step, time.time()

@@ -1,4 +1,4 @@
-"""What a train step takes, counted from its own program; nothing is compiled."""
+"""The cost of a train step, counted from its own program without compiling it."""
 
 import functools
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ Sizes = tuple[int, int]  # of the source and the target vocabulary
 
 
 class Cost(NamedTuple):
-    """Of one step on one GPU, which holds all of it."""
+    """The cost of one step on one GPU that holds everything."""
 
     operations: counting.Operations
     memory: int  # bytes
@@ -46,7 +46,7 @@ def parameters(
     sizes: Sizes,
     objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
 ) -> int:
-    """Return the number of parameters of a model, with what it predicts by an objective."""
+    """Return the number of parameters of a model, with the heads that an objective needs."""
     return counting.parameters(abstract_params(build(config, *sizes, **promised(objective))))
 
 
@@ -67,7 +67,7 @@ def step_of(
 
 
 def longest_shape(experiment: Experiment) -> Shape:
-    """Return the shape that takes the most memory: rows of the greatest length on each side."""
+    """Return the shape that takes the most memory: rows of maximum length on each side."""
     objective, length = experiment.objective, experiment.data.max_length
     if objective.windowed:
         length = objective.window
@@ -82,16 +82,16 @@ def longest_shape(experiment: Experiment) -> Shape:
 
 
 def step_cost(experiment: Experiment, sizes: Sizes, shape: Shape) -> Cost:
-    """Return what a step on a batch of some shape takes; one that was asked for before is known."""
+    """Return the cost of a step on a batch of a given shape; results are cached."""
     parts = experiment.model, experiment.objective, experiment.optimizer, experiment.training
     return _cost(*parts, sizes, shape)
 
 
 def roughly(experiment: Experiment, sizes: Sizes, shape: Shape) -> int:
-    """Return about how many operations a step takes, in a quarter of the time to trace it.
+    """Return the approximate number of operations of a step, in a quarter of the time to trace it.
 
-    The way back takes twice those of the way forward, which alone is counted; what is computed once
-    more to save memory, and the optimizer's own products, are left out.
+    Only the forward pass is counted, and the backward pass taken as twice that; rematerialisation
+    and the optimizer's own products are ignored.
     """
     passes, objective = experiment.training.passes, experiment.objective
     return 3 * passes * _forward(experiment.model, objective, sizes, shape)
@@ -118,7 +118,7 @@ def _cost(
     training: TrainingConfig, sizes: Sizes, shape: Shape,
 ) -> Cost:  # fmt: skip
     step, state = step_of(model, objective, optimizer, training, 0, sizes)
-    # On the mesh of a GPU: a CPU has the loss in smaller chunks.
+    # On a GPU mesh: a CPU computes the loss in smaller chunks.
     gpu = AbstractDevice("GPU", num_cores=None, platform="gpu")
     mesh = AbstractMesh((1,) * 3, AXES, (AxisType.Auto,) * 3, abstract_device=gpu)
     with use_abstract_mesh(mesh):

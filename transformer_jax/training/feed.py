@@ -1,4 +1,4 @@
-"""From batch numbers to arrays on devices, ahead of the step that needs them."""
+"""Prefetching: batches as arrays on devices, ahead of the step that needs them."""
 
 import itertools
 from collections import deque
@@ -14,7 +14,7 @@ _AHEAD = 2  # batches placed on the devices before they are needed
 
 
 def feed(source: BatchSource, mesh: Mesh, start: int) -> Iterator[Any]:
-    """Yield placed batches from number `start` on, without end; a thread prepares the next ones."""
+    """Yield placed batches from number `start` on, endlessly; a thread prepares the next ones."""
     iterator = _prefetched(source, start)
     placed: deque[Any] = deque()
     while True:
@@ -26,7 +26,7 @@ def feed(source: BatchSource, mesh: Mesh, start: int) -> Iterator[Any]:
 def _prefetched(source: BatchSource, start: int) -> Iterator[Any]:
     try:
         import grain
-    except ImportError:  # a machine without it trains all the same: batches are quick to make
+    except ImportError:  # training works without it: batches are quick to make
         return map(source.__getitem__, itertools.count(start))
     batches = grain.MapDataset.source(source).to_iter_dataset(
         grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)

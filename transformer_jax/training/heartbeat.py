@@ -1,4 +1,4 @@
-"""Signs of life where no progress bar shows: a line whenever there was none for a while."""
+"""Heartbeat where no progress bar shows: a log line whenever there was none for a while."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from transformer_jax.config import TrainingConfig
 
 log = logging.getLogger("transformer_jax")
 
-PERIOD = 30.0  # seconds without a line after which there is one
+PERIOD = 30.0  # seconds without a line before one is logged
 _DOING = {
     "input": "waiting for a batch", "compilation": "compiling", "evaluation": "validating",
     "checkpoint": "saving",
@@ -17,7 +17,7 @@ _DOING = {
 
 
 class Heartbeat:
-    """A thread that logs `line()` when nobody has called `beat` for PERIOD seconds."""
+    """A thread that logs `line()` when `beat` has not been called for PERIOD seconds."""
 
     def __init__(self, line: Callable[[], str]) -> None:
         self._line = line
@@ -26,11 +26,11 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def beat(self) -> None:
-        """Note that there was a line."""
+        """Note that a line was logged."""
         self._beaten.set()
 
     def stop(self) -> None:
@@ -55,8 +55,8 @@ def progress_line(
 ) -> str:
     """Return "step 120 of 1000  0.5 steps/s  29 min left".
 
-    `rate` is in steps a second, 0 before the first step since a start is done; `trained` are the
-    seconds of training so far; `doing` says what else than steps is under way, and since when.
+    `rate` is in steps per second, 0 until the first step since a start is done; `trained` is the
+    training time so far in seconds; `doing` is an activity other than steps, and its start.
     """
     parts = [f"step {step} of {config.steps}"]
     if doing is not None and doing[0] in _DOING:

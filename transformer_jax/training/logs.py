@@ -1,4 +1,4 @@
-"""Where messages go: the terminal, and train.log."""
+"""Logging to the terminal and train.log."""
 
 import logging
 import sys
@@ -29,9 +29,9 @@ def log_to(path: Path | None) -> None:
 
 class _FileHandler(logging.FileHandler):
     def emit(self, record: logging.LogRecord) -> None:
-        """Leave out a line for which the file cannot even be opened."""
+        """Drop a line if the file cannot even be opened."""
         with suppress(OSError):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Go on without a line that a full disk does not take; the terminal has it."""
+        """Drop a line that a full disk does not take; the terminal has it."""

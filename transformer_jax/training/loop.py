@@ -1,4 +1,4 @@
-"""The loop: dispatch a step, read the metrics of the one before, validate, save, stop."""
+"""The training loop: dispatch a step, read the previous step's metrics, validate, save, stop."""
 
 import enum
 import math
@@ -34,33 +34,33 @@ class Outcome(enum.IntEnum):
 
     FINISHED = 0
     DIVERGED = 70
-    UNSAVED = 74  # the disk did not take the last checkpoint: make room and run again
-    INTERRUPTED = 75  # saved after a signal: run again to go on
+    UNSAVED = 74  # the last checkpoint could not be written: make room and run again
+    INTERRUPTED = 75  # saved after a signal: run again to resume
 
 
 @dataclass
 class Progress:
-    """What the host knows of a run, beside the TrainState; saved with every checkpoint."""
+    """The host's state of a run, besides the TrainState; saved with every checkpoint."""
 
     seconds: float = 0.0  # of training, over all resumed parts
-    best: float | None = None  # best validation score so far, greater is better
+    best: float | None = None  # best validation score so far; higher is better
     evaluations_since_best: int = 0
 
     def why_finished(self, config: TrainingConfig, step: int) -> str | None:
         """Return the reason why no further step is due, or None."""
         if step >= config.steps:
-            return f"training.steps={config.steps} are done"
+            return f"training.steps={config.steps} reached"
         if config.max_minutes is not None and self.seconds >= 60 * config.max_minutes:
-            return f"training.max_minutes={config.max_minutes:g} are over"
+            return f"training.max_minutes={config.max_minutes:g} reached"
         patience = config.early_stopping
         if patience is not None and self.evaluations_since_best >= patience:
-            return f"no better validation score {patience} times in a row"
+            return f"no better validation score in {patience} validations"
         return None
 
 
 @dataclass
 class Run:
-    """The parts that the loop drives, each made by whoever wires the program."""
+    """The parts that the loop drives, each constructed by the caller."""
 
     experiment: Experiment
     step: Callable[[TrainState, Any], tuple[TrainState, Any]]  # jitted, donating the state
@@ -68,7 +68,7 @@ class Run:
     mesh: Mesh
     checkpoints: Checkpoints
     validate: Callable[[Any], Scores]  # of parameters
-    identity: dict[str, str]  # digests that go into checkpoints
+    identity: dict[str, str]  # digests saved in checkpoints
     times: Times = field(default_factory=Times)
 
     @property
@@ -81,12 +81,12 @@ class Run:
 
 
 class Start(NamedTuple):
-    """Where a run begins or goes on."""
+    """Where a run starts or resumes."""
 
     state: TrainState
     progress: Progress
     record: Record | None  # of the checkpoint; None at step 0
-    scores: dict[int, Scores]  # of the validations that checkpoints know, by step
+    scores: dict[int, Scores]  # validation scores that checkpoints hold, by step
 
     @property
     def host(self) -> dict[str, Any]:
@@ -98,12 +98,12 @@ class Start(NamedTuple):
 
 
 def restore(run: Run, state: TrainState) -> Start:
-    """Return the newest good checkpoint, or the given state if there are none at all.
+    """Return the newest intact checkpoint, or the given state if there are none at all.
 
-    Damaged ones are named, and set aside once a good one is found.
+    Damaged ones are reported, and set aside once an intact one is found.
 
     Raises:
-      UserError: if there are checkpoints and none is good.
+      UserError: if there are checkpoints and none is intact.
     """
     for name in run.checkpoints.clean():
         log.info("deleted %s, which was left half-written or half-deleted", name)
@@ -111,7 +111,7 @@ def restore(run: Run, state: TrainState) -> Start:
     damaged: dict[int, DamagedCheckpoint] = {}
     for step in reversed(run.checkpoints.steps()):
         try:
-            record = run.checkpoints.record(step)  # of older ones too: they say which is the best
+            record = run.checkpoints.record(step)  # of older ones too: these show which is best
             if start is None:
                 weights, rest, host = run.checkpoints.restore(step, *like.to_items())
                 progress = Progress(**{key: host[key] for key in vars(Progress())})
@@ -120,7 +120,7 @@ def restore(run: Run, state: TrainState) -> Start:
             damaged[step] = error
     if damaged and start is None:
         reasons = "; ".join(map(str, damaged.values()))
-        raise UserError(f"{reasons}: no checkpoint here is good; delete them to start again")
+        raise UserError(f"{reasons}: no checkpoint here is intact; delete them to start again")
     for step, reason in damaged.items():
         log.warning("%s; set aside as %s", reason, run.checkpoints.set_aside(step))
     start = Start(state, Progress(), None, {}) if start is None else _go_past(run, start)
@@ -129,26 +129,26 @@ def restore(run: Run, state: TrainState) -> Start:
 
 
 def _go_past(run: Run, start: Start) -> Start:
-    """Make of a checkpoint at an end or interruption what it is in a run that goes on."""
+    """Turn a checkpoint at an end or interruption into one of a run that continues."""
     step, config = int(start.state.step), run.experiment.training
     if not (start.record and start.record["passing"]) or start.progress.why_finished(config, step):
         return start
     if start.scored:
-        log.info("step %d is the end no more; the validation there is left out", step)
-    # Every other validation falls on a saved step, as experiment.py in config/refusals/ holds.
+        log.info("step %d is no longer the last; its validation is dropped", step)
+    # Every other validation falls on a saved step, which experiment.py in config/refusals/ ensures.
     run.checkpoints.amend(step, scores=None, passing=step % run.save_every != 0)
     return start._replace(record=run.checkpoints.record(step))
 
 
 def validation_due(run: Run, start: Start) -> bool:
-    """Say whether a run was stopped before the validation of its last step."""
+    """Return whether a run was stopped before the validation of its last step."""
     step, config = int(start.state.step), run.experiment.training
     over = start.progress.why_finished(config, step) is not None
     return step > 0 and not start.scored and (over or step % run.validate_every == 0)
 
 
 def train(run: Run, start: Start, report: Report) -> Outcome:
-    """Train until the steps, the time or the patience are used up, a signal or divergence."""
+    """Train until the steps, the time or the patience run out, or a signal or divergence."""
     config, state, progress = run.experiment.training, start.state, start.progress
     on_failed = run.experiment.checkpoint.on_failed_save
     step, validated = int(state.step), True
@@ -165,7 +165,7 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
                 batch = next(batches)
             state, metrics = run.step(state, batch)
             step += 1
-            report.push(step, metrics)  # reads the step before, while this one runs
+            report.push(step, metrics)  # reads the previous step's while this one runs
             progress.seconds, stopping = agree(time.monotonic() - clock, len(signals))
             last = progress.why_finished(config, step) is not None
             due = last or step % run.validate_every == 0
@@ -175,13 +175,13 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
                 if report.bad_steps < config.max_bad_steps:
                     host = {"step": step, **vars(progress), **report.state(), **run.identity}
                     saving.begin(step, state.to_items(), host, _passing(run, step, last))
-                    # After a signal there may be no time for it: the next start makes up for it.
+                    # After a signal there may be no time for it: the next start does it instead.
                     validated = not due or (
                         not stopping and _validate(run, step, state, progress, report, saving)
                     )
                 if last or stopping:
                     saving.settle()
-                clock += time.monotonic() - trained  # neither of them is training time
+                clock += time.monotonic() - trained  # neither is training time
                 report.restart_clock()
             if report.bad_steps >= config.max_bad_steps:
                 saving.settle()
@@ -194,14 +194,14 @@ def train(run: Run, start: Start, report: Report) -> Outcome:
 
 
 def _passing(run: Run, step: int, last: bool) -> bool:
-    """Say whether a checkpoint is none of a longer run."""
+    """Return whether a longer run would not have this checkpoint."""
     return step % run.save_every != 0 or (last and step % run.validate_every != 0)
 
 
 def _validate(
     run: Run, step: int, state: TrainState, progress: Progress, report: Report, saving: Saving
 ) -> bool:
-    """Validate a step, and say whether its checkpoint, where it has one, now holds the scores."""
+    """Validate a step; return whether its checkpoint, if it has one, now holds the scores."""
     with run.times.on("evaluation"):
         scores = run.validate(state.weights)
     report.validation(step, scores)
@@ -211,7 +211,7 @@ def _validate(
         progress.best, progress.evaluations_since_best = score, 0
     else:
         progress.evaluations_since_best += 1
-    # A longer run would not validate at a last step that is out of turn.
+    # A longer run would not validate at a last step that is not due.
     return saving.amend(step, scores, vars(progress) if step % run.validate_every == 0 else {})
 
 
@@ -223,7 +223,7 @@ def stop_signals() -> Iterator[list[int]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         for each in numbers:
-            signal.signal(each, signal.SIG_DFL)  # so the second is not held up inside a library
+            signal.signal(each, signal.SIG_DFL)  # so that a second one is not held up in a library
         seen.append(number)
         log.info("%s: saving after this step (again to quit now)", signal.Signals(number).name)
 

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing, as sums: means are made once, over the global batch."""
+"""Cross-entropy with label smoothing, as sums: means are taken once, over the global batch."""
 
 import functools
 import math
@@ -13,22 +13,22 @@ from transformer_jax.arrays import Array, Float, Int, on_cpu
 from transformer_jax.nn.embedding import Head
 from transformer_jax.sharding.rules import ROWS
 
-# Target positions whose logits a device has in memory at a time: enough for fast products, few
-# enough for a processor's cache. An accelerator, which has no use for that, gets 512 MB of logits.
+# Target positions whose logits a device holds in memory at a time: enough for fast products, few
+# enough for a CPU's cache. An accelerator, which does not need that, gets 512 MB of logits.
 _POSITIONS = 256
 _LOGITS = 2**27
 
 
 class Sums(NamedTuple):
-    """Sums over the predicted tokens of a batch; they add up over slices and devices. Labels of one
-    place are one token, which is right if the likeliest is among them.
+    """Sums over the predicted tokens of a batch; they add up over slices and devices. All labels of
+    a position are one token, which is correct if the likeliest is among them.
     """
 
-    loss: Float[Array, ""]  # weighted: smoothed cross-entropy, nats, and what R-Drop adds to it
+    loss: Float[Array, ""]  # weighted: smoothed cross-entropy, nats, plus R-Drop's term
     nll: Float[Array, ""]  # weighted: cross-entropy without smoothing, nats
-    correct: Float[Array, ""]  # weighted: tokens whose logit is the greatest
+    correct: Float[Array, ""]  # weighted: tokens whose logit is the largest
     tokens: Float[Array, ""]  # those whose weight is not 0
-    weight: Float[Array, ""]  # what makes means of the weighted sums
+    weight: Float[Array, ""]  # the denominator for means of the weighted sums
 
 
 def smoothing_weights(epsilon: float, vocab_size: int, smoothing: str) -> tuple[float, float]:
@@ -50,7 +50,7 @@ def loss_sums(
     epsilon: float,
     smoothing: str,
 ) -> Sums:
-    """Return the sums over positions, by weight: the plain form, for reference."""
+    """Return the weighted sums over positions: the reference implementation."""
     gold, rest = smoothing_weights(epsilon, logits.shape[-1], smoothing)
     return _sums(logits, *_several(targets, weight), _Terms(gold, rest))[0]
 
@@ -67,12 +67,12 @@ def fused_loss_sums(
     """Return `loss_sums` of the logits of x, which never exist all at once.
 
     Their gradient, softmax - target distribution, is known as soon as they are; so, if it is
-    wanted, a chunk's logits turn into gradients of x and the head on the spot: nothing is stored or
-    computed again for the way back. Products have the dtype of x, sums are at least float32.
+    needed, a chunk's logits turn into gradients of x and the head immediately: nothing is stored or
+    recomputed for the backward pass. Products have the dtype of x, sums are at least float32.
 
-    With r_drop, rows 2i and 2i+1 are two passes of one row through different dropout (R-Drop, Liang
-    et al. 2021, arXiv:2106.14448). Sums are then means over the two passes, and the loss has
-    r_drop / 2 x (KL(p, q) + KL(q, p)) / 2 besides: half the paper's loss, which counts both.
+    With r_drop, rows 2i and 2i+1 are two passes of one row with different dropout (R-Drop, Liang
+    et al. 2021, arXiv:2106.14448). Sums are then means over the two passes, and the loss also has
+    r_drop / 2 x (KL(p, q) + KL(q, p)) / 2: half the paper's loss, which counts both passes.
     """
     gold, rest = smoothing_weights(epsilon, head.table.shape[0], smoothing)
     passes = 2 if r_drop else 1
@@ -83,12 +83,12 @@ def fused_loss_sums(
 
 
 def _several(targets: Array, weight: Array) -> tuple[Array, Array]:
-    """Return targets and weights [B T K], where K is 1 if one label is right."""
+    """Return targets and weights [B T K], where K is 1 for a single correct label."""
     return (targets, weight) if targets.ndim == 3 else (targets[..., None], weight[..., None])
 
 
 class _Terms(NamedTuple):
-    """How much each term of the loss counts; see `smoothing_weights`."""
+    """The weight of each term of the loss; see `smoothing_weights`."""
 
     gold: float
     rest: float
@@ -127,7 +127,7 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
         dbias = None if head.bias is None else slope.sum((0, 1, 2))
         slope = slope.astype(x.dtype)
         dx = jnp.einsum("BPTV,VD->BPTD", slope, down, preferred_element_type=wide)
-        # [D V], not [V D]: the other way round the slopes would have to be transposed.
+        # [D V], not [V D]: otherwise the slopes would have to be transposed.
         da = jnp.einsum("BPTD,BPTV->DV", x, slope, preferred_element_type=wide)
         return jax.tree.map(jnp.add, total, (sums, da, dbias)), dx
 
@@ -139,7 +139,7 @@ def _forward(x, head: Head, targets, weight, terms: _Terms):
 
     total, dx = _on_each_device(on_device, x, targets, weight)
     sums, da, dbias = _add_up(total)
-    da = jax.lax.optimization_barrier(da)  # or a single chunk's product would be turned round too
+    da = jax.lax.optimization_barrier(da)  # or a single chunk's product would be transposed too
     return sums, (dx.reshape(x.shape), Head(da.T.astype(head.table.dtype), dbias))
 
 
@@ -160,7 +160,7 @@ def _shares(weight: Float[Array, "... K"]) -> Float[Array, "... K"]:
 def _distribution(
     targets: Int[Array, "B P T K"], weight: Float[Array, "B P T K"], logits: Float[Array, "B P T V"]
 ) -> Float[Array, "B P T V"]:
-    """Return what labels are of their positions, each by its share."""
+    """Return the target distribution of each position, with labels weighted by their shares."""
     every = jax.lax.broadcasted_iota(targets.dtype, (*logits.shape, 1), 3)
     shares = _shares(weight.astype(logits.dtype))[..., None, :]
     return jnp.where(every == targets[..., None, :], shares, 0).sum(-1)
@@ -181,9 +181,9 @@ def _logits(x, across, bias):
 
 
 def _on_each_device(function: Callable, *arrays: Array) -> Any:
-    """Map a function over the shares that the devices have of the rows, [devices ...].
+    """Map a function over the devices' shares of the rows, [devices ...].
 
-    So no sum in it waits for other devices: those of a loop would in every turn.
+    This way no sum in it waits for other devices, which a loop's would do at every iteration.
     """
     mesh = jax.sharding.get_abstract_mesh()
     devices = math.prod(mesh.shape.get(axis, 1) for axis in ROWS) if mesh.shape else 1
@@ -203,7 +203,7 @@ def _add_up(shares: Any) -> Any:
 
 
 def _chunks(x, targets, weight, vocab_size: int):
-    """Cut a device's rows into equal chunks."""
+    """Split a device's rows into equal chunks."""
     rows = targets.shape[0]
     most = _POSITIONS if on_cpu() else _LOGITS // vocab_size
     wanted = -(-rows * x[0, ..., 0].size // max(most, 1))

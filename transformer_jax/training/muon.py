@@ -1,7 +1,7 @@
-"""Muon: matrices move by their momentum, made orthogonal.
+"""Muon: matrices are updated with their orthogonalised momentum.
 
-Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; the sizes of updates as in Liu et
-al. 2025, arXiv:2502.16982.
+Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; update sizes as in Liu et al. 2025,
+arXiv:2502.16982.
 """
 
 import math
@@ -17,15 +17,15 @@ from transformer_jax.arrays import Array, Float
 
 ITERATIONS = 4
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, and within 0.7 to 1.2 beyond
-_TOGETHER = 8  # matrices at most: small ones stay in a processor's cache, and a GPU has enough
-_EPSILON = 1e-30  # keeps a matrix of zeros as it is
+_TOGETHER = 8  # matrices at most: small ones stay in a CPU's cache, and a GPU has enough work
+_EPSILON = 1e-30  # leaves a zero matrix unchanged
 
 
 def muon(momentum: float, rms: float) -> optax.GradientTransformation:
-    """Return an optimizer of matrices; kernels with more axes are matrices that `matrix` finds.
+    """Return an optimizer for matrices; kernels with more axes are viewed as matrices by `matrix`.
 
     Args:
-      momentum: decay of the sum of past gradients (with Nesterov's look ahead).
+      momentum: decay of the sum of past gradients (with Nesterov's lookahead).
       rms: root mean square of the entries of an update.
     """
     return optax.chain(
@@ -35,9 +35,9 @@ def muon(momentum: float, rms: float) -> optax.GradientTransformation:
 
 
 def orthogonal(x: Float[Array, "M N"]) -> Float[Array, "M N"]:
-    """Return U V^T of a matrix U S V^T, nearly: singular values lie about 1. M is at most N.
+    """Return approximately U V^T of a matrix U S V^T: singular values are about 1. M is at most N.
 
-    An odd polynomial of the matrix, iterated, moves its singular values alone (Newton-Schulz). They
+    An iterated odd polynomial of the matrix changes only its singular values (Newton-Schulz). They
     must not be above 1 at first: the matrix is divided by its Schatten 4-norm, the fourth root of
     the sum of their fourth powers. That is nearer to the largest one than the usual Frobenius norm,
     and saves the fifth iteration.
@@ -53,9 +53,9 @@ def orthogonal(x: Float[Array, "M N"]) -> Float[Array, "M N"]:
 
 
 def matrix(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return rows and columns of a kernel: cut between the axes that leave it nearest a square.
+    """Return rows and columns of a kernel: split between axes so that it is nearest a square.
 
-    So maps to and from heads are matrices of d_model and heads times head size.
+    Maps to and from heads thus are matrices of d_model and heads times head size.
     """
     cuts = [(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape))]
     return min(cuts, key=lambda cut: max(cut) / min(cut))
@@ -75,7 +75,7 @@ def _all_orthogonal(updates: Any, rms: float) -> Any:
 
 
 def _each_orthogonal(matrices: list[Array]) -> Array:
-    """Return them made orthogonal; each device of a mesh does its share."""
+    """Return the matrices orthogonalised; each device of a mesh computes its share."""
     count = math.ceil(len(matrices) / _TOGETHER)
     together = math.ceil(len(matrices) / count)
     missing = [jnp.zeros_like(matrices[0])] * (count * together - len(matrices))

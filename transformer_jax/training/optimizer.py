@@ -1,4 +1,4 @@
-"""Adam with the paper's constants (section 5.3), and Muon beside it, through optax."""
+"""Adam with the paper's constants (section 5.3), and Muon, through optax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +18,9 @@ def make_optimizer(
     schedule: optax.Schedule,
     frozen: Frozen | None = None,
 ) -> optax.GradientTransformation:
-    """Return clipping, the algorithm, weight decay, each if asked for, and the learning rate.
+    """Return the optimizer: clipping, the algorithm and weight decay as configured, learning rate.
 
-    Frozen parameters have no state here, and are left out of the norm that is clipped.
+    Frozen parameters have no state here, and do not count in the clipped norm.
     """
     parts = [pick(ALGORITHMS, config.algorithm, "config.optimizer.algorithm")(config)]
     if config.clip_norm is not None:
@@ -57,7 +57,7 @@ def _decaying(params: Any) -> Any:
 
 
 def _by_name(params: Any, of: Callable[[str], Any]) -> Any:
-    """Return what `of` says of each parameter by its last name, such as kernel, bias or table."""
+    """Apply `of` to the last name of each parameter, such as kernel, bias or table."""
 
     def at(path: tuple[Any, ...], _: Any) -> Any:
         return of([key.key for key in path if isinstance(key, jax.tree_util.DictKey)][-1])

@@ -1,4 +1,4 @@
-"""What is lost on targets that are no choice among the rows of a head: no labels to smooth."""
+"""Losses for targets that are not a choice among the rows of a head: no labels to smooth."""
 
 from collections.abc import Callable
 
@@ -20,8 +20,8 @@ def squared_error_sums(
     targets: Float[Array, "B T"],
     weight: Float[Array, "B T"],
 ) -> Sums:
-    """Return the sums of squared errors of the one logit; nothing is right or wrong: `correct` is
-    NaN.
+    """Return the sums of squared errors of the single logit; `correct` is NaN, as it does not
+    apply.
     """
     predicted = head.logits(x)[..., 0]
     return _of_numbers((predicted - targets.astype(predicted.dtype)) ** 2, weight)
@@ -33,7 +33,7 @@ def forecast_sums(
     targets: Float[Array, "B T"],
     weight: Float[Array, "B T"],
 ) -> Sums:
-    """Return the sums of what a distribution with these parameters loses on numbers."""
+    """Return the sums of the loss of numbers under a distribution with these parameters."""
     return _of_numbers(head.loss(x, targets.astype(x.dtype)), weight)
 
 
@@ -49,8 +49,8 @@ def reconstruction_sums(
     targets: Float[Array, "B S C"],
     weight: Float[Array, "B S"],
 ) -> Sums:
-    """Return the sums of mean squared errors of vectors; the loss has each place's penalty besides,
-    which is given for a head.
+    """Return the sums of mean squared errors of vectors; the loss also has each position's penalty,
+    which is passed as the head.
     """
     sums = _of_numbers(jnp.square(x - targets.astype(x.dtype)).mean(-1), weight)
     return sums._replace(loss=sums.loss + (weight * head).sum().astype(sums.loss.dtype))
@@ -62,7 +62,7 @@ def pointer_sums(
     targets: Int[Array, "B T"],
     weight: Float[Array, "B T"],
 ) -> Sums:
-    """Return the sums of cross-entropy over places of the source."""
+    """Return the sums of cross-entropy over positions of the source."""
     return loss_sums(logits, targets, weight, 0.0, "uniform")
 
 
@@ -72,17 +72,17 @@ def ctc_sums(
     targets: Int[Array, "B T"],
     weight: Float[Array, "B T"],
 ) -> Sums:
-    """Return the sums of -log p of lines, by all their paths through the places of a row (Graves et
-    al. 2006, equation 5); `correct` is NaN. What no path writes counts 0.
+    """Return the sums of -log p of lines, over all their paths through the positions of a row
+    (Graves et al. 2006, equation 5); `correct` is NaN. Lines that no path produces count 0.
     """
     kept = (weight > 0).astype(logits.dtype)
-    none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the places are padding: see the head
+    none = jnp.zeros(logits.shape[:2], logits.dtype)  # of the positions are padding: see the head
     nll = optax.ctc_loss(logits, none, targets, 1 - kept, blank_id=PAD)
     nll = jnp.where((nll < _IMPOSSIBLE) & (kept.sum(1) > 0), nll, 0).sum()
     return Sums(nll, nll, jnp.full_like(nll, jnp.nan), kept.sum(), weight.astype(nll.dtype).sum())
 
 
-# By the name of a target; all others have the cross-entropy of a head.
+# By the name of a target; all others use the cross-entropy of a head.
 LOSSES: dict[str, Callable[..., Sums]] = {
     "value": squared_error_sums,
     "span": pointer_sums,

@@ -11,16 +11,17 @@ import jax
 
 
 class Times:
-    """Seconds since it was made, by what they went on.
+    """Seconds since it was made, by activity.
 
-    What nothing names is the step's, and so is "compilation": waiting for a program.
+    Time without a named activity counts as the step's, as does "compilation": waiting for a
+    program.
     """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._seconds: dict[str, float] = defaultdict(float)
         self._lapped: dict[str, float] = {}
-        self.now: tuple[str, float] | None = None  # what `on` counts, and since when
+        self.now: tuple[str, float] | None = None  # what `on` counts, and its start
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
@@ -32,7 +33,7 @@ class Times:
         self._seconds[what] += time.monotonic() - began
 
     def of(self, what: str) -> float:
-        """Return the seconds that went on `what`, up to the last time that it ended."""
+        """Return the seconds spent on `what`, up to the last time that it ended."""
         return self._seconds.get(what, 0.0)
 
     def seconds(self) -> dict[str, float]:
@@ -42,7 +43,7 @@ class Times:
         return {"step": whole - sum(seconds.values()), **seconds}
 
     def lap(self) -> dict[str, float]:
-        """Return the seconds since the last lap by activity, rounded: laps add up to all of it."""
+        """Return the seconds since the last lap by activity, rounded: laps add up to the total."""
         before, self._lapped = self._lapped, self.seconds()
         return {name: round(now - before.get(name, 0.0), 3) for name, now in self._lapped.items()}
 
@@ -55,27 +56,27 @@ class Times:
 
 
 class Trace:
-    """A trace of the steps from steps[0] to steps[1], as far as they are run in its context.
+    """A trace of the steps from steps[0] to steps[1], as far as they run in its context.
 
-    TensorBoard's profile plugin opens the directory, and Perfetto the file perfetto_trace.json.gz
-    in it.
+    TensorBoard's profile plugin opens the directory; Perfetto opens the file
+    perfetto_trace.json.gz in it.
     """
 
     def __init__(self, steps: tuple[int, ...], directory: Path, done: int) -> None:
-        """`done` steps are over already; without `steps` there is no trace."""
+        """`done` steps have already been run; without `steps` there is no trace."""
         self._first, self._last = steps or (0, 0)
         self._directory, self._done, self._running = directory, done, False
 
     def of(self, step: Callable[[], Any], state: Any) -> Any:
-        """Return step(), which is the next one, and trace it if it is wanted.
+        """Return step(), which is the next one, and trace it if requested.
 
-        `state` is what the steps before it compute, and is waited for.
+        `state` is the result of the steps before it, which the trace waits for.
         """
         self._done += 1
         if not self._first <= self._done <= self._last:
             return step()
         if not self._running:
-            jax.block_until_ready(state)  # nothing of the steps before
+            jax.block_until_ready(state)  # excludes the steps before
             jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
             self._running = True
         with jax.profiler.StepTraceAnnotation("train", step_num=self._done):
@@ -86,7 +87,7 @@ class Trace:
         return result
 
     def close(self) -> None:
-        """Write the trace, if one is being made."""
+        """Write the trace, if one is being recorded."""
         if self._running:
             self._running = False
             jax.profiler.stop_trace()

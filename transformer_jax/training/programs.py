@@ -1,4 +1,4 @@
-"""The train step of a run: compiled ahead of need for each shape of batch, traced on demand."""
+"""The train step of a run: compiled ahead of time for each batch shape, traced on demand."""
 
 import functools
 import logging
@@ -31,16 +31,16 @@ log = logging.getLogger("transformer_jax")
 
 
 class TrainStep:
-    """The train step of a run: (state, batch) -> (state, metrics), which uses up the state.
+    """The train step of a run: (state, batch) -> (state, metrics), which donates the state.
 
-    The seed and the numbers of the schedule are arguments of the compiled programs, not constants
-    in them: runs that differ in them alone share programs.
+    The seed and the schedule's numbers are arguments of the compiled programs, not constants in
+    them: runs that differ only in these share programs.
     """
 
     def __init__(
         self, experiment: Experiment, model: Model, state: TrainState, mesh: Mesh, most: int = 1
     ) -> None:
-        """`state` has the shapes and shardings of every state to come; a text has at most so many
+        """`state` has the shapes and shardings of all later states; a text has at most `most`
         labels.
         """
         optimizer, training = experiment.optimizer, experiment.training
@@ -62,12 +62,12 @@ class TrainStep:
     def compiled(
         self, shapes: Iterable[Shape], trace: Trace | None = None, times: Times | None = None
     ) -> Iterator[None]:
-        """Compile a program for each shape beside what is done in this context, and trace there.
+        """Compile a program for each shape in the background of this context, and trace in it.
 
         One thread compiles, in the order given, which must be the same in every process; a step
-        waits for its own program alone, as "compilation" of `times`. The operations, the time and
-        the memory of each go to the log. What is not compiled at the end is left; what is being
-        compiled is waited for.
+        waits only for its own program, as "compilation" in `times`. The operations, the time and
+        the memory of each are logged. At the end, pending compilations are cancelled, and the one
+        in progress is waited for.
         """
         pool = ThreadPoolExecutor(1, "compiler")
         self._programs = {shape: pool.submit(self._compile, shape) for shape in shapes}
@@ -86,7 +86,7 @@ class TrainStep:
         return step() if self._trace is None else self._trace.of(step, state)
 
     def lower(self, shape: Shape) -> tuple[jax.stages.Traced, jax.stages.Lowered]:
-        """Return the program for a shape of batch, as its jaxpr and as it goes to the compiler."""
+        """Return the program for a batch shape, as its jaxpr and lowered for the compiler."""
         batch = abstract_batch(self._objective, shape, self._mesh, *self._known)
         with jax.set_mesh(self._mesh):
             traced = self._jitted.trace(self._state, batch, **self._arguments)
@@ -99,7 +99,7 @@ class TrainStep:
             program = lowered.compile()
         seconds = time.monotonic() - began
         log.info(
-            "batches of %d x %d and %d: %.3g operations, compiled in %.1f s, %.1f MB a device",
+            "batches of %d x %d and %d: %.3g operations, compiled in %.1f s, %.1f MB per device",
             *shape, operations(needed(traced.jaxpr)).products, seconds, peak_bytes(program) / 1e6,
         )  # fmt: skip
         return program
@@ -114,10 +114,10 @@ def _jitted(
     leaves: tuple[jax.ShapeDtypeStruct, ...],
     tree: Any,
 ) -> Any:
-    """Return the jitted step of all runs like this in a process: it holds compiled programs.
+    """Return the jitted step of all such runs in a process: it holds compiled programs.
 
-    The state, in leaves and their tree, says how every state lies. What the configs say of the
-    numbers of the schedule is not read.
+    The state, as leaves and their tree, gives the layout of every state. The schedule's numbers in
+    the configs are not read.
     """
 
     frozen = frozen_of(optimizer, model.config)
@@ -139,7 +139,7 @@ def shape_of(batch: Batch) -> Shape:
 def abstract_batch(
     objective: Objective, shape: Shape, mesh: Mesh, channels: int | None = None, most: int = 1
 ) -> Batch:
-    """Return a batch without numbers, as it lies on a mesh; of the last two see `blank`."""
+    """Return an abstract batch as laid out on a mesh; for the last two arguments see `blank`."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows_over_data(mesh)),
         blank(objective, shape, channels, most),
@@ -147,7 +147,7 @@ def abstract_batch(
 
 
 def peak_bytes(program: Any) -> int:
-    """Return what a program needs on a device; arguments and results that share memory once."""
+    """Return a program's memory on a device; arguments and results that share memory count once."""
     memory = program.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return held + memory.temp_size_in_bytes

@@ -1,4 +1,4 @@
-"""What a run reports while it runs: metrics.jsonl, timings.jsonl, TensorBoard, train.log, a bar."""
+"""Reporting of a run: metrics.jsonl, timings.jsonl, TensorBoard, train.log, a progress bar."""
 
 import logging
 import sys
@@ -25,10 +25,10 @@ log = logging.getLogger("transformer_jax")
 
 
 class Report:
-    """Sums what the steps report and writes a row every `log_every` steps.
+    """Sums the metrics of steps and writes a row every `log_every` steps.
 
     The sums since the last row are part of a checkpoint (`state`), so that a resumed run writes the
-    rows of an uninterrupted one.
+    same rows as an uninterrupted one.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class Report:
         workdir: WorkDir,
         config: TrainingConfig,
         schedule: Any,
-        items_of: Callable[[int], list[int]],  # of the training data, in batch number i
+        items_of: Callable[[int], list[int]],  # of the training data, in batch i
         state: dict[str, Any],
         scored: Scored | None = None,
         times: Times | None = None,
         noun: str = "line",
     ) -> None:
-        """Go on from a state, with the rows up to its step; `scored` has the validation scores that
-        checkpoints hold, by step, and `noun` says what an item is."""
+        """Resume from a state, with the rows up to its step; `scored` has the validation scores
+        that checkpoints hold, by step, and `noun` is the word for an item."""
         self._times = times or Times()
         self._workdir, self._config, self._schedule = workdir, config, schedule
         self._items_of, self._noun = items_of, noun
         self._writes = jax.process_index() == 0  # the others only keep the sums
         window = state.get("window") or {}
-        # Those of before weights were counted had a weight of 1 a token.
+        # States from before weights were counted had a weight of 1 per token.
         self._window = _EMPTY | {"weight": window.get("tokens", 0.0)} | window
         self._usual_loss: float | None = state.get("usual_loss")  # running mean
         self.tokens = int(state.get("tokens", 0))
@@ -60,7 +60,7 @@ class Report:
         self._rows = 0  # of metrics.jsonl
         if self._writes:
             self._rows = take_up(workdir, state, scored or {}, config.log_every)
-        self._waiting: list[tuple[Path, dict[str, Any]]] = []  # rows not on the disk yet
+        self._waiting: list[tuple[Path, dict[str, Any]]] = []  # rows not yet on disk
         self._board = Board(workdir.tensorboard, start) if self._writes else None
         self.step = start
         self.restart_clock()
@@ -73,7 +73,7 @@ class Report:
         self._task = self._bar.add_task("", total=config.steps, completed=start, status="compiling")
         self._heartbeat = Heartbeat(self._alive) if self._bar.disable and self._writes else None
         self._seconds = float(state.get("seconds", 0.0))  # of training before this start
-        self._rate = 0.0  # steps a second, last known
+        self._rate = 0.0  # steps per second, last known
 
     def __enter__(self) -> "Report":
         self._bar.start()
@@ -89,7 +89,7 @@ class Report:
             self._board.close()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold."""
+        """Return the state that a checkpoint must hold."""
         return {
             "window": dict(self._window),
             "usual_loss": self._usual_loss,
@@ -99,12 +99,12 @@ class Report:
         }
 
     def push(self, step: int, metrics: StepMetrics) -> None:
-        """Take in the metrics of a step just dispatched; read those of the step before."""
+        """Accept the metrics of a step just dispatched; read those of the step before."""
         self.flush()
         self._pending = step, metrics
 
     def flush(self) -> None:
-        """Read the metrics that are still out; waits for their step."""
+        """Read the pending metrics; waits for their step."""
         if self._pending is not None:
             step, metrics = self._pending
             self._pending = None
@@ -131,7 +131,7 @@ class Report:
             self._bar.update(self._task, completed=step)
 
     def _watch(self, step: int, loss: float, norm: float) -> None:
-        """Report a loss that is far above those before it."""
+        """Report a loss far above the previous ones."""
         usual, bound = self._usual_loss, self._config.loss_spike
         if usual is not None and bound is not None and loss > bound * usual:
             what = f"loss {loss:.4g} is above {bound:g} x {usual:.4g}, the running mean"
@@ -192,7 +192,7 @@ class Report:
             self._heartbeat.beat()
 
     def _alive(self) -> str:
-        """Return the line for half a minute without another."""
+        """Return the line to log after half a minute without another."""
         doing = self._times.now
         if self.step > self._clock_step and (doing is None or doing[0] != "compilation"):
             self._rate = (self.step - self._clock_step) / self._elapsed()
@@ -201,14 +201,14 @@ class Report:
         return progress_line(self.step, self._config, self._rate, trained, doing)
 
     def restart_clock(self) -> None:
-        """Leave what happened since the last row, a validation or a save, out of the rates."""
+        """Exclude what happened since the last row, a validation or a save, from the rates."""
         self._clock, self._clock_processor = time.monotonic(), time.process_time()
         self._clock_tokens = self.tokens
         self._clock_compiling = self._times.of("compilation")
         self._clock_step = self.step
 
     def _elapsed(self) -> float:
-        """Return the seconds since then that steps took, once compiled."""
+        """Return the seconds since then that steps took, without compilation."""
         compiling = self._times.of("compilation") - self._clock_compiling
         return max(time.monotonic() - self._clock - compiling, 1e-9)
 
@@ -219,14 +219,14 @@ class Report:
         try:
             self.write_out()
         except DiskError as error:
-            log.warning("%s; %d rows wait in memory", error, len(self._waiting))
+            log.warning("%s; %d rows are kept in memory", error, len(self._waiting))
 
     def write_out(self) -> None:
-        """Write the rows that wait for room on the disk.
+        """Write the rows that wait for disk space.
 
         Raises:
           DiskError: if there still is none.
-          WorkDirGone: if the directory is no longer there.
+          WorkDirGone: if the directory no longer exists.
         """
         self._workdir.check_claim()
         while self._waiting:
@@ -236,7 +236,7 @@ class Report:
             self._waiting.pop(0)
 
     def make_durable(self) -> None:
-        """Return when no row can be lost any more; raises like `write_out`."""
+        """Return once no row can be lost any more; raises like `write_out`."""
         self.write_out()
         for path in (self._workdir.metrics, self._workdir.timings) * self._writes:
             with writing(str(path), path.parent):

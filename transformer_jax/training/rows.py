@@ -1,4 +1,4 @@
-"""metrics.jsonl and timings.jsonl at a start: brought to what the checkpoint knows."""
+"""metrics.jsonl and timings.jsonl at a start: brought into line with the checkpoint."""
 
 import logging
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ def validation_row(step: int, scores: dict[str, float]) -> dict[str, Any]:
 
 
 def take_up(workdir: WorkDir, state: dict[str, Any], scored: Scored, log_every: int) -> int:
-    """Bring the rows to a checkpoint with this `state`, and return how many metrics.jsonl has.
+    """Align the rows with a checkpoint of this `state`, and return how many metrics.jsonl has.
 
-    Rows after its step are dropped, and its own validation unless it is `scored`. Validations that
-    were lost are restored from `scored`; a warning names whatever else was lost.
+    Rows after its step are dropped, and its own validation unless it is `scored`. Lost validations
+    are restored from `scored`; a warning names whatever else was lost.
     """
     start = int(state.get("step", 0))
 
@@ -46,21 +46,21 @@ def _restored(rows: Rows, scored: Scored) -> Rows:
         named = ", ".join(map(str, lost))
         log.warning("metrics.jsonl: validation of step %s restored from the checkpoint", named)
     new = [validation_row(step, scored[step]) for step in lost]
-    # The validation of a step comes after its other row.
+    # A step's validation comes after its other row.
     return sorted([*rows, *new], key=lambda row: (row["step"], _is_validation(row)))
 
 
 def _warn_of_missing(rows: Rows, state: dict[str, Any], validated: bool, log_every: int) -> None:
-    expected = state.get("rows", len(rows) - validated) + validated  # older ones do not know
+    expected = state.get("rows", len(rows) - validated) + validated  # older ones have none
     if len(rows) >= expected:
         return
     trained = {row["step"] for row in rows if not _is_validation(row)}
     steps = [n for n in range(log_every, int(state["step"]) + 1, log_every) if n not in trained]
-    # They are known where `training.log_every` was always the same.
+    # They are known if `training.log_every` never changed.
     named = f" (steps {', '.join(map(str, steps))})" * (len(steps) == expected - len(rows))
     log.warning(
         "metrics.jsonl: %d of %d rows up to step %d were lost%s and cannot be restored; the "
-        "checkpoint is intact and training goes on from it",
+        "checkpoint is intact and training resumes from it",
         expected - len(rows), expected, state["step"], named,
     )  # fmt: skip
 

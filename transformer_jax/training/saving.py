@@ -1,4 +1,4 @@
-"""What a training saves: a checkpoint is written while it goes on, and then gets its scores."""
+"""Saving checkpoints: written while training continues, then amended with validation scores."""
 
 import functools
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from transformer_jax.training.report import Report, log
 
 
 class Saving:
-    """The saves of one training.
+    """The saves of one training run.
 
-    `ok` says whether the disk took the last one, as far as that is known; where a failed save is to
-    stop the training, whether it took all.
+    `ok` is whether the last save succeeded, as far as known; if a failed save is to stop training,
+    whether all of them did.
     """
 
     def __init__(
@@ -26,18 +26,18 @@ class Saving:
         self.ok = True
 
     def begin(self, step: int, items: tuple[Any, Any], host: dict[str, Any], passing: bool) -> None:
-        """Begin to save a step; the one before is settled."""
+        """Begin to save a step, after settling the previous save."""
         before = self.settle()
         save = functools.partial(self._checkpoints.save, step, *items, host, passing=passing)
         self.ok = self._try(save) and (before or self._on_failed == "continue")
 
     def settle(self) -> bool:
-        """Return `ok` of what was begun, when it is known."""
+        """Wait for the save in progress, and return `ok`."""
         self.ok = self._try(self._checkpoints.wait) and self.ok
         return self.ok
 
     def amend(self, step: int, scores: dict[str, float], changed: dict[str, Any]) -> bool:
-        """Give the checkpoint of a step, if there is one, scores and values of the host.
+        """Add scores and host values to the checkpoint of a step, if there is one.
 
         Returns whether it now has them.
         """
@@ -52,7 +52,7 @@ class Saving:
         try:
             with self._times.on("checkpoint"):
                 with all_or_none():
-                    self._report.make_durable()  # a checkpoint never is ahead of the rows
+                    self._report.make_durable()  # a checkpoint is never ahead of the rows
                 write()
         except DiskError as error:
             log.warning("step %d: %s; what was saved before is intact", self._report.step, error)

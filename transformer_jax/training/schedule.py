@@ -1,4 +1,4 @@
-"""Learning rate as a function of the update count. The first update is step 1."""
+"""Learning-rate schedules as functions of the update count. The first update is step 1."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from transformer_jax.config import OptimizerConfig
 
 
 def make_schedule(config: OptimizerConfig, d_model: int, total_steps: int) -> optax.Schedule:
-    """Return the schedule that the config names; optax calls it with the number of updates done."""
+    """Return the config's schedule; optax calls it with the number of updates done."""
     numbers = config.learning_rate, config.warmup_steps, total_steps
     return schedule_of(config.schedule, d_model, *numbers)
 

@@ -1,4 +1,4 @@
-"""Parameters by the patterns that a config has for their names: frozen, or at another rate."""
+"""Parameters selected by a config's name patterns: frozen, or with another learning rate."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from transformer_jax.config import Experiment, ModelConfig, OptimizerConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models import lora
 
-# Where parameters stand: in a layer, before all of them, in all of them, or behind them.
+# Where parameters are: in a layer, before all layers, in all of them, or after them.
 _LAYER = re.compile(r"(?:encoder|decoder)/layer_(\d+)/")
 _BEFORE = re.compile(
     r"(?:(?:src_|tgt_)?(?:embedding|positions|input_norm)|kinds|mask_emb|stem|connector)(?:/|$)"
@@ -18,7 +18,7 @@ _BEFORE = re.compile(
 _SHARED = re.compile(r"(?:encoder|decoder)/relative_positions/")
 _BEHIND = re.compile(r"(?:(?:encoder|decoder)/final_norm|output|output_layer|pooler|[a-z_]+_head)/")
 
-Frozen = Callable[[Any], Any]  # parameters -> a tree of bools, True where one stays as it is
+Frozen = Callable[[Any], Any]  # parameters -> a tree of bools, True for frozen ones
 
 
 def names(params: Any) -> Any:
@@ -31,14 +31,14 @@ def names(params: Any) -> Any:
 
 
 def matches(patterns: Sequence[str], name: str) -> bool:
-    """Say whether one of the patterns is that of the whole name."""
+    """Return whether one of the patterns matches the whole name."""
     return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 def frozen_of(optimizer: OptimizerConfig, model: ModelConfig) -> Frozen | None:
-    """Return which parameters stay as they begin; None: all are trained.
+    """Return which parameters are frozen; None: all are trained.
 
-    With low-rank adaptation all stays but A, B and what is unfrozen.
+    With low-rank adaptation all are frozen except A, B and those in `unfrozen`.
     """
     adapts = model.lora_rank is not None
     if not optimizer.frozen and not adapts:
@@ -53,7 +53,7 @@ def frozen_of(optimizer: OptimizerConfig, model: ModelConfig) -> Frozen | None:
 
 
 def rate_factors(config: OptimizerConfig, params: Any) -> Any:
-    """Return the tree of factors of the learning rate."""
+    """Return the tree of learning-rate factors."""
     every = names(params)
     top = max((int(n) for name in jax.tree.leaves(every) for n in _LAYER.findall(name)), default=-1)
 
@@ -67,7 +67,7 @@ def rate_factors(config: OptimizerConfig, params: Any) -> Any:
 
 
 def _below(name: str, top: int) -> int:
-    """Return how many layers a parameter stands below what follows the last layer, number `top`."""
+    """Return how many layers a parameter is below what follows the last layer, number `top`."""
     layer = _LAYER.match(name)
     if layer:
         return top + 1 - int(layer[1])
@@ -75,15 +75,15 @@ def _below(name: str, top: int) -> int:
         if pattern.match(name):
             return depth
     raise UserError(
-        f"config.optimizer.layer_decay: does not say below which layer {name} stands; set it to 1"
+        f"config.optimizer.layer_decay: the depth of {name} is not defined; set layer_decay to 1"
     )
 
 
 def check(experiment: Experiment, params: Any) -> None:
-    """Check the patterns against the parameters that there are.
+    """Check the patterns against the model's parameters.
 
     Raises:
-      UserError: if a pattern is of none, or nothing is left to train.
+      UserError: if a pattern matches none, or nothing is left to train.
     """
     every, optimizer = jax.tree.leaves(names(params)), experiment.optimizer
     named = [("frozen", pattern) for pattern in optimizer.frozen]
@@ -93,7 +93,7 @@ def check(experiment: Experiment, params: Any) -> None:
         if not any(matches((pattern,), name) for name in every):
             raise UserError(
                 f"config.optimizer.{field}: {pattern!r} matches no parameter; names are like "
-                f"{every[0]}, and a pattern must match the whole of one"
+                f"{every[0]}, and a pattern must match a whole name"
             )
     frozen = frozen_of(optimizer, experiment.model)
     if frozen is not None and all(jax.tree.leaves(frozen(params))):

@@ -1,4 +1,4 @@
-"""Everything the step changes."""
+"""The training state: everything that a step changes."""
 
 import functools
 from collections.abc import Callable
@@ -21,25 +21,25 @@ from transformer_jax.sharding.rules import param_shardings
 class TrainState:
     """Parameters, optimizer state and counters. `step` is also the position in the data."""
 
-    # Leaves are arrays, or their shapes or shardings in trees that describe a state.
+    # Leaves are arrays, or shapes or shardings in trees that describe a state.
     step: Any  # int32: batches seen
     bad_steps: Any  # int32: updates skipped in a row because they were not finite
     params: Any  # float32
     opt_state: Any
-    average: Any = None  # running mean of params, where training.ema_decay asks for one
+    average: Any = None  # running mean of params, if training.ema_decay is set
 
     @property
     def weights(self) -> Any:
-        """The parameters that are validated, saved for use, and translated with."""
+        """The parameters used for validation, saved models and translation."""
         return self.params if self.average is None else self.average
 
     def to_items(self) -> tuple[Any, dict[str, Any]]:
-        """Return what a checkpoint holds: the weights, and all else that training needs."""
+        """Return the contents of a checkpoint: the weights, and all else that training needs."""
         rest = {"step": self.step, "bad_steps": self.bad_steps, "opt_state": self.opt_state}
         return self.weights, rest if self.average is None else {**rest, "params": self.params}
 
     def from_items(self, weights: Any, rest: dict[str, Any]) -> "TrainState":
-        """Return the state of a checkpoint that was made of one like this."""
+        """Return the state in a checkpoint of a state with this structure."""
         name = "params" if self.average is None else "average"
         return replace(self, **rest, **{name: weights})
 
@@ -51,7 +51,7 @@ def init_state(
     mesh: Mesh,
     averaged: bool = False,
 ) -> TrainState:
-    """Return step 0, laid out on the mesh: optimizer state as the parameters it belongs to.
+    """Return the state at step 0, on the mesh: optimizer state is laid out like its parameters.
 
     `averaged`: with a running mean of the parameters.
 
@@ -66,8 +66,8 @@ def init_state(
 def _jitted(
     model: Model, tx: optax.GradientTransformation, mesh: Mesh, averaged: bool
 ) -> Callable[[jax.Array], TrainState]:
-    """Return what makes a state of a key, the same each time: it holds compiled programs."""
-    boxed = jax.jit(functools.partial(_boxed, model, tx, averaged))  # which is traced once
+    """Return the cached function from a key to a state: it holds compiled programs."""
+    boxed = jax.jit(functools.partial(_boxed, model, tx, averaged))  # traced once
     shardings = param_shardings(boxed.eval_shape(_key(0)), mesh)
     return jax.jit(lambda key: nn.unbox(boxed(key)), out_shardings=shardings)
 
@@ -75,12 +75,12 @@ def _jitted(
 def abstract_state(
     model: Model, tx: optax.GradientTransformation, averaged: bool = False
 ) -> TrainState:
-    """Return shapes and logical axes of a state, computing nothing."""
+    """Return shapes and logical axes of a state without computing one."""
     return jax.eval_shape(functools.partial(_boxed, model, tx, averaged), _key(0))
 
 
 def abstract(state: TrainState) -> TrainState:
-    """Return shapes, types and shardings of a state: what a checkpoint is restored into."""
+    """Return shapes, dtypes and shardings of a state: the target for restoring a checkpoint."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )

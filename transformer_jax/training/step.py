@@ -25,11 +25,11 @@ from transformer_jax.training.state import TrainState
 
 
 class StepMetrics(NamedTuple):
-    """What a step reports."""
+    """The metrics of a step."""
 
     sums: Sums
     grad_norm: Float[Array, ""]  # before clipping
-    skipped: Float[Array, ""]  # 1 if the update was not finite and was left out
+    skipped: Float[Array, ""]  # 1 if the update was not finite and was skipped
     bad_steps: Any  # such updates in a row, this one included
 
 
@@ -38,8 +38,8 @@ def batch_sums(
 ) -> Sums:
     """Return the loss sums of a batch; with keys, in training mode with dropout.
 
-    Where there are several targets, they are those of `batch.main`, and the loss has the sums of
-    all: weights of the others say how much they count beside it.
+    With several targets, they are those of `batch.main`, and the loss is the sum over all: the
+    others' weights say how much they count relative to it.
     """
     each = target_sums(model, config, params, batch, keys)
     loss = functools.reduce(operator.add, (sums.loss for sums in each.values()))
@@ -75,8 +75,8 @@ def make_train_step(
 ) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function (state, batch) -> (state, metrics), to be jitted with donated state.
 
-    `seed` is a whole number, which may be traced. `frozen` parameters stay as they are, bit for
-    bit, and have no part in the gradient's norm.
+    `seed` is an integer, which may be traced. `frozen` parameters stay as they are, bit for bit,
+    and do not count in the gradient's norm.
     """
     gradient = jax.value_and_grad(_mean_loss(model, config, frozen), has_aux=True)
     tx = optax.with_extra_args_support(tx)
@@ -109,7 +109,7 @@ def make_train_step(
 
 
 def keys_of(seed: Any, step: Any, redraw_every: int) -> Keys:
-    """Return what is random in the step after `step` others."""
+    """Return the random keys of the step that follows `step` others."""
     dropout, features = (jax.random.fold_in(jax.random.key(seed), stream) for stream in (1, 2))
     return Keys(
         jax.random.fold_in(dropout, step), jax.random.fold_in(features, step // redraw_every)
@@ -117,24 +117,24 @@ def keys_of(seed: Any, step: Any, redraw_every: int) -> Keys:
 
 
 def _kept(frozen: Frozen | None, params: Any, changed: Any) -> Any:
-    """Return what is changed, but for the frozen parameters."""
+    """Return the changed parameters, except frozen ones."""
     if frozen is None:
         return changed
     return jax.tree.map(lambda stays, x, y: x if stays else y, frozen(params), params, changed)
 
 
 def _running_mean(state: TrainState, params: Any, decay: float) -> Any:
-    """Return the running mean of parameters, in which the first ones are soon forgotten."""
+    """Return the running mean of parameters, in which the first ones soon decay."""
     count = state.step.astype(jnp.float32)
     kept = jnp.minimum(decay, (1 + count) / (10 + count))
     return jax.tree.map(lambda mean, x: kept * mean + (1 - kept) * x, state.average, params)
 
 
 def jit_train_step(step: Any, state: TrainState, mesh: Mesh) -> Any:
-    """Jit a train step for states laid out like this one, which it uses up.
+    """Jit a train step for states laid out like this one, which it donates.
 
-    The new state lies as the old one did, and what the step reports is whole on every device, so
-    that every process can read it.
+    The new state has the old one's layout, and metrics are replicated on every device, so that
+    every process can read them.
     """
     shardings = jax.tree.map(lambda x: x.sharding, state)
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, on_every_device(mesh)))
@@ -148,14 +148,14 @@ def make_validation_step(
 
 
 def _keeps_itself(part: Any) -> bool:
-    return isinstance(part, AdamState)  # whose update knows whether the gradient is finite
+    return isinstance(part, AdamState)  # its update takes `finite` into account
 
 
 def _mean_loss(model: Model, config: TrainingConfig, frozen: Frozen | None):
-    """Return the loss of (part of) a batch, over the weight of the whole, and its sums."""
+    """Return the loss of (part of) a batch, divided by the whole batch's weight, and its sums."""
 
     def loss(params, batch, keys, weight):
-        if frozen is not None:  # their gradients are zeros that nobody computes
+        if frozen is not None:  # their gradients are zeros that are never computed
             params = _kept(frozen, jax.tree.map(jax.lax.stop_gradient, params), params)
         sums = batch_sums(model, config, params, batch, keys)
         return sums.loss / weight, sums
@@ -170,7 +170,7 @@ def _accumulate(gradient, params, batch: Batch, keys: Keys, slices: int):
     if slices == 1:
         (_, sums), grads = gradient(params, batch, keys, weight)
         return grads, sums
-    # Every slice takes rows from all over the batch, so each device keeps its own rows.
+    # Every slice takes rows from across the batch, so each device keeps its own rows.
     parts = jax.tree.map(
         lambda x: x.reshape(x.shape[0] // slices, slices, *x.shape[1:]).swapaxes(0, 1), batch
     )

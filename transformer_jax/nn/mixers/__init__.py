@@ -1,1 +1,1 @@
-"""Mixers: what mixes values along a sequence, and owns the memory that it needs for that."""
+"""Mixers: layers that mix values along a sequence, with the cache that each needs for that."""

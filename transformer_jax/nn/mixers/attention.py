@@ -14,7 +14,7 @@ from transformer_jax.nn.relative_positions import scheme_of
 from transformer_jax.nn.view import View
 
 KERNELS = {"dense": dense.mix, "fused": fused.mix}
-# What scores are multiplied by, from the size of a head.
+# The factor of scores, from the size of a head.
 SCORE_SCALES: dict[str, Callable[[int], float]] = {
     "inverse_sqrt": lambda size: size**-0.5,
     "none": lambda size: 1.0,
@@ -24,7 +24,7 @@ SCORE_SCALES: dict[str, Callable[[int], float]] = {
 class Attention(Heads):
     """Projections to heads, a kernel between them, and the projection back: a Mixer.
 
-    It also serves as cross-attention: `recall` on what `remember` made of another sequence.
+    It also serves as cross-attention: `recall` on what `remember` returned for another sequence.
     """
 
     def setup(self) -> None:
@@ -53,7 +53,7 @@ class Attention(Heads):
         """See Mixer."""
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
-        cache = cache.write(slots.number, new)  # nowhere, for sentences that are not active
+        cache = cache.write(slots.number, new)  # not written for inactive sentences
         seen, view = (cache, view) if view.visible is not None else (new, view.on_itself())
         mixed, weights = self._gather(q, seen, view, False)
         return mixed, weights, cache
@@ -66,7 +66,7 @@ class Attention(Heads):
     def recall(
         self, x: Float[Array, "B T D"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"] | None]:
-        """Return what x gathers from a memory, and the weights; no distance is known."""
+        """Return what x gathers from a memory, and the weights; without relative positions."""
         q = normal(self.query_norm, self.query(x))
         return self._gather(heads_first(q), memory, view, train)
 
@@ -99,5 +99,5 @@ class Attention(Heads):
 
 
 def keys_values(k: Float[Array, "B S K H"], v: Float[Array, "B S K Hv"]) -> KeysValues:
-    """Return keys and values as attention reads them."""
+    """Return keys and values in the layout that attention reads."""
     return KeysValues(heads_first(k).swapaxes(2, 3), heads_first(v))

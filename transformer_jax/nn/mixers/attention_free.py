@@ -1,7 +1,7 @@
-"""The attention-free transformer (Zhai et al. 2021, arXiv:2105.14103): weights of each channel.
+"""The attention-free transformer (Zhai et al. 2021, arXiv:2105.14103): weights per channel.
 
-A query does not choose among positions, it lets through what keys have weighted, channel by
-channel: sigmoid(q_t) sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts), and w is trained.
+A query does not choose among positions but gates, channel by channel, what keys have weighted:
+sigmoid(q_t) sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts), with trained w.
 """
 
 from typing import Any, NamedTuple
@@ -20,11 +20,11 @@ from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
 from transformer_jax.nn.view import View
 
 _MOST = 60.0  # e^60, times any sum of values, is far from the largest float32
-_NOWHERE = -1e30  # in place of -inf, whose differences are no numbers
+_NOWHERE = -1e30  # in place of -inf, whose differences are NaN
 
 
 class AftFull(Attention):
-    """w_ts is a product of vectors of both positions, of `config.position_rank` numbers each."""
+    """w_ts is the product of a vector for each position, of `config.position_rank` numbers."""
 
     def setup(self) -> None:
         super().setup()
@@ -44,8 +44,8 @@ class AftFull(Attention):
     ) -> tuple[Float[Array, "B T D"], None]:
         q, k, v = map(at_least_float32, (q, *memory))
         w = jnp.where(view.mask(), at_least_float32(self.weights(view)), -jnp.inf)
-        # By the greatest of what a query sees all its weights may be divided. Keys have no such
-        # number that would not depend on the future, so the largest of them count as less.
+        # A query's weights may all be divided by the largest that it sees. For keys, any such
+        # number would depend on the future, so the largest keys are clipped.
         most = jax.lax.stop_gradient(jnp.maximum(w.max(-1, keepdims=True), _NOWHERE))
         w = jnp.broadcast_to(jnp.exp(w - most), (*q.shape[:3], w.shape[-1]))
         k = jnp.exp(jnp.minimum(k, _MOST))
@@ -56,10 +56,10 @@ class AftFull(Attention):
 
 
 class _Near(AftFull):
-    """w is 0 for what is `config.window` positions away or more; it is seen as well.
+    """w is 0 for keys `config.window` positions away or more, which are still seen.
 
-    So all that is seen weighs exp(k), in two sums of each channel, and exp(w) - 1 times that is
-    added of what is near: blocks of keys beside blocks of queries, and no weight of every pair.
+    So all seen keys weigh exp(k), in two sums per channel, and exp(w) - 1 times that is added for
+    near ones: in blocks of keys around blocks of queries, without a weight for every pair.
     """
 
     def _gather(
@@ -93,7 +93,7 @@ class _Near(AftFull):
 
 
 class AftLocal(_Near):
-    """w is that of AftFull for what is near."""
+    """w is that of AftFull for near keys."""
 
     def weights(self, view: View) -> Float[Array, "B N T S"]:
         """See AftFull."""
@@ -101,7 +101,7 @@ class AftLocal(_Near):
 
 
 class AftConv(_Near):
-    """w depends on the distance alone, for each head, and is 0 beyond the window."""
+    """w depends only on the distance, for each head, and is 0 beyond the window."""
 
     def setup(self) -> None:
         Attention.setup(self)
@@ -123,7 +123,7 @@ def _near(window: int | None, view: View, w: Array) -> Array:
 
 
 class Sums(NamedTuple):
-    """Sums of exp(k - most) v and of exp(k - most), with the greatest k so far [... N H]."""
+    """Sums of exp(k - most) v and of exp(k - most), with the largest k so far [... N H]."""
 
     most: Array
     mixed: Array
@@ -138,12 +138,12 @@ class Sums(NamedTuple):
 
 
 class AftSimple(Recurrence, Heads):
-    """w is 0 everywhere: two sums for each channel are all that is kept of the past."""
+    """w is 0 everywhere: two sums per channel hold all of the past."""
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, Sums]:
         """See Recurrence: gates [B T N H], and what each token adds."""
         q, k, v = map(at_least_float32, self.queries_keys_values(x))
-        # The greatest is but a common factor; its own exponent has the gradient.
+        # The largest is only a common factor; the gradient flows through the exponent.
         most = jax.lax.stop_gradient(k)
         weight = jnp.exp(k - most)
         return jax.nn.sigmoid(q), Sums(most, weight * v, weight)
@@ -167,7 +167,7 @@ class AftSimple(Recurrence, Heads):
     def through(
         self, entering: tuple[Array, Sums], view: View
     ) -> tuple[Float[Array, "B T N H"], Sums]:
-        """See Recurrence: prefix sums, where all is seen from both ends."""
+        """See Recurrence: prefix sums, from both ends where all is seen."""
         assert view.order != "ranked", "sums have no ranks"
         (gate, each), seg = entering, view.q_seg
         batch = seg.shape[0]
@@ -182,7 +182,7 @@ class AftSimple(Recurrence, Heads):
 
 
 def _seen(each: Sums, view: View, nothing: Sums) -> tuple[Sums, Sums]:
-    """Return the sums of all that each token sees, and those of what stands up to it."""
+    """Return the sums of all that each token sees, and those up to and including it."""
     seg = view.q_seg
     each = _where(seg > 0, each, nothing)
     sums = _prefixes(each, seg)
@@ -200,7 +200,7 @@ def _where(condition: Bool[Array, "B T"], one: Sums, other: Sums) -> Sums:
 
 
 def _prefixes(each: Sums, seg: Array) -> Sums:
-    """Return the sums of each token's segment up to it."""
+    """Return the sums of each token's segment up to and including it."""
     first = seg != jnp.pad(seg, ((0, 0), (1, 0)))[:, :-1]
     flags = jnp.broadcast_to(first[..., None, None], each.most.shape)
 

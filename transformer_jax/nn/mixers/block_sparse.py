@@ -1,4 +1,4 @@
-"""BigBird: attention among blocks of positions, a fixed number of which each block looks at."""
+"""BigBird: attention between blocks of positions, each attending to a fixed number of blocks."""
 
 import functools
 from dataclasses import replace
@@ -16,17 +16,17 @@ from transformer_jax.nn.view import View
 class BlockSparse(Attention):
     """BigBird's internal transformer construction (Zaheer et al. 2020, arXiv:2007.14062).
 
-    A block of `config.block_size` positions looks at itself, at the ones before and behind it, at
-    the first and the last of its text, and at `config.random_blocks` others; the first and the last
-    look at all. Which others is drawn once, by `config.feature_seed`, and is the same in all layers
-    and heads, in training as in evaluation. Each row holds one text, whose own blocks count, and
-    all of it is there: encoders alone have it, and rows are not packed.
+    A block of `config.block_size` positions attends to itself, to the ones before and after it, to
+    the first and the last of its text, and to `config.random_blocks` others; the first and the last
+    attend to all. The others are drawn once, from `config.feature_seed`, and are the same in all
+    layers and heads, in training and evaluation. Each row holds one text, whose own blocks count,
+    and the whole text is known: for encoders only, with rows that are not packed.
     """
 
     def _gather(
         self, q: Float[Array, "B N T H"], memory: KeysValues, view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], None]:
-        assert view.order == "all", "the last block of a text that is being written is not known"
+        assert view.order == "all", "the last block of a text being generated is not known"
         length, size = q.shape[2], self.config.block_size
         new = -length % size
         q, view = _longer(q, 2, new), _wider(view, new)
@@ -44,7 +44,7 @@ class BlockSparse(Attention):
     def _of_some(
         self, q: Array, memory: KeysValues, view: View, own: Int[Array, "B"], train: bool
     ) -> Float[Array, "B N I C Hv"]:
-        """Return what each of I blocks of C positions gathers from those that it looks at."""
+        """Return what each of I blocks of C positions gathers from those that it attends to."""
         c, batch = self.config, q.shape[0]
         count = q.shape[2] // c.block_size
         seen, there = looked_at(own, count, c.random_blocks, c.feature_seed)
@@ -87,8 +87,8 @@ class BlockSparse(Attention):
 def looked_at(
     own: Int[Array, "B"], count: int, drawn: int, seed: int
 ) -> tuple[Int[Array, "B I M"], Bool[Array, "B I M"]]:
-    """Return the blocks that each of `count` blocks looks at, of texts of `own` blocks, and which
-    of these there are: others would be counted twice, or lie outside.
+    """Return the blocks that each of `count` blocks attends to, in texts of `own` blocks, and which
+    of these are valid: the others are duplicates or outside the text.
     """
     i, n = jnp.arange(count)[None], own[:, None]
     fixed = jnp.stack(jnp.broadcast_arrays(0 * n, i - 1, i, i + 1, n - 1), axis=-1)
@@ -111,7 +111,7 @@ def looked_at(
 
 @functools.lru_cache(maxsize=64)
 def _chance(seed: int, count: int) -> np.ndarray:
-    """Return random numbers [count count]; those of fewer blocks are the same."""
+    """Return random numbers [count count]; a smaller count gets the same numbers."""
     return np.stack([np.random.default_rng([seed, i]).random(count) for i in range(count)])
 
 
@@ -120,7 +120,7 @@ def _longer(x: Array, axis: int, new: int) -> Array:
 
 
 def _wider(view: View, new: int) -> View:
-    """Return the view with so much more padding."""
+    """Return the view with `new` more positions of padding."""
     q_pos, k_pos, q_seg, k_seg = (
         _longer(x, 1, new) for x in (view.q_pos, view.k_pos, view.q_seg, view.k_seg)
     )
@@ -134,5 +134,5 @@ def _blocks(x: Array, axis: int, size: int) -> Array:
 
 
 def _rows(x: Array, axis: int) -> Array:
-    """Return blocks [B I C ...] as rows of their own, [B I ... C ...]."""
+    """Return blocks [B I C ...] as separate rows, [B I ... C ...]."""
     return jnp.moveaxis(x.reshape(-1, *x.shape[2:]), 1, axis)

@@ -20,8 +20,8 @@ def mix(
     """Return softmax(scale q k) v and the weights; a scale of None is H^-0.5. The softmax is at
     least float32.
 
-    Query head i uses head i // (N / K) of keys and values. A query that may look nowhere gets the
-    mean of all values rather than NaN; such rows are padding, and nothing reads them.
+    Query head i uses head i // (N / K) of keys and values. A query that sees nothing gets the mean
+    of all values rather than NaN; such rows are padding, and nothing reads them.
     """
     batch, heads, queries, size = q.shape
     groups = batch, k.shape[1], heads // k.shape[1] * queries  # heads that share keys: more queries
@@ -43,7 +43,7 @@ def mix(
 @jax.custom_vjp
 def _scores(q: Float[Array, "B K T H"], k: Float[Array, "B K H S"]) -> Float[Array, "B K T S"]:
     """Return q k, at least in float32. Its gradient is JAX's own in another form: see `_turned`;
-    products on the way back have operands of q's type, as those before them.
+    products in the backward pass have operands of q's dtype, as in the forward pass.
     """
     wide = jnp.promote_types(q.dtype, jnp.float32)
     return jnp.einsum("BNTH,BNHS->BNTS", q, k, preferred_element_type=wide)
@@ -78,8 +78,8 @@ _gathered.defvjp(lambda weights, v: (_gathered(weights, v), (weights, v)), _gath
 
 
 def _turned(x: Float[Array, "B K T S"]) -> Float[Array, "B K S T"]:
-    """Swap the last axes: on a CPU in an array of its own, since there products of matrices that
-    are read crosswise take three times as long as those of others.
+    """Swap the last axes: on a CPU as a copy, since products that read a matrix transposed take
+    three times as long there.
     """
     x = x.swapaxes(2, 3)
     return jax.lax.optimization_barrier(x) if on_cpu() else x

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by one fused kernel (`jax.nn.dot_product_attention`)."""
+"""Scaled dot-product attention in one fused kernel (`jax.nn.dot_product_attention`)."""
 
 import functools
 import logging
@@ -24,21 +24,21 @@ def mix(
 ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T S"]]:
     """Return what `dense.mix` does. Its weights are computed only where they are used.
 
-    `dropout` must do nothing. Cached decoding has few queries and its own layout: dense. So is what
-    is wider than float32.
+    `dropout` must do nothing. Cached decoding, with few queries and its own layout, uses `dense`,
+    as do types wider than float32.
     """
     mixed, weights = dense.mix(q, k, v, view, dropout, scale)
-    # Its XLA form computes the softmax in float32, whatever it is given.
+    # The kernel's XLA form computes the softmax in float32, whatever the input.
     if view.visible is not None or jnp.promote_types(q.dtype, jnp.float32) != jnp.float32:
         return mixed, weights
-    assert view.values is None, "the kernel's own products with values are all there is"
+    assert view.values is None, "the kernel adds nothing to its own products with values"
     why = why_not_here(q.shape[-1], q.dtype)
     if why is not None:
         _warn(why)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     bias = None if view.bias is None else view.bias(view, q, k, scale)
     if bias is not None and why is None:
-        bias = bias.astype(q.dtype)  # as cuDNN asks
+        bias = bias.astype(q.dtype)  # as cuDNN requires
     q, k, v = q.swapaxes(1, 2), k.transpose(0, 3, 1, 2), v.swapaxes(1, 2)
     fuse = functools.partial(
         jax.nn.dot_product_attention,
@@ -52,7 +52,7 @@ def mix(
 
 def lengths_say_it(view: View) -> bool:
     """Whether lengths, order and window describe the view, so that no mask [T S] is needed. cuDNN
-    has no windows that reach ahead.
+    does not support windows that reach ahead.
     """
     plain = view.bias is None and view.dilation == 1 and not view.everywhere
     behind = view.window is None or view.order == "causal"
@@ -60,7 +60,7 @@ def lengths_say_it(view: View) -> bool:
 
 
 def _by_lengths(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Array:
-    """Call the kernel with how much of each row is real; queries beyond it see that too."""
+    """Call the kernel with the length of each row; queries beyond it see the row too."""
     lengths = jnp.maximum((view.k_seg > 0).sum(1, dtype=jnp.int32), 1)
     window = None if view.window is None else (view.window - 1, 0)
     return fuse(
@@ -74,11 +74,11 @@ def _by_lengths(fuse: Callable, q: Array, k: Array, v: Array, view: View) -> Arr
 
 def _by_mask(fuse: Callable, q: Array, k: Array, v: Array, view: View, bias: Array | None) -> Array:
     queries = q.shape[1]
-    # With a mask, cuDNN's way back takes even lengths alone: one more position, which none sees.
+    # With a mask, cuDNN's backward pass needs even lengths: one more position, which none sees.
     q, k, v = (_even(x, 1) for x in (q, k, v))
     mask = _even(_even(view.mask(), 2), 3)
-    # A query that sees nothing sees everything: nobody reads what it gets, and of a row of nothing
-    # but masked scores cuDNN's way back can make NaN, which spreads to every gradient
+    # A query that sees nothing is made to see everything: its output is unused, and for a fully
+    # masked row cuDNN's backward pass can produce NaN, which spreads to every gradient
     # (https://github.com/pytorch/pytorch/issues/196678).
     mask |= ~mask.any(-1, keepdims=True)
     if bias is not None:
@@ -106,7 +106,7 @@ def why_not_cudnn(head_dim: int, dtype: jnp.dtype, capability: float | None) -> 
         (capability is not None, "there is no NVIDIA GPU"),
         ((capability or 8) >= 8, f"compute capability {capability} is below 8.0"),
         (dtype in (jnp.bfloat16, jnp.float16), f"model.compute_dtype is {jnp.dtype(dtype).name}"),
-        (head_dim % 8 == 0, f"head_dim {head_dim} is no multiple of 8"),
+        (head_dim % 8 == 0, f"head_dim {head_dim} is not a multiple of 8"),
         (head_dim <= largest, f"head_dim {head_dim} is above {largest}"),
     )
     return next((reason for holds, reason in checks if not holds), None)
@@ -122,4 +122,4 @@ def _compute_capability() -> float | None:
 
 @functools.cache
 def _warn(reason: str) -> None:
-    log.warning("model.attention='fused': by XLA and not by cuDNN, for %s", reason)
+    log.warning("model.attention='fused': uses XLA instead of cuDNN because %s", reason)

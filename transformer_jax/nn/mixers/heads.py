@@ -1,4 +1,4 @@
-"""Maps to heads of queries, keys and values, and back: what attention of every kind has."""
+"""Projections to heads of queries, keys and values, and back, common to all kinds of attention."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from transformer_jax.config import ModelConfig
 from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.norm import RMSNorm
 
-# The norm of queries or keys, from an epsilon and the name of the axis of their heads.
+# The norm of queries or keys, from an epsilon and the name of their head axis.
 QUERY_KEY_NORMS: dict[str, Callable[[float, str], nn.Module | None]] = {
     "none": lambda epsilon, heads: None,
     "per_head": lambda epsilon, heads: RMSNorm(epsilon, ("head_dim",)),
@@ -42,8 +42,8 @@ class Heads(nn.Module):
 
     @property
     def kv_axis(self) -> str:
-        """The name of the axis of heads of keys: that of queries where all heads are alike, so that
-        q, k and v are one product.
+        """The name of the head axis of keys: that of queries if there are equally many heads, so
+        that q, k and v are one product.
         """
         return "heads" if self.config.kv_heads == self.config.num_heads else "kv_heads"
 
@@ -56,11 +56,11 @@ class Heads(nn.Module):
 
 
 def normal(norm: nn.Module | None, x: Float[Array, "B T N H"]) -> Float[Array, "B T N H"]:
-    """Return the norm of heads, or heads as they are."""
+    """Return heads normalised, or as they are without a norm."""
     return x if norm is None else norm(x)
 
 
 def heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:
-    """Return heads as products read them."""
+    """Return heads in the layout that products read."""
     x = nn.with_logical_constraint(x, ("batch", "length", "act_heads", "head_dim"))
     return x.swapaxes(1, 2)

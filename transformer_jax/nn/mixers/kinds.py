@@ -1,4 +1,4 @@
-"""The table of mixers: what a word of `encoder_pattern` or `decoder_pattern` stands for."""
+"""The table of mixers by their name in `encoder_pattern` or `decoder_pattern`."""
 
 import flax.linen as nn
 
@@ -36,5 +36,5 @@ MIXERS: dict[str, type[nn.Module]] = {
     "bielman": BiElman,
     "bilstm": BiLstm,
     "bigru": BiGru,
-    "conformer": Attention,  # which is one of its parts: see `models.layers`
+    "conformer": Attention,  # one of its parts: see `models.layers`
 }

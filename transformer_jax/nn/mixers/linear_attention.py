@@ -12,7 +12,7 @@ from transformer_jax.nn.mixers.heads import Heads
 from transformer_jax.nn.mixers.recurrence import Recurrence, Turn
 from transformer_jax.nn.view import View
 
-CHUNK = 64  # tokens whose scores are made at a time
+CHUNK = 64  # tokens whose scores are computed at a time
 
 State = Float[Array, "B K F V"]
 
@@ -21,9 +21,9 @@ class LinearAttention(Recurrence, Heads):
     """Attention whose scores are products of elu(q) + 1 and elu(k) + 1, divided by their sum
     (Katharopoulos et al. 2020, arXiv:2006.16236).
 
-    What a query gathers is a product with the sum of all keys times values so far, and the sum of
-    the keys by which it is divided is one more column of values. Whole sequences are gone through
-    in chunks, with the products of all pairs inside each.
+    A query is multiplied by the running sum of keys times values; the sum of keys that divides the
+    result is one more column of values. Whole sequences are processed in chunks, with the products
+    of all pairs inside each.
     """
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
@@ -62,7 +62,7 @@ class LinearAttention(Recurrence, Heads):
     def through(
         self, entering: tuple[Array, ...], view: View
     ) -> tuple[Float[Array, "B T K G V"], State]:
-        """See Recurrence. Where all is seen, from both ends, if rows hold several segments."""
+        """See Recurrence. If all is seen and rows hold several segments, it runs from both ends."""
         blank, seg = self.blank(view.q_seg.shape[0]), view.q_seg
         assert view.order != "ranked", "sums have no ranks"
         if view.order == "all" and view.single:
@@ -79,7 +79,7 @@ class LinearAttention(Recurrence, Heads):
     def leave(self, out: Float[Array, "B T K G V"]) -> Float[Array, "B T D"]:
         """See Recurrence."""
         mixed, total = out[..., :-1], out[..., -1:]
-        mixed = mixed / jnp.where(total == 0, 1, total)  # padding has gathered nothing
+        mixed = mixed / jnp.where(total == 0, 1, total)  # padding gathers nothing
         return self._joined(mixed)
 
     def _joined(self, mixed: Float[Array, "B T K G V"]) -> Float[Array, "B T D"]:
@@ -87,9 +87,9 @@ class LinearAttention(Recurrence, Heads):
 
 
 class DeltaRule(LinearAttention):
-    """Linear attention that first takes away what a key has stored: a fast weight, written by the
-    delta rule with a strength of its own for each token (Schlag et al. 2021, arXiv:2102.11174).
-    Features are divided by their sum, and what is gathered by nothing. It has no other end.
+    """Linear attention that first removes what a key has stored: a fast weight, written by the
+    delta rule with a separate strength for each token (Schlag et al. 2021, arXiv:2102.11174).
+    Features are divided by their sum, the output is not. Causal only.
     """
 
     def setup(self) -> None:
@@ -98,7 +98,7 @@ class DeltaRule(LinearAttention):
         self.strength = Project((c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype)
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
-        """See Recurrence; and strengths [B T K 1]."""
+        """See Recurrence; adds strengths [B T K 1]."""
         q, k, v = super().enter(x)
         q, k = (y / y.sum(-1, keepdims=True) for y in (q, k))
         strength = jax.nn.sigmoid(at_least_float32(self.strength(x)))
@@ -137,11 +137,11 @@ def chunked(
     seg: Int[Array, "B T"],
     state: State,
 ) -> tuple[Float[Array, "B T K G V"], State]:
-    """Go through sequences whose segments' numbers rise, CHUNK tokens at a time.
+    """Process sequences with ascending segment numbers, CHUNK tokens at a time.
 
-    `rule(entering, state, same, goes_on)` returns what a chunk gathers, what its tokens add to a
-    state, as values [B S K V] of their keys, and by what the state is multiplied, [B K] or a
-    number; `same` [B T S] says which pairs are of one segment, `goes_on` [B T] which tokens are of
+    `rule(entering, state, same, goes_on)` returns the output of a chunk, what its tokens add to a
+    state, as values [B S K V] of their keys, and the factor of the state, [B K] or a number;
+    `same` [B T S] says which pairs are in the same segment, `goes_on` [B T] which tokens are in
     that of the state.
     """
     length = seg.shape[1]
@@ -182,7 +182,7 @@ def _add_strictly(given: Any, state: State, same: Array, goes_on: Array) -> tupl
 
 
 def fade(given: Sequence[Array], state: State, same: Array, goes_on: Array) -> tuple:
-    """What is earlier counts less by the gates of all tokens behind it."""
+    """Decay earlier tokens by the gates of all tokens after them."""
     q, k, v, gates = given
     so_far = jnp.cumsum(jnp.where(_column(same.any(-1), gates), gates, 0), axis=1)  # [B T K]
     since = (so_far[:, :, None] - so_far[:, None]).transpose(0, 3, 1, 2)  # [B K T S]
@@ -196,8 +196,8 @@ def fade(given: Sequence[Array], state: State, same: Array, goes_on: Array) -> t
 
 
 def _correct(given: Any, state: State, same: Array, goes_on: Array) -> tuple:
-    """The delta rule for a chunk: what each token adds is its value without what its key finds in
-    the state and in what those before it in the chunk added: a triangular system of equations.
+    """The delta rule for a chunk: each token adds its value minus what its key finds in the state
+    and in what earlier tokens of the chunk added, which is a triangular system of equations.
     """
     q, k, v, strength = given
     found = jnp.einsum("BTKF,BKFV->BTKV", k * _column(goes_on, k), state)
@@ -220,10 +220,10 @@ def _gathered(
 
 
 def _column(condition: Array, like: Array) -> Array:
-    """Return a condition [B T] beside an array [B T ...]."""
+    """Return a condition [B T] with the number of axes of an array [B T ...]."""
     return condition.reshape(*condition.shape, *(1,) * (like.ndim - 2))
 
 
 def _renumbered(seg: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """Return the numbers of segments in the other order; padding stays 0."""
+    """Return the segment numbers in reverse order; padding stays 0."""
     return jnp.where(seg > 0, seg.max(1, keepdims=True) + 1 - seg, 0)

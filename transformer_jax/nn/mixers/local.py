@@ -1,4 +1,4 @@
-"""Attention within a window, at a cost that grows with the length and not with its square."""
+"""Attention within a window, at a cost linear rather than quadratic in the length."""
 
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ from transformer_jax.nn.view import View
 
 
 class LocalAttention(Attention):
-    """Attention on positions less than `config.window` away (Beltagy et al. 2020,
+    """Attention to positions less than `config.window` away (Beltagy et al. 2020,
     arXiv:2004.05150).
 
-    Long texts are cut into blocks as long as the window, whose queries look at their own block, the
-    one before it and, where they may look ahead, the one behind it. A search keeps the window.
+    Long texts are cut into blocks as long as the window, whose queries attend to their own block,
+    the one before it and, if they may look ahead, the one after it. A search keeps the window.
     """
 
     in_slots = False
@@ -42,7 +42,7 @@ class LocalAttention(Attention):
     def extend(
         self, x: Float[Array, "B Q D"], cache: Ring, slots: Slots, active: Bool[Array, "B"]
     ) -> tuple[Float[Array, "B Q D"], Float[Array, "B N Q C"] | None, Ring]:
-        """See Mixer: a prompt, which all hypotheses share, or new tokens of each."""
+        """See Mixer: a prompt shared by all hypotheses, or new tokens of each."""
         view = self._view(slots.view)
         q, new = self._queries_keys_values(x, view)
         if view.visible is None:
@@ -78,7 +78,7 @@ class LocalAttention(Attention):
 
 
 class DilatedAttention(LocalAttention):
-    """Attention on every `config.dilation`th position of a window that many times as wide."""
+    """Attention to every `config.dilation`th position of a window that many times as wide."""
 
     @property
     def _dilation(self) -> int:
@@ -88,20 +88,20 @@ class DilatedAttention(LocalAttention):
 class Blocks:
     """Sequences cut into blocks of `size` positions, each a row of a larger batch.
 
-    With a dilation, a row has every so manyth position, and all of them are in one of the rows.
+    With a dilation of n, each row has every n-th position, and together the rows have all of them.
     """
 
     def __init__(self, batch: Size, length: Size, size: int, dilation: int, ahead: bool) -> None:
         self._batch, self._length, self._size = batch, length, size
         self._dilation, self._ahead = dilation, ahead
-        self._count = -(-length // (size * dilation))  # of blocks of a row
+        self._count = -(-length // (size * dilation))  # blocks in a row
 
     def own(self, x: Array, axis: int) -> Array:
-        """Return the blocks of what belongs to positions along an axis."""
+        """Return the blocks of data of positions along an axis."""
         return self._rows(self._cut(x, axis), axis)
 
     def around(self, x: Array, axis: int) -> Array:
-        """Return beside each block those that its queries look at."""
+        """Return, for each block, the blocks that its queries attend to."""
         x = self._cut(x, axis)  # [B dilation blocks size ...]
         beside = ((0, 0), (0, 0), (1, int(self._ahead)), *((0, 0),) * (x.ndim - 3))
         x = jnp.pad(x, beside)
@@ -109,7 +109,7 @@ class Blocks:
         return self._rows(jnp.concatenate(parts, axis=3), axis)
 
     def each(self, x: Array) -> Array:
-        """Return for every block what belongs to its sequence."""
+        """Return a sequence's data for each of its blocks."""
         return jnp.repeat(x, self._dilation * self._count, axis=0)
 
     def view(self, view: View) -> View:
@@ -122,19 +122,19 @@ class Blocks:
         )  # fmt: skip
 
     def whole(self, mixed: Float[Array, "R N C Hv"]) -> Float[Array, "B N T Hv"]:
-        """Put blocks of heads together again."""
+        """Reassemble blocks of heads."""
         x = mixed.reshape(self._batch, self._dilation, self._count, *mixed.shape[1:])
         x = jnp.moveaxis(x, (1, 3), (4, 1))  # [B N blocks size dilation Hv]
         return x.reshape(self._batch, x.shape[1], -1, x.shape[-1])[:, :, : self._length]
 
     def spread(self, weights: Float[Array, "R N C K"]) -> Float[Array, "B N T T"]:
-        """Return the weights of blocks among those of all pairs, the others of which are 0."""
+        """Return the weights of blocks as weights of all pairs, with 0 elsewhere."""
         columns = jnp.broadcast_to(jnp.arange(self._length), (self._batch, self._length))
         place = jax.nn.one_hot(self.around(columns, 1), self._length, dtype=weights.dtype)
         return self.whole(jnp.einsum("RNCK,RKT->RNCT", weights, place))
 
     def _cut(self, x: Array, axis: int) -> Array:
-        """Return x as [B dilation blocks size ...], what is left of the last blocks being 0."""
+        """Return x as [B dilation blocks size ...], with the last blocks zero-padded."""
         x = jnp.moveaxis(x, axis, 1)
         new = self._count * self._size * self._dilation - self._length
         x = jnp.pad(x, ((0, 0), (0, new), *((0, 0),) * (x.ndim - 2)))

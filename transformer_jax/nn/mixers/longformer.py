@@ -16,11 +16,12 @@ from transformer_jax.nn.view import View
 class Longformer(LocalAttention):
     """Sliding windows with global attention (Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
 
-    The first `config.global_tokens` positions of a text are global: all of it looks at them, beside
-    what is less than `config.window` positions away, and they look at all of it, with maps of their
-    own to queries, keys and values. The paper's window of w positions is a window of w / 2 + 1
-    here. Each row holds one text, and all of it is there: encoders alone have it, and rows are not
-    packed. A text of T positions costs T (3 `window` + `global_tokens`) scores a head.
+    The first `config.global_tokens` positions of a text are global: every position attends to them,
+    besides those less than `config.window` away, and they attend to all positions, with separate
+    projections to queries, keys and values. The paper's window of w positions is a window of
+    w / 2 + 1 here. Each row holds one text, and the whole text is known: for encoders only, with
+    rows that are not packed. A text of T positions costs T (3 `window` + `global_tokens`) scores
+    per head.
     """
 
     def setup(self) -> None:
@@ -34,7 +35,7 @@ class Longformer(LocalAttention):
         self, x: Float[Array, "B T D"], view: View, train: bool
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
         """See Mixer."""
-        assert view.order == "all", "a text that is being written is not whole"
+        assert view.order == "all", "a text being generated is not complete"
         view = self._view(view)
         q, past = self._queries_keys_values(x, view)
         length, window = x.shape[1], self.config.window
@@ -58,8 +59,8 @@ class Longformer(LocalAttention):
         count: int,
         train: bool,
     ) -> tuple[Float[Array, "B N T Hv"], Float[Array, "B N T T"]]:
-        """Return what queries gather from what is near and from global positions, which stand
-        beside every block, and in none.
+        """Return what queries gather from near and from global positions; the latter are added
+        beside every block and masked inside blocks.
         """
 
         def beside(x: Array, axis: int) -> Array:
@@ -84,7 +85,7 @@ class Longformer(LocalAttention):
     def _from_everywhere(
         self, x: Float[Array, "B T D"], view: View, count: int, train: bool
     ) -> tuple[Float[Array, "B N G Hv"], Float[Array, "B N G T"]]:
-        """Return what the first `count` positions gather from all."""
+        """Return what the first `count` positions gather from all positions."""
         q = normal(self.query_norm, self.global_query(x[:, :count]))
         k, v = project_together(x, [self.global_key, self.global_value])
         k = normal(self.key_norm, k)

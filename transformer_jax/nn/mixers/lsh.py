@@ -1,4 +1,4 @@
-"""Reformer: attention among positions that a hash has put near one another."""
+"""Reformer: attention among positions that a hash puts near one another."""
 
 import functools
 from typing import Any
@@ -16,20 +16,20 @@ from transformer_jax.nn.linear import Project, project_together
 from transformer_jax.nn.mixers.heads import heads_first
 from transformer_jax.nn.view import View
 
-_ITSELF = -1e5  # a position's score with itself: where there is no other, it has that
+_ITSELF = -1e5  # a position's score with itself, which counts only if there is no other
 
 
 class Lsh(nn.Module):
     """Attention by locality-sensitive hashing (Kitaev et al. 2020, arXiv:2001.04451): a Mixer.
 
-    One map makes queries and keys. Positions of a text are sorted by the bucket that a random
-    rotation puts them in, and those of a bucket by where they stand; each of the chunks of
-    `config.block_size` looks at itself and at the one before. That happens in `config.hash_rounds`
-    with other rotations, and rounds count by the sum of the weights that they have found. Scores
-    are products with keys of length 1. Rotations are drawn as random features are.
+    Queries and keys share one map. Positions of a text are sorted by the bucket that a random
+    rotation assigns them, and within a bucket by position; each chunk of `config.block_size`
+    attends to itself and to the one before. This is repeated in `config.hash_rounds` with different
+    rotations, and rounds are weighted by the sum of the weights that they find. Scores are products
+    with keys of length 1. Rotations are drawn like random features.
 
-    Each row holds one text; padding sorts behind it. A search looks at all that is kept, which is
-    what one chunk sees: where texts are longer, it is not what training has done.
+    Each row holds one text; padding sorts after it. A search attends to all that is cached, as
+    within a single chunk: for longer texts, this differs from training.
     """
 
     config: ModelConfig
@@ -63,7 +63,7 @@ class Lsh(nn.Module):
         rounds = order.shape[2]
 
         def chunks(y: Array) -> Array:
-            """Return what belongs to positions [B N T ...] or [B T], sorted and cut."""
+            """Return data of positions [B N T ...] or [B T], sorted and cut."""
             y = y if y.ndim > 2 else jnp.broadcast_to(y[:, None], (*qk.shape[:2], y.shape[1]))
             y = jnp.broadcast_to(y[:, :, None], (*y.shape[:2], rounds, *y.shape[2:]))
             y = jnp.take_along_axis(y, order.reshape(*order.shape, *(1,) * (y.ndim - 4)), axis=3)
@@ -100,7 +100,7 @@ class Lsh(nn.Module):
     def extend(
         self, x: Float[Array, "B Q D"], cache: KeysValues, slots: Slots, active: Bool[Array, "B"]
     ) -> tuple[Float[Array, "B Q D"], None, KeysValues]:
-        """See Mixer: at all that is kept."""
+        """See Mixer: attends to all that is cached."""
         qk, v = map(heads_first, project_together(x, [self.query_key, self.value]))
         cache = cache.write(slots.number, KeysValues(qk.swapaxes(2, 3), v))
         keys = fix_norm(cache.keys.swapaxes(2, 3)).astype(qk.dtype)
@@ -118,7 +118,7 @@ class Lsh(nn.Module):
     def _sorted(
         self, qk: Float[Array, "B N T H"], pos: Int[Array, "B T"], real: Bool[Array, "B T"]
     ) -> Int[Array, "B N R T"]:
-        """Return which position stands where, by bucket and place, in each round."""
+        """Return the order of positions, by bucket and position, in each round."""
         c = self.config
         shape = (c.num_heads, c.key_size, c.hash_rounds, c.hash_buckets // 2)
         if self.has_rng("features"):
@@ -142,11 +142,11 @@ def _allowed(scores: Array, seen: Array, itself: Array) -> Array:
 
 
 def _with_before(x: Array) -> Array:
-    """Return beside each chunk [B N R I C ...] the one before it; the first has padding."""
+    """Return each chunk [B N R I C ...] preceded by the one before it; the first by padding."""
     before = jnp.pad(x, [(0, 0)] * 3 + [(1, 0)] + [(0, 0)] * (x.ndim - 4))[:, :, :, :-1]
     return jnp.concatenate([before, x], axis=4)
 
 
 def _whole(x: Array) -> Array:
-    """Put chunks together again."""
+    """Reassemble chunks."""
     return x.reshape(*x.shape[:3], -1, *x.shape[5:])

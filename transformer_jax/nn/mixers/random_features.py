@@ -1,4 +1,4 @@
-"""Linear attention with random features, whose products are near the weights of a softmax."""
+"""Linear attention with random features, whose products approximate the weights of a softmax."""
 
 import functools
 from typing import Any
@@ -15,19 +15,19 @@ from transformer_jax.nn.mixers.linear_attention import LinearAttention, State, c
 from transformer_jax.nn.mixers.recurrence import Turn
 from transformer_jax.nn.view import View
 
-_LEAST = 1e-6  # what a sum of weights counts as that is nearer to 0
+_LEAST = 1e-6  # the smallest magnitude of a sum of weights
 
 
 class Drawn(LinearAttention):
-    """Linear attention with features along random directions [K M H], other ones for each head.
+    """Linear attention with features along random directions [K M H], different for each head.
 
-    In training they are drawn anew every so many steps, in evaluation and decoding always the same.
+    Training redraws them at intervals; evaluation and decoding always use the same ones.
     """
 
-    orthogonal = False  # whether directions are at right angles, as many at a time as there can be
+    orthogonal = False  # whether directions are orthogonal, in groups as large as possible
 
     def directions(self) -> Float[Array, "K M H"]:
-        """Return what features are along, as if drawn from N(0, 1)."""
+        """Return the directions of features, as if drawn from N(0, 1)."""
         c = self.config
         shape = c.kv_heads, c.num_features, c.key_size
         wide = jnp.promote_types(self.dtype, jnp.float32)
@@ -43,9 +43,9 @@ class Drawn(LinearAttention):
 
 class RandomFeatures(Drawn):
     """Random Feature Attention (Peng et al. 2021, arXiv:2103.02143): sines and cosines along M
-    directions of queries and keys of length 1, whose products are near a constant times
-    exp(sum of sigma^2 q k). sigma is trained, for each channel of a head. The sum of what a query
-    gives to all keys may be small or negative: nearer to 0 than 1e-6 it counts as that.
+    directions of queries and keys of length 1, whose products approximate a constant times
+    exp(sum of sigma^2 q k). sigma is trained, for each channel of a head. The sum of a query's
+    weights may be small or negative: its magnitude counts as at least 1e-6.
     """
 
     def setup(self) -> None:
@@ -81,8 +81,8 @@ class RandomFeatures(Drawn):
 
 
 class GatedRandomFeatures(RandomFeatures):
-    """Random features of which those of earlier tokens count ever less: S = g S + (1 - g) k v, with
-    g = sigmoid(u x + b) of each token and head (section 3.3 there). It has no other end.
+    """Random features with a decay of earlier tokens: S = g S + (1 - g) k v, with
+    g = sigmoid(u x + b) for each token and head (section 3.3 of that paper). Causal only.
     """
 
     def setup(self) -> None:
@@ -91,7 +91,7 @@ class GatedRandomFeatures(RandomFeatures):
         self.gate = Project((c.d_model,), (c.kv_heads,), ("embed", self.kv_axis), self.dtype)
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, ...]:
-        """See Recurrence; and the logarithms of gates [B T K]."""
+        """See Recurrence; adds the logarithms of gates [B T K]."""
         q, k, v = super().enter(x)
         gate = at_least_float32(self.gate(x))
         return q, k, v * jax.nn.sigmoid(-gate)[..., None], jax.nn.log_sigmoid(gate)
@@ -110,15 +110,15 @@ class GatedRandomFeatures(RandomFeatures):
         self, entering: tuple[Array, ...], view: View
     ) -> tuple[Float[Array, "B T K G V"], State]:
         """See Recurrence."""
-        assert view.order == "causal", "what is earlier counts less, and nothing later"
+        assert view.order == "causal", "only earlier tokens decay, later ones are not seen"
         return chunked(fade, entering, view.q_seg, self.blank(view.q_seg.shape[0]))
 
 
 class Favor(Drawn):
     """FAVOR+ of the Performer (Choromanski et al. 2021, arXiv:2009.14794): positive features
-    exp(w x - |x|^2 / 2) along M directions at right angles, whose products are near exp(q k) of
-    queries and keys divided by H^(1/4). Of each query the greatest is 1, which changes no weight;
-    what keys would be divided by is one number for all, so that no key depends on those behind it.
+    exp(w x - |x|^2 / 2) along M orthogonal directions, whose products approximate exp(q k) of
+    queries and keys divided by H^(1/4). Each query's largest is scaled to 1, which changes no
+    weight; keys would share one such divisor, so that no key depends on those after it.
     """
 
     orthogonal = True
@@ -155,10 +155,10 @@ def _blocks(shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
 
 
 def _at_right_angles(drawn: Any, bases: Any, triangles: Any) -> Any:
-    """Return directions from factors Q and R [K blocks H H], as long as those that were drawn.
+    """Return directions from factors Q and R [K blocks H H], with the lengths of the drawn ones.
 
     Signs of R's diagonal make Q uniform among all bases (Mezzadri 2007, arXiv:math-ph/0609050);
-    without them its directions lean to one side, and weights are wrong however many there are.
+    without them directions are biased, and weights are wrong however many directions there are.
     """
     signs = triangles.diagonal(axis1=-2, axis2=-1)[..., None, :]
     bases = bases * (1 - 2 * (signs < 0))

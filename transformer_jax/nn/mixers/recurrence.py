@@ -1,4 +1,4 @@
-"""What all mixers have in common whose past is a state of constant size."""
+"""The common base of all mixers whose past is a state of constant size."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,15 @@ from transformer_jax.nn.cache import Lanes, Slots
 from transformer_jax.nn.states import States
 from transformer_jax.nn.view import View
 
-Turn = Callable[[Any, Any], tuple[Any, Any]]  # a state, what enters -> the next state, what leaves
+Turn = Callable[[Any, Any], tuple[Any, Any]]  # state, input -> next state, output
 
 
 class Recurrence(nn.Module):
-    """A Mixer without weights: each token changes a state, which all that follows reads.
+    """A Mixer without weights: each token changes a state, which all later tokens read.
 
-    A subclass says what enters, how a token changes the state, and what leaves; it may go through
-    whole sequences in a faster way. Every segment begins with the state of nothing, and padding
-    changes no state.
+    A subclass defines the input, how a token changes the state, and the output; it may process
+    whole sequences in a faster way. Every segment begins with the blank state, and padding changes
+    no state.
     """
 
     config: ModelConfig
@@ -29,23 +29,23 @@ class Recurrence(nn.Module):
     in_slots = False
 
     def enter(self, x: Float[Array, "B T D"]) -> Any:
-        """Return what of each token does not depend on the state [B T ...]."""
+        """Return the part of each token that does not depend on the state [B T ...]."""
         raise NotImplementedError
 
     def blank(self, batch: Any) -> Any:
-        """Return the state of nothing [B ...]."""
+        """Return the blank state [B ...]."""
         raise NotImplementedError
 
     def turn(self) -> Turn:
-        """Return how one token [B ...] changes a state, as a function that holds its parameters."""
+        """Return the change of state by one token [B ...] as a function that holds parameters."""
         raise NotImplementedError
 
     def leave(self, out: Any) -> Float[Array, "B T D"]:
-        """Return what becomes of what the turns gave."""
+        """Return the output, from what the turns returned."""
         raise NotImplementedError
 
     def through(self, entering: Any, view: View) -> tuple[Any, Any]:
-        """Return what leaves of whole sequences, and the last state of each row."""
+        """Return the turns' outputs for whole sequences, and the last state of each row."""
         blank = self.blank(view.q_seg.shape[0])
         return scan(self.turn(), blank, entering, view.q_seg)
 
@@ -61,7 +61,7 @@ class Recurrence(nn.Module):
     def extend(
         self, x: Float[Array, "B Q D"], cache: States, slots: Slots, active: Bool[Array, "B"]
     ) -> tuple[Float[Array, "B Q D"], None, States]:
-        """See Mixer: a prompt, which all hypotheses share, or new tokens of each."""
+        """See Mixer: a prompt shared by all hypotheses, or new tokens of each."""
         batch, width = jax.tree.leaves(cache.trail)[0].shape[:2]
         if slots.view.visible is None:
             out, state = self.through(self.enter(x), slots.view)
@@ -74,7 +74,7 @@ class Recurrence(nn.Module):
 
 
 def trailed(turn: Turn, state: Any, entering: Any) -> tuple[Any, Any]:
-    """Return what leaves of T tokens [B T ...], and the state behind each [B T ...]."""
+    """Return the outputs for T tokens [B T ...], and the state after each [B T ...]."""
 
     def step(state: Any, token: Any) -> tuple[Any, Any]:
         state, out = turn(state, token)
@@ -87,7 +87,7 @@ def trailed(turn: Turn, state: Any, entering: Any) -> tuple[Any, Any]:
 def scan(
     turn: Turn, blank: Any, entering: Any, seg: Int[Array, "B T"], reverse: bool = False
 ) -> tuple[Any, Any]:
-    """Return what leaves of sequences [B T ...] and the last states; from the other end if asked.
+    """Return the outputs for sequences [B T ...] and the last states; backwards with `reverse`.
 
     Each segment begins with the state `blank`.
     """

@@ -1,4 +1,4 @@
-"""Recurrent layers: Elman's, LSTM and GRU, from the left to the right or in both directions."""
+"""Recurrent layers: Elman's, LSTM and GRU, left to right or bidirectional."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,16 +14,16 @@ from transformer_jax.nn.view import View
 
 
 class Cell(nn.Module):
-    """W x + b of every gate, and what a state's own products are made with: U and its biases.
+    """W x + b of every gate, and the recurrent weights: U and its biases.
 
-    Gates [D G H] begin Xavier-uniform, each by itself, and U [H G H] orthogonal; biases at zero.
+    Gates [D G H] start Xavier-uniform, each separately, and U [H G H] orthogonal; biases at zero.
     """
 
     d_model: int
     size: int  # of the state, H
     gates: int  # G
     dtype: jnp.dtype
-    axis: str = "embed"  # the name of what enters
+    axis: str = "embed"  # the name of the input axis
 
     def setup(self) -> None:
         d, h, g = self.d_model, self.size, self.gates
@@ -40,7 +40,7 @@ class Cell(nn.Module):
         return self.inward()(x)
 
     def inward(self) -> Any:
-        """Return x [... D] -> W x + b [... G H], as a function that holds the parameters."""
+        """Return x [... D] -> W x + b [... G H] as a function that holds the parameters."""
         kernel, bias = self.kernel, self.bias
 
         def inward(x: Float[Array, "... D"]) -> Float[Array, "... G H"]:
@@ -73,8 +73,8 @@ def elman(around: Any) -> Turn:
 
 def lstm(around: Any, normal: Any = None) -> Turn:
     """Return c = s(f) c + s(i) tanh(g), h = s(o) tanh(c), with a forget gate (Gers et al. 2000,
-    https://doi.org/10.1162/089976600300015015); gates in the order i, f, g, o, and first
-    normalised where it is said how.
+    https://doi.org/10.1162/089976600300015015); gates in the order i, f, g, o, first normalised if
+    a norm is given.
     """
 
     def turn(state: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
@@ -90,8 +90,7 @@ def lstm(around: Any, normal: Any = None) -> Turn:
 
 def gru(around: Any) -> Turn:
     """Return n = tanh(W x + b + r (U h + b')), h = (1 - z) n + z h: the gated recurrent unit of Cho
-    et al. 2014 (arXiv:1406.1078) with its reset gate behind the product; gates in the order r, z,
-    n.
+    et al. 2014 (arXiv:1406.1078) with its reset gate after the product; gates in the order r, z, n.
     """
 
     def turn(h: Array, x: Array) -> tuple[Array, Array]:
@@ -106,7 +105,7 @@ def gru(around: Any) -> Turn:
 
 
 class Recurrent(Recurrence):
-    """A recurrent layer from the left to the right, with a state as wide as the model."""
+    """A left-to-right recurrent layer, with a state as wide as the model."""
 
     gates = 1
     states = 1  # arrays in a state
@@ -150,8 +149,9 @@ class Gru(Recurrent):
 
 
 class TwoWay(Recurrent):
-    """The same from either end, each with a state of half the width, side by side (Schuster and
-    Paliwal 1997, https://doi.org/10.1109/78.650093). It reads whole texts: encoders alone have it.
+    """A bidirectional layer: one from each end, with states of half the width, concatenated
+    (Schuster and Paliwal 1997, https://doi.org/10.1109/78.650093). It reads whole texts: for
+    encoders only.
     """
 
     def setup(self) -> None:
@@ -164,8 +164,8 @@ class TwoWay(Recurrent):
         return self.forward.enter(x), self.backward.enter(x)
 
     def through(self, entering: tuple[Array, Array], view: View) -> tuple[Array, None]:
-        """See Recurrence; nothing can be written behind it."""
-        assert view.order == "all", "a text that is still being written has no other end"
+        """See Recurrence; nothing can be appended."""
+        assert view.order == "all", "a text being generated has no end to start from"
         blank = self._blank(view.q_seg.shape[0], self.config.d_model // 2)
         out = [
             scan(self.rule(cell.around()), blank, given, view.q_seg, reverse)[0]
@@ -177,15 +177,15 @@ class TwoWay(Recurrent):
 
 
 class BiElman(TwoWay):
-    """Elman's network from both ends."""
+    """Bidirectional Elman network."""
 
 
 class BiLstm(TwoWay, Lstm):
-    """Long short-term memory from both ends."""
+    """Bidirectional long short-term memory."""
 
 
 class BiGru(TwoWay, Gru):
-    """Gated recurrent units from both ends."""
+    """Bidirectional gated recurrent units."""
 
 
 def _each_gate(init: Any) -> Any:

@@ -12,9 +12,9 @@ from transformer_jax.nn.view import View
 
 
 class Ssru(Recurrence):
-    """c = f c + (1 - f) W x with f = sigmoid(W' x + b), and ReLU(c) leaves (Kim et al. 2019,
-    https://aclanthology.org/D19-5632). No product depends on the state, so that whole sequences
-    are a prefix sum.
+    """c = f c + (1 - f) W x with f = sigmoid(W' x + b) and output ReLU(c) (Kim et al. 2019,
+    https://aclanthology.org/D19-5632). No matrix product depends on the state, so a whole sequence
+    is a prefix sum.
     """
 
     def setup(self) -> None:
@@ -24,7 +24,7 @@ class Ssru(Recurrence):
         self.input = Project(*inward, use_bias=False)
 
     def enter(self, x: Float[Array, "B T D"]) -> tuple[Array, Array]:
-        """See Recurrence: what of a state stays, and what comes to it."""
+        """See Recurrence: the fraction of the state that stays, and what is added to it."""
         forget, new = map(at_least_float32, project_together(x, [self.forget, self.input]))
         return jax.nn.sigmoid(forget), jax.nn.sigmoid(-forget) * new
 
@@ -44,7 +44,7 @@ class Ssru(Recurrence):
 
     def through(self, entering: tuple[Array, Array], view: View) -> tuple[Array, Array]:
         """See Recurrence."""
-        assert view.order == "causal", "it goes from the left to the right"
+        assert view.order == "causal", "it runs from left to right"
         stays, comes = entering
         seg = view.q_seg[..., None]
         first = seg != jnp.pad(seg, ((0, 0), (1, 0), (0, 0)))[:, :-1]
