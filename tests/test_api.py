@@ -232,7 +232,7 @@ def test_a_checkpoint_named_twice_is_noticed(run, caplog):
     assert transformer_jax.load_ensemble(path, 2).steps == [2]
     assert caplog.text == ""
     for refused in ("score", "attention"):
-        with pytest.raises(UserError, match="of one model: load one checkpoint"):
+        with pytest.raises(UserError, match="a single model: load one checkpoint"):
             getattr(found, refused)("zwei", "two")
 
 
