@@ -19,7 +19,7 @@ class BatchShape(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Rows refilled at a time: few, so that few are idle, but more than one."""
+        """Rows refilled at a time: few, so that few are idle, but not one by one."""
         return max(1, self.rows // 8)
 
 

@@ -143,7 +143,7 @@ class Speculative:
         chance = jax.vmap(jax.vmap(uniform))(rule.keys(state, _ACCEPTED))
         accepted = (proposed >= 0) & (chance * p_here < q_here)
         rest = jnp.maximum(q - p, 0)
-        rest = jnp.where(rest.sum(-1, keepdims=True) > 0, rest, q)  # p is q, but for rounding
+        rest = jnp.where(rest.sum(-1, keepdims=True) > 0, rest, q)  # p is q, up to rounding
         instead = rule.draw(jnp.log(rest), state, _INSTEAD)
         return jnp.where(accepted, proposed, instead)
 

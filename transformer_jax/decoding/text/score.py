@@ -113,7 +113,7 @@ def score_texts(
             "bidirectional_lm": "predicts pieces from either side",
             "masked_lm": "predicts pieces from those on both sides",
             "span_corruption": "predicts the spans that a text has lost",
-            "denoising": "predicts a text from what noise has made of it",
+            "denoising": "predicts a text from a noised version of it",
             "text_prefix_lm": "predicts the rest of a text from its first part",
             "text_continuation": "predicts the rest of a text from its first part",
             "masked_lm_nsp": "predicts pieces from those on both sides",

@@ -123,7 +123,7 @@ class Translator(Lines):
         self._check(params[0], align)
         parts = self.sentences(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
-        with jax.set_mesh(self.mesh):  # whatever mesh a surrounding training uses
+        with jax.set_mesh(self.mesh):  # whatever the mesh of a surrounding training run
             for _ in progress(self._each_line(params, parts, found)):
                 pass
         if align:
