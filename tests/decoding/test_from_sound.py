@@ -105,7 +105,7 @@ def test_the_best_path():
     assert found[-1].text == ""  # shorter than a frame
     assert len({item.text for item in found}) == len(SOUNDS) + 1
     short = Transcriber([model], TOKENIZERS, ObjectiveConfig("ctc"), longest=30)
-    with pytest.raises(UserError, match="line 8: 31 places"):
+    with pytest.raises(UserError, match="line 8: 31 positions"):
         short.hypotheses(params, SOUNDS, first=7)
     with pytest.raises(UserError, match="n_best=2"):
         Transcriber([model], TOKENIZERS, ObjectiveConfig("ctc"), n_best=2)
