@@ -168,9 +168,9 @@ def test_a_draft_is_another_work_directory(run):
     assert model.translate(lines, GREEDY, draft="ngram", draft_length=2) == expected
     assert model.translator(GREEDY).acceptance.passes == 0
     other = train_pair(EXPERIMENT.tokenizer, TGT, SRC)
-    with pytest.raises(UserError, match=r"decoding\.draft='.*': its tokenizer is not the one of"):
+    with pytest.raises(UserError, match=r"decoding\.draft='.*': its tokenizer differs from that"):
         read_draft(str(path), EXPERIMENT, other)
-    with pytest.raises(UserError, match="name='translate', and proposes nothing to a model of"):
+    with pytest.raises(UserError, match="name='translate', and cannot draft for a model of"):
         read_draft(str(path), MODEL_OF_LINES, model.tokenizers)
     with pytest.raises(UserError, match=r"^config\.decoding\.draft='.*nothing': .*nothing"):
         model.translate(lines, GREEDY, draft=str(path / "nothing"))
@@ -232,7 +232,7 @@ def test_a_checkpoint_named_twice_is_noticed(run, caplog):
     assert transformer_jax.load_ensemble(path, 2).steps == [2]
     assert caplog.text == ""
     for refused in ("score", "attention"):
-        with pytest.raises(UserError, match="of one model: load one checkpoint"):
+        with pytest.raises(UserError, match="a single model: load one checkpoint"):
             getattr(found, refused)("zwei", "two")
 
 

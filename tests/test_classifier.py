@@ -206,7 +206,7 @@ def test_intervals():
         (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores; "
          "make them with: python eval.py"),
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "predicts classes; see eval.py"),
-        (lambda a: evaluate.main([*a, "--checkpoint=best,last"]), "classify is of one model"),
+        (lambda a: evaluate.main([*a, "--checkpoint=best,last"]), "classify needs a single model"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(home, command, message):

@@ -149,7 +149,7 @@ def test_python_refuses_the_same(run):
     for refused in (lambda: model.translate("To be"), lambda: model.attention("To be")):
         with pytest.raises(UserError, match="has no source to translate"):
             refused()
-    with pytest.raises(UserError, match="a language model has no source; give texts alone"):
+    with pytest.raises(UserError, match="a language model has no source; give only texts"):
         model.score("To be", "or not")
 
 

@@ -176,7 +176,7 @@ def test_ensembles(run, tmp_path, monkeypatch, capsys):
     trained = load_ensemble([run, other], "1,2")
     assert trained.steps == [1, 2, 1, 2]
     for name in ("attention", "inside", "score", "classify", "tag", "value", "answer", "follows"):
-        with pytest.raises(UserError, match=f"{name} is of one model"):
+        with pytest.raises(UserError, match=f"{name} needs a single model"):
             getattr(trained, name)("the cat", "die Katze")
 
 
@@ -440,7 +440,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--checkpoint=best,newest"], "checkpoint='newest': must be best, last, a step"),
         (["--checkpoint=1,7"], "checkpoint=7: not saved; there are [1, 2]"),
         (["--workdir=gone"], "gone: no config.json here"),
-        (["--workdir=strange"], "--workdir=strange: its tokenizer is not the one of "),
+        (["--workdir=strange"], "--workdir=strange: its tokenizer differs from that of "),
         (["--config.decoding.forbidden=zebra"], "'zebra' is no piece of the tokenizer"),
     ],
 )  # fmt: skip
@@ -470,8 +470,8 @@ def test_attention_of_given_and_found_translations(run):
     np.testing.assert_allclose(given.weights.sum(-1), 1, rtol=1e-5)
     for pair, printed in (
         (("  ",), "source='  ': holds no words"),
-        (("the cat " * 300,), r"source: \d+ pieces, of at most 32; give less"),
-        (("the cat", "dogs " * 300), r"target: \d+ pieces, of at most 32; give less"),
+        (("the cat " * 300,), r"source: \d+ pieces, at most 32 allowed; give less"),
+        (("the cat", "dogs " * 300), r"target: \d+ pieces, at most 32 allowed; give less"),
     ):
         with pytest.raises(UserError, match=printed):
             model.attention(*pair)

@@ -146,7 +146,7 @@ def test_whether_a_text_follows(home):
     assert model.follows(sea, sky) == pytest.approx(found[1], rel=1e-4)
     long = [f"{words} " * 9 for words in (sky, sea)]  # the end of one, the beginning of the other
     assert model.follows("".join(long), long[0]) == pytest.approx(model.follows(*long[::-1]))
-    for pair, message in (((sea, [sky]), "two texts, two lists"), ((sea, ""), "pair 1 is empty")):
+    for pair, message in (((sea, [sky]), "texts, or two lists"), ((sea, ""), "pair 1 is empty")):
         with pytest.raises(UserError, match=message):
             model.follows(*pair)
     with pytest.raises(UserError, match="'tag': such a model does not say whether one text"):

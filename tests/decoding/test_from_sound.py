@@ -78,10 +78,10 @@ def test_what_a_search_from_vectors_refuses():
     short = Translator(model, TOKENIZERS, DecodingConfig(), longest=30)
     with pytest.raises(UserError, match="line 2: 31 vectors, more than 30"):
         short.translate(params, SOUNDS)
-    with pytest.raises(UserError, match="alignments: is of pieces"):
+    with pytest.raises(UserError, match="alignments: needs pieces"):
         short.hypotheses(params, SOUNDS[:1], align=True)
     covers = Translator(model, TOKENIZERS, DecodingConfig(coverage_penalty=0.2))
-    with pytest.raises(UserError, match=r"coverage_penalty=0\.2: is of pieces"):
+    with pytest.raises(UserError, match=r"coverage_penalty=0\.2: needs pieces"):
         covers.translate(params, SOUNDS[:1])
 
 
@@ -105,11 +105,11 @@ def test_the_best_path():
     assert found[-1].text == ""  # shorter than a frame
     assert len({item.text for item in found}) == len(SOUNDS) + 1
     short = Transcriber([model], TOKENIZERS, ObjectiveConfig("ctc"), longest=30)
-    with pytest.raises(UserError, match="line 8: 31 places"):
+    with pytest.raises(UserError, match="line 8: 31 positions"):
         short.hypotheses(params, SOUNDS, first=7)
     with pytest.raises(UserError, match="n_best=2"):
         Transcriber([model], TOKENIZERS, ObjectiveConfig("ctc"), n_best=2)
-    with pytest.raises(UserError, match="writes alone"):
+    with pytest.raises(UserError, match="joins no ensemble"):
         Transcriber([model, model], TOKENIZERS, ObjectiveConfig("ctc"))
 
 

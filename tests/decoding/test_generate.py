@@ -160,7 +160,7 @@ def test_a_pretrained_encoder_decoder_writes_its_answer(name):
             target.append(int(row.argmax()))
         assert one.ids == target[1:]
         assert one.text == CODEC.decode(target[1:])
-    with pytest.raises(UserError, match=r"prompt 1: 16 pieces, of at most .*max_positions=13"):
+    with pytest.raises(UserError, match=r"prompt 1: 16 pieces, more than .*max_positions=13"):
         writer.generate(params, ["a" * 14])
 
 
@@ -178,7 +178,7 @@ def test_what_cannot_be_generated_is_refused():
     with pytest.raises(UserError, match="stop: an empty string would end every text"):
         generator(LINES).generate(params, ["a"], 1, stop=["b", ""])
     for prompt, tokens, message in (
-        ("a" * 24, 1, r"prompt 2: 25 pieces, of at most config\.model\.max_positions=24; shorten"),
+        ("a" * 24, 1, r"prompt 2: 25 pieces, more than config\.model\.max_positions=24; shorten"),
         ("a" * 13, 12, r"max_tokens=12: after the 14 pieces of prompt 2, .* room for 11; lower"),
         ("a", 0, "max_tokens=0: must be at least 1"),
     ):

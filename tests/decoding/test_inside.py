@@ -116,7 +116,7 @@ def test_texts_that_are_missing_or_too_many_are_refused():
         inside(model, params, PAIR, LINES, "dog", "hund")
     with pytest.raises(UserError, match="give a text and its translation"):
         inside(*made(PREFIX), PAIR, PREFIX, "dog", None)
-    with pytest.raises(UserError, match="see values, and no pieces"):
+    with pytest.raises(UserError, match="see values, not pieces"):
         inside(model, params, PAIR, ObjectiveConfig("forecast"), "dog", None)
     with pytest.raises(UserError, match="reads a text in several orders"):
         inside(model, params, PAIR, ObjectiveConfig("permutation_lm"), "dog", None)

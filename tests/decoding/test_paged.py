@@ -113,12 +113,12 @@ def test_what_cannot_be_on_pages_is_refused():
     config = DecodingConfig(beam_size=1, cache="paged")
     windows = dataclasses.replace(CONFIG, decoder_pattern=("local",), window=2)
     for model in (MIXED, build(windows, VOCAB, VOCAB)):
-        with pytest.raises(UserError, match="layers whose past is of constant size"):
+        with pytest.raises(UserError, match="layers whose past has a constant size"):
             Generator(model, CODEC, FILES, config)
     plain = build(CONFIG, VOCAB, VOCAB)
-    with pytest.raises(UserError, match="pages are of one model"):
+    with pytest.raises(UserError, match="pages are for one model"):
         Generator([plain, plain], CODEC, FILES, config)
-    with pytest.raises(UserError, match="reads from left to right alone"):
+    with pytest.raises(UserError, match="reads from left to right can share"):
         check_pages([build(CONFIG, VOCAB, VOCAB, order="ranked")])
     with pytest.raises(
         UserError, match=r"cache='paged': is .* not for a text that is written by its"

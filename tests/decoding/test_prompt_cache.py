@@ -88,7 +88,7 @@ def test_what_is_of_something_else_is_not_taken(tmp_path):
     with pytest.raises(UserError, match=r"prefix_lm'.* reads a prompt in both directions"):
         PromptCache(build(CONFIG, VOCAB, VOCAB, order="ranked"), {}, "one", tmp_path)
     windows = dataclasses.replace(CONFIG, decoder_pattern=("local", "full"), window=3)
-    with pytest.raises(UserError, match=r"\('local', 'full'\): layers of local keep the end"):
+    with pytest.raises(UserError, match=r"\('local', 'full'\): layers of local keep only"):
         PromptCache(build(windows, VOCAB, VOCAB), {}, "one", tmp_path)
 
 

@@ -164,7 +164,7 @@ def test_a_prefix_is_in_the_list():
     (found,) = translated(replace(BEAM, shortlist=UNK + 1 + len({*begun})), ["a dog"],
                           prefixes=[prefix])  # fmt: skip
     assert found.ids[: len(begun)] == begun
-    with pytest.raises(UserError, match=r"^config\.decoding\.shortlist=5: the pieces of the pre"):
+    with pytest.raises(UserError, match=r"^config\.decoding\.shortlist=5: the prefix and the sp"):
         translated(replace(BEAM, shortlist=5), ["a dog"], prefixes=["two men walk"])
 
 

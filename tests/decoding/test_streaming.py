@@ -43,7 +43,7 @@ def test_what_may_not_be_shown_yet_is_held_back():
 
 def test_several_texts_are_not_shown_at_once():
     params = made(LINES)[1]
-    with pytest.raises(UserError, match="can be shown as it is written if it is one: with greedy"):
+    with pytest.raises(UserError, match="only a single text can be streamed: use greedy"):
         list(generator(LINES, SAMPLES).stream(params, "ab"))
     beam = Generator(made(LINES)[0], CODEC, LINES, dataclasses.replace(GREEDY, beam_size=2))
     with pytest.raises(UserError, match=r"decoding\.beam_size=1"):

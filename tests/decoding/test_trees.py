@@ -124,12 +124,12 @@ def test_words_are_those_of_the_source_and_not_its_pieces():
     for line, item in zip(lines, found, strict=True):
         assert item.text.count("XX") == len(line.split())
         assert not line or trees.fault(item.text.split()) is None
-    with pytest.raises(UserError, match=r"line 1: .*give no prefix"):
+    with pytest.raises(UserError, match=r"line 1: .*with a prefix; give none"):
         translator.hypotheses(None, ["ab"], prefixes=["(A"])
     short = dataclasses.replace(decoding, max_length_ratio=0.1, max_extra_length=4)
     with pytest.raises(UserError, match=r"line 3: .* needs 5 pieces for 2 words, .* leaves 4"):
         Translator(model, pair, short).hypotheses(None, ["", "ab", "a b"])
-    with pytest.raises(UserError, match=r"line 1: 11 pieces, of at most 3, .*shorten it"):
+    with pytest.raises(UserError, match=r"line 1: 11 pieces, at most 3 allowed, .*shorten it"):
         Translator(model, pair, decoding, longest=3).hypotheses(None, ["a a a a a"])
     with pytest.raises(UserError, match=r"'\(NP'.*tgt.codec='trees'"):
         Translator(model, train_pair(config, lines, lines), decoding)

@@ -173,7 +173,7 @@ def test_a_server_whose_searching_thread_dies_ends(dying, caplog):
             dying._model.streams["translate"].let.set()
             assert asked.result(20)[0] == 503
         until(lambda: refused(port))
-    assert "the searching thread has ended; so does the server" in caplog.text
+    assert "the search thread has ended; the server exits" in caplog.text
 
 
 def refused(port: int) -> bool:

@@ -100,7 +100,7 @@ def test_a_damaged_checkpoint(client, shelf, caplog, error):
         shelf.last = kept
     assert answer.status_code == 500
     assert "secret" not in answer.text
-    assert "the model of before goes on serving" in caplog.text
+    assert "the previous model stays in use" in caplog.text
     assert texts(client) == before
     assert 'reloads_total{outcome="failed"}' in client.get("/metrics").text
 

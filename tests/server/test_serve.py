@@ -120,7 +120,7 @@ def test_a_new_checkpoint_and_a_damaged_one(workdir):
         largest = max((workdir / "checkpoints" / "9").rglob("*"), key=lambda p: p.stat().st_size)
         largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("error: reload failed; the model of before goes on serving")
+        server.wait_for("error: reload failed; the previous model stays in use")
         assert server.text() == second
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
@@ -231,7 +231,7 @@ def test_a_searching_thread_that_dies_ends_the_process(workdir):
         assert set(last) <= {503, 0}
         assert 503 in last
         assert server.process.wait(30) == 70
-        assert "the searching thread has ended" in server.out.read_text()
+        assert "the search thread has ended" in server.out.read_text()
         for held in slow:
             held.close()
 

@@ -1,4 +1,4 @@
-"""What a notebook needs."""
+"""The API for notebooks: loading and using trained models."""
 
 from transformer_jax.api.ensemble import TrainedEnsemble
 from transformer_jax.api.load import load, load_ensemble, save_average

@@ -1,4 +1,4 @@
-"""Several trained models as one."""
+"""Ensembles of trained models."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from transformer_jax.errors import UserError
 
 
 class TrainedEnsemble(TrainedModel):
-    """Several models with the same tokenizers as one; `config.decoding.ensemble` says how.
+    """Several models with the same tokenizers, combined as `config.decoding.ensemble` says.
 
-    Settings and lexicon are those of the first model.
+    Settings and lexicon come from the first model.
     """
 
     def __init__(self, members: Sequence[TrainedModel]) -> None:
@@ -28,13 +28,13 @@ class TrainedEnsemble(TrainedModel):
 
 def _of_one(name: str) -> Callable:
     def refuse(self: TrainedEnsemble, *arguments: Any, **options: Any) -> Any:
-        raise UserError(f"{name} is of one model: load one checkpoint of one work directory")
+        raise UserError(f"{name} needs a single model: load one checkpoint of one work directory")
 
-    refuse.__doc__ = f"Refuse: {name} is of one model."
+    refuse.__doc__ = f"Refuse: {name} needs a single model."
     return refuse
 
 
-# What several models do as one; whatever else a model does is refused, also what is new.
+# What an ensemble supports; all other public methods are refused, including future ones.
 _TOGETHER = {"translator", "translate", "generator", "generate", "stream", "opened"}
 for _name in dir(TrainedModel):
     if not _name.startswith("_") and _name not in _TOGETHER:

@@ -1,4 +1,4 @@
-"""Work directories read back, and a mean of checkpoints written."""
+"""Loading trained models from work directories, and saving averaged checkpoints."""
 
 import dataclasses
 import logging
@@ -20,12 +20,12 @@ log = logging.getLogger("transformer_jax")
 
 
 def save_average(workdir: str | Path, count: int, output: str | Path) -> list[int]:
-    """Save the mean of the last `count` checkpoints as the only one of a new work directory.
+    """Save the mean of the last `count` checkpoints as the only one in a new work directory.
 
-    Returns the steps that it is the mean of.
+    Returns the steps that were averaged.
 
     Raises:
-      UserError: if there are too few, or the output holds a run already.
+      UserError: if there are too few, or the output already holds a run.
     """
     place = WorkDir(output)
     if place.config.exists() or place.checkpoints.exists():
@@ -33,7 +33,7 @@ def save_average(workdir: str | Path, count: int, output: str | Path) -> list[in
     mean = load(workdir, f"average:{count}")
     experiment, last = mean.experiment, mean.steps[-1]
     origin = Checkpoints(WorkDir(workdir).checkpoints, experiment.checkpoint).record(last)["host"]
-    run = {"run": origin["run"]} if "run" in origin else {}  # runs of before have no identity
+    run = {"run": origin["run"]} if "run" in origin else {}  # older runs have no identity
     evaluation = dataclasses.replace(experiment.evaluation, checkpoint="last")
     new = not place.path.exists()
     try:
@@ -46,7 +46,7 @@ def save_average(workdir: str | Path, count: int, output: str | Path) -> list[in
             checkpoints.save(last, mean.params, {}, host, None)
             checkpoints.close()
     except DiskError:
-        if new:  # so that the same command can be tried again
+        if new:  # so that the same command can be retried
             shutil.rmtree(place.path, ignore_errors=True)
         raise
     return mean.steps
@@ -57,12 +57,12 @@ def load(
 ) -> TrainedModel:
     """Read a trained model: its config, its tokenizer and the parameters of a checkpoint.
 
-    `checkpoint` is best, last, a step or average:N; None takes the experiment's own choice. Of a
-    low-rank adaptation it is the sum, an ordinary model. `parts` are files of parts of one's own
-    that its config names: they run with this alone.
+    `checkpoint` is best, last, a step or average:N; None takes the experiment's own choice. A
+    low-rank adaptation is merged into an ordinary model. `parts` are the files of custom parts
+    that the config names: they run only if given here.
 
     Raises:
-      UserError: if the directory holds no such thing.
+      UserError: if the directory holds no such model.
     """
     for file in parts:
         admit(file)
@@ -76,11 +76,11 @@ def load_ensemble(
 ) -> TrainedModel | TrainedEnsemble:
     """Read one model, or several as an ensemble: every named checkpoint of every work directory.
 
-    `checkpoint` names one or several, divided by commas, and `parts` files; see `load`. A
-    checkpoint that is named twice is a member twice, with a warning.
+    `checkpoint` names one or several, separated by commas, and `parts` names files; see `load`.
+    A checkpoint named twice is a member twice, with a warning.
 
     Raises:
-      UserError: if a directory holds no such thing, or tokenizers differ.
+      UserError: if a directory holds no such model, or tokenizers differ.
     """
     paths = [workdirs] if isinstance(workdirs, str | Path) else list(workdirs)
     names = [None] if checkpoint is None else str(checkpoint).split(",")
@@ -88,7 +88,7 @@ def load_ensemble(
     for member, path in zip(members[:: len(names)], paths, strict=True):
         if member.tokenizers.digest != members[0].tokenizers.digest:
             raise UserError(
-                f"--workdir={path}: its tokenizer is not the one of {paths[0]}; the models of "
+                f"--workdir={path}: its tokenizer differs from that of {paths[0]}; the models of "
                 "an ensemble must write the same pieces"
             )
     counts = Counter((str(member.path), *member.steps) for member in members)
@@ -97,6 +97,6 @@ def load_ensemble(
             named = f"checkpoint {steps[0]}" if len(steps) == 1 else f"the mean of {steps}"
             log.warning(
                 "%s: %s is a member of the ensemble %d times; name it once to save time and to "
-                "weigh all members alike", place, named, count,
+                "weight all members equally", place, named, count,
             )  # fmt: skip
     return members[0] if len(members) == 1 else TrainedEnsemble(members)

@@ -1,4 +1,4 @@
-"""What a work directory holds of a trained model, and what stands beside models."""
+"""Trained models as read from work directories, and their drafts, lexicons and prompt caches."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from transformer_jax.workdir import WorkDir
 
 
 class Stored(NamedTuple):
-    """A trained model as it is read back; see `api.load`."""
+    """A trained model as read from a work directory; see `api.load`."""
 
     experiment: Experiment
     model: Model
@@ -39,7 +39,7 @@ def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
     """Read a work directory and a checkpoint; see `api.load`.
 
     Raises:
-      UserError: if the directory holds no such thing.
+      UserError: if the directory holds no such model.
     """
     place = WorkDir(workdir)
     experiment = place.experiment()
@@ -57,7 +57,7 @@ def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
     if digest != tokenizers.digest:
         raise UserError(
             f"{place.path}: its tokenizer is not the one that checkpoint {steps[-1]} was trained "
-            "with; put that one back"
+            "with; restore that one"
         )
     checkpoints.close()
     if isinstance(model, Lora):
@@ -70,11 +70,11 @@ def read(workdir: str | Path, checkpoint: str | int | None = None) -> Stored:
 
 
 def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> Draft | None:
-    """Return the model that config.decoding.draft names, DIR or DIR@CHECKPOINT, to propose what one
-    with such an experiment and tokenizer judges; None where it names no model.
+    """Return the draft model that config.decoding.draft names, DIR or DIR@CHECKPOINT, for a model
+    with this experiment and tokenizer; None if it names no model.
 
     Raises:
-      UserError: if it is not there, writes other pieces, or begins with something else.
+      UserError: if it is missing, or its pieces or its objective do not match.
     """
     if name in LOOKUPS:
         return None
@@ -86,22 +86,20 @@ def read_draft(name: str, experiment: Experiment, tokenizers: TokenizerPair) -> 
         raise UserError(f"{named}{error}") from None
     if stored.tokenizers.digest != tokenizers.digest:
         raise UserError(
-            f"{named}its tokenizer is not the one of the model that judges its proposals; train it "
-            "on the same data with the same fields of config.tokenizer, or name another directory"
+            f"{named}its tokenizer differs from that of the model that judges its proposals; train "
+            "it on the same data with the same config.tokenizer fields, or name another directory"
         )
     theirs, ours = stored.experiment.objective, experiment.objective
     if theirs.kind != ours.kind and not (theirs.translates and ours.translates):
         raise UserError(
-            f"{named}was trained with objective.name={theirs.name!r}, and proposes nothing to a "
-            f"model of {ours.name!r}; name one of the same objective"
+            f"{named}was trained with objective.name={theirs.name!r}, and cannot draft for a "
+            f"model of {ours.name!r}; name one with the same objective"
         )
     return Draft(stored.model, stored.params)
 
 
 class Companions:
-    """What is read once beside models with these tokenizers: drafts, a lexicon, and caches of
-    prompts.
-    """
+    """Drafts, a lexicon and prompt caches for models with these tokenizers, each read once."""
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
         self._tokenizers = tokenizers
@@ -110,24 +108,24 @@ class Companions:
         self._lexicon: Lexicon | None = None
 
     def draft(self, decoding: DecodingConfig, experiment: Experiment) -> Draft | None:
-        """Return the model that proposes, if there is one; see `read_draft`."""
+        """Return the draft model, if there is one; see `read_draft`."""
         name = decoding.draft
         if name is not None and name not in self._drafts:
             self._drafts[name] = read_draft(name, experiment, self._tokenizers)
         return None if name is None else self._drafts[name]
 
     def lexicon(self, decoding: DecodingConfig, workdir: Path | None) -> Lexicon | None:
-        """Return what shortlists are taken from, if they are asked for.
+        """Return the lexicon for shortlists, if the config asks for them.
 
         Raises:
-          UserError: if it is not in the work directory, or is of other tokenizers.
+          UserError: if it is not in the work directory, or belongs to other tokenizers.
         """
         if not decoding.shortlist:
             return None
         if self._lexicon is None:
             named = f"config.decoding.shortlist={decoding.shortlist}: "
             if workdir is None:
-                raise UserError(f"{named}is taken from a work directory; set it to 0")
+                raise UserError(f"{named}needs the lexicon of a work directory; set it to 0")
             try:
                 self._lexicon = Lexicon.load(workdir, self._tokenizers.digest)
             except UserError as error:
@@ -138,10 +136,10 @@ class Companions:
         self, models: Sequence[Model], params: Sequence[Any], draft: Draft | None,
         directory: str | Path,
     ) -> list[PromptCache]:  # fmt: skip
-        """Return what reads the prompts of each model and of the draft, behind the others."""
+        """Return the prompt caches of all models, followed by that of the draft."""
         pairs = [*zip(models, params, strict=True)] + ([tuple(draft)] if draft else [])
         place = Path(directory)
-        for model, mine in pairs:  # whose hash takes time
+        for model, mine in pairs:  # hashing parameters takes time
             key = id(mine), place
             if key not in self._caches:
                 self._caches[key] = PromptCache(model, mine, self._tokenizers.digest, place)

@@ -1,4 +1,4 @@
-"""A trained model: what a notebook works with."""
+"""A trained model, for notebooks."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ class TrainedModel(Reading):
         self.tokenizers, self.steps = tokenizers, steps
         self.path = path  # of its work directory
         self._models = [model]
-        self._translators: dict[Any, Translator | Transcriber] = {}  # compiled as used
+        self._translators: dict[Any, Translator | Transcriber] = {}  # compiled on first use
         self._beside = Companions(tokenizers)
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class TrainedModel(Reading):
     def translator(
         self, decoding: DecodingConfig | None = None, n_best: int = 1
     ) -> Translator | Transcriber:
-        """Return the Translator, of a model of CTC the Transcriber, with the given settings, else
+        """Return the Translator, or a CTC model's Transcriber, with the given settings, or else
         those of the experiment.
 
         Raises:
@@ -71,7 +71,7 @@ class TrainedModel(Reading):
             )
         key = decoding or self.experiment.decoding, n_best
         if key not in self._translators:
-            experiment = self.experiment  # what training never saw, goes in parts
+            experiment = self.experiment  # its lengths: longer sources are translated in parts
             given = self._models, self.tokenizers, experiment.objective, experiment.data
             draft = self._beside.draft(key[0], experiment)
             lexicon = self._beside.lexicon(key[0], self.path)
@@ -86,15 +86,15 @@ class TrainedModel(Reading):
         n_best: int | None = None,
         **fields: Any,
     ) -> Any:
-        """Return the best translation of a line, or a list of those of several, as text. Where a
-        model reads no text, a line is the name of a file, or an array in a list.
+        """Return the best translation of a line as text, or a list of these for several lines. If
+        the model does not read text, a line is the name of a file, or an array in a list.
 
-        With `n_best` it is a list of up to so many hypotheses instead, best first, each with text,
-        pieces (`ids`), score and log-probability. Settings are `decoding`, else those of the
-        experiment; keywords change single fields: `beam_size=1, alpha=1.0`.
+        With `n_best`, return a list of up to that many hypotheses instead, best first, each with
+        text, pieces (`ids`), score and log-probability. Settings are `decoding`, or else those of
+        the experiment; keywords change single fields: `beam_size=1, alpha=1.0`.
 
         Raises:
-          UserError: if there is no such field, or `n_best` is more than the search keeps.
+          UserError: if there is no such field, or `n_best` exceeds what the search keeps.
         """
         chosen = self._decoding(decoding, fields)
         translator = self.translator(chosen, 1 if n_best is None else n_best)
@@ -108,9 +108,9 @@ class TrainedModel(Reading):
         n_best: int = 1,
         prompt_cache: str | Path | None = None,
     ) -> Generator:
-        """Return the Generator with the given settings, else those of the experiment.
+        """Return the Generator with the given settings, or else those of the experiment.
 
-        What it makes of prompts is kept in the directory `prompt_cache`, for those to come that
+        Its states for prompts are kept in the directory `prompt_cache`, for later prompts that
         begin alike.
 
         Raises:
@@ -140,13 +140,13 @@ class TrainedModel(Reading):
         prompt_cache: str | Path | None = None,
         **fields: Any,
     ) -> Any:
-        """Return the text that goes on from a prompt, or a list of those of several.
+        """Return the continuation of a prompt, or a list of these for several prompts.
 
-        A language model's text begins with the prompt; a prefix language model's and a pre-trained
-        encoder-decoder's is its answer alone. It ends with EOS, before the first of the
-        `stop_strings`, or after `max_tokens` new pieces; None are 256, or as many as the model has
-        positions for. What is read of a long prompt is kept in the directory `prompt_cache`, if
-        there is one. The other arguments are those of `translate`: `search="sample", seed=1`.
+        A language model's text begins with the prompt; that of a prefix language model or a
+        pre-trained encoder-decoder is its answer alone. It ends with EOS, before the first of the
+        `stop_strings`, or after `max_tokens` new pieces; None means 256, or as many as the model
+        has positions for. The state for a long prompt is kept in the directory `prompt_cache`, if
+        given. The other arguments are those of `translate`: `search="sample", seed=1`.
 
         Raises:
           UserError: if the model does not continue prompts, or a prompt and its text are
@@ -169,12 +169,12 @@ class TrainedModel(Reading):
         prompt_cache: str | Path | None = None,
         **fields: Any,
     ) -> Iterator[str]:
-        """Yield the text of `generate` in parts, as they are written; greedily unless it samples.
+        """Yield the text of `generate` in parts as they are written; greedy unless it samples.
 
         The arguments are those of `generate`.
 
         Raises:
-          UserError: if the search goes after several texts at a time.
+          UserError: if the search keeps several hypotheses.
         """
         chosen = self._decoding(decoding, {"beam_size": 1} | fields)
         generator = self.generator(chosen, prompt_cache=prompt_cache)
@@ -187,8 +187,8 @@ class TrainedModel(Reading):
         return parse(dataclasses.asdict(chosen) | fields, DecodingConfig, "config.decoding")
 
     def score(self, src: str | Sequence[str], tgt: str | Sequence[str] | None = None) -> Any:
-        """Return the log-probabilities (nats) of a line's given translation, or a list of those of
-        several: of each piece and of all together. Of a language model, those of a given text.
+        """Return the log-probabilities (nats) of a line's given translation, of each piece and in
+        total, or a list of these for several lines. For a language model, those of a given text.
 
         Raises:
           UserError: if there are not as many translations as lines, or one has more pieces than the
@@ -201,7 +201,7 @@ class TrainedModel(Reading):
             raise UserError(f"score: such a model predicts {said}; see {ASKED[objective.kind]}")
         if objective.one_sided:
             if tgt is not None:
-                raise UserError("score: a language model has no source; give texts alone")
+                raise UserError("score: a language model has no source; give only texts")
             texts = [src] if isinstance(src, str) else list(src)
             found = score_texts(self.model, self.params, pair.tgt, objective, texts)
             return found[0] if isinstance(src, str) else found
@@ -215,13 +215,13 @@ class TrainedModel(Reading):
         return score_pairs(*given, src, tgt, objective=objective, cut_at=most)
 
     def inside(self, source: Any, target: str | None = None) -> dict[str, Inside]:
-        """Return what goes on as the model reads a text, or a pair where it translates, or an array
-        where it reads vectors: for each stack, "encoder" or "decoder", `hidden` states [L+1 T D]
-        before and behind each layer, `attention` of each layer and head [L N T T],
+        """Return the model's internals as it reads a text, or a pair if it translates, or an array
+        if it reads vectors: for each stack, "encoder" or "decoder", `hidden` states [L+1 T D]
+        before and after each layer, `attention` of each layer and head [L N T T],
         `cross_attention` [L N T S], and `pieces`.
 
         Raises:
-          UserError: if a translation is missing, or the model reads no text as it is.
+          UserError: if a translation is missing, or the model does not read a text as it is.
         """
         read = self.opened(source)[0] if isinstance(source, str) else source
         given = self.model, self.params, self.tokenizers, self.experiment.objective
@@ -230,7 +230,7 @@ class TrainedModel(Reading):
     def attention(self, source: str, target: str | None = None) -> CrossAttention:
         """Return the cross-attention of a pair: weights [L N T S], pieces and word alignments.
 
-        Without a target, the best translation is taken.
+        Without a target, the best translation is used.
 
         Raises:
           UserError: if there is no source, or one side is longer than the model can read.
@@ -246,5 +246,5 @@ class TrainedModel(Reading):
             (found,) = self.tokenizers.tgt.encode([target or ""])
         for name, side in (("source", ids), ("target", found)):
             if len(side) > longest:
-                raise UserError(f"{name}: {len(side)} pieces, of at most {longest}; give less")
+                raise UserError(f"{name}: {len(side)} pieces, at most {longest} allowed; give less")
         return cross_attention(self.model, self.params, self.tokenizers, ids, found)

@@ -1,1 +1,1 @@
-"""Decoding: searches, the batches they run in, and the text that goes in and comes out."""
+"""Decoding: search algorithms, the batches they run in, and the text going in and out."""

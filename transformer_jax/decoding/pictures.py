@@ -1,4 +1,4 @@
-"""Pictures as codes and back, by a trained autoencoder."""
+"""Encoding pictures as codes, and decoding them, with a trained autoencoder."""
 
 import functools
 from collections.abc import Callable
@@ -20,21 +20,21 @@ _PLACES = 2**14  # of a batch, at most
 
 
 class PictureCodes:
-    """What a `Codebook` does, where codes depend on the whole picture: see there."""
+    """The interface of a `Codebook`, for codes that depend on the whole picture: see there."""
 
     def __init__(self, model: Model, params: Any, codec: Patches) -> None:
         self.model, self.params, self.codec = model, params, codec
 
     @property
     def form(self) -> Form:
-        """Of the pictures that are coded."""
+        """The form of the pictures."""
         return self.codec.form
 
     def encode(self, pictures: np.ndarray) -> np.ndarray:
         """Return the codes of pictures [n H W] or [n H W C]: [n L], row by row.
 
         Raises:
-          UserError: if they have another form than those of training.
+          UserError: if their form is not that of the training pictures.
         """
         patches, read = self.codec.encode(list(pictures)), self.codec.reader()
         lengths = np.full(len(patches), self.form.patches)
@@ -46,11 +46,11 @@ class PictureCodes:
         return self.form.joined(self.codec.as_bytes(self._each("from_codes", codes)))
 
     def read(self, line: str) -> np.ndarray | None:
-        """Return the codes of a line of text [L]; None if it is none of a whole picture."""
+        """Return the codes of a line of text [L]; None if it does not hold a whole picture's."""
         return read_codes(line, self.form.patches, self.model.config.num_codes)
 
     def _each(self, method: str, inputs: np.ndarray) -> np.ndarray:
-        """Return what a method of the model makes of sides [n L ...], in batches of one shape."""
+        """Apply a method of the model to sides [n L ...], in batches of one shape."""
         count, length = inputs.shape[:2]
         rows = min(count, max(1, _PLACES // length))
         pos = np.broadcast_to(np.arange(length, dtype=np.int32), (rows, length))
@@ -73,7 +73,7 @@ def picture_codes(model: Model, params: Any, codec: Any) -> PictureCodes:
     if model.config.architecture != "autoencoder":
         raise UserError(
             f"config.model.architecture={model.config.architecture!r}: such a model has no codes "
-            "of pictures; train one of 'autoencoder', as configs/picture_codes.py does"
+            "of pictures; train an 'autoencoder', as configs/picture_codes.py does"
         )
     return PictureCodes(model, params, codec)
 

@@ -1,4 +1,4 @@
-"""What a model says comes next in a series."""
+"""Forecasting series."""
 
 import functools
 from typing import Any
@@ -23,8 +23,8 @@ _ROWS = 512  # of a batch, at most
 def forecasts(
     model: Model, params: Any, config: ObjectiveConfig, items: TokenStore
 ) -> Float[np.ndarray, "n T K"]:
-    """Return the parameters of the distribution of each number behind each window, in deviations
-    from the mean of training.
+    """Return the parameters of the distribution of each number after each window, in standard
+    deviations from the training mean.
 
     Raises:
       UserError: if the model does not forecast.
@@ -49,8 +49,8 @@ def ahead(
     distribution: str,
     series: Float[np.ndarray, "L C"],
 ) -> tuple[Float[np.ndarray, "T C"], Float[np.ndarray, "T C 9"] | None]:
-    """Return what comes after a series, and the deciles of each number where there are any, in the
-    unit of the series; of which the last `config.window` rows are read.
+    """Return the forecast after a series, and the deciles of each number if there are any, in the
+    unit of the series. Only its last `config.window` rows are read.
 
     Raises:
       UserError: if the model does not forecast, or the series is too short or has other channels.
@@ -63,7 +63,7 @@ def ahead(
     read = scaled[-config.window :].T.reshape(-1)
     starts = np.arange(codec.channels, dtype=np.int64) * config.window
     lengths = np.full_like(starts, config.window)
-    nothing = np.zeros(config.horizon, np.float32)  # whatever numbers: they are not read
+    nothing = np.zeros(config.horizon, np.float32)  # placeholders: not read
     items = TokenStore(
         Ragged(read[:, None], starts, lengths),
         Ragged(nothing, 0 * starts, np.full_like(starts, config.horizon)),

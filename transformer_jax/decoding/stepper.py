@@ -1,4 +1,4 @@
-"""Models as a search sees them: with attention or without, one or several, with a draft beside."""
+"""Steppers for search: of one model or an ensemble, with or without attention or a draft."""
 
 import functools
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from transformer_jax.models.model import Model, Stepper
 
 
 def has_attention(model: Model, params: Any) -> bool:
-    """Whether the model's steps return attention; found out without computing anything."""
+    """Return whether the model's steps return attention, without computing anything."""
     return _attention.eval_shape(model, params) is not None
 
 
@@ -28,10 +28,10 @@ def _attention(model: Model, params: Any) -> Any:
 
 
 def stepper_of(model: Model, params: Any) -> Stepper:
-    """Return the model as a search sees it.
+    """Return the model's Stepper.
 
     Raises:
-      UserError: if it writes nothing.
+      UserError: if the model writes no text.
     """
     stepper = model.stepper(params)
     if stepper is None:
@@ -58,7 +58,7 @@ ENSEMBLES = {
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Several models as one; attention is that of the first."""
+    """An ensemble of models; attention is that of the first."""
 
     steppers: Sequence[Stepper]
     mean: Any  # of ENSEMBLES
@@ -107,7 +107,7 @@ class Ensemble:
 
 @struct.dataclass
 class DraftedState:
-    """The states of both."""
+    """The states of the model and its draft."""
 
     model: Any
     draft: Any
@@ -115,9 +115,9 @@ class DraftedState:
 
 @dataclass(frozen=True)
 class Drafted:
-    """A model with a smaller one beside it, whose steps are the search's own affair.
+    """A model and a smaller draft model, which the search steps by itself.
 
-    Both go back together; what each reads of a source or a prompt is its own.
+    Both rewind together; each reads the source or the prompt for itself.
     """
 
     model: Stepper

@@ -1,1 +1,1 @@
-"""A trained model behind HTTP: what arrives is searched together, continuously."""
+"""An HTTP server for a trained model, with continuous batching of requests."""

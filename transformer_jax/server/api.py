@@ -1,4 +1,4 @@
-"""Our own protocol: /api/translate, /api/score and /api/model."""
+"""The native protocol: /api/translate, /api/score and /api/model."""
 
 import time
 from typing import Any
@@ -41,7 +41,7 @@ class Score(Common):
 
 
 async def translate(service: Service, request: Request) -> Response:
-    """Translate texts, each as one line: all of them, in order."""
+    """Translate texts, each as one line, and answer with all of them in order."""
     asked = await read(request, Translate, service.settings)
     lines = asked.lines()
     check_texts(lines, service.settings)
@@ -61,7 +61,7 @@ async def score(service: Service, request: Request) -> Response:
     asked = await read(request, Score, service.settings)
     model = service.model
     if not model.scores:
-        raise Refusal(404, "an ensemble gives no scores")
+        raise Refusal(404, "an ensemble cannot score")
     pairs = model.trained.experiment.objective.one_sided is False
     one, two = (asked.sources, asked.targets) if pairs else (asked.texts, asked.texts)
     wanted = "sources and targets, as many of both" if pairs else "texts"
@@ -72,7 +72,7 @@ async def score(service: Service, request: Request) -> Response:
     check_texts(two, service.settings)
     found: list[Any] = []
     deadline = time.monotonic() + asked.patience(service).seconds
-    for start in range(0, len(one), 8):  # a few at a time: others are searched in between
+    for start in range(0, len(one), 8):  # a few at a time: searches continue in between
         few = slice(start, start + 8)
         call = _scoring(model, one[few], two[few] if pairs else None)
         seconds = deadline - time.monotonic()
@@ -90,7 +90,7 @@ def _scoring(model: Served, sources: list[str], targets: list[str] | None) -> An
 
 
 async def about(service: Service, request: Request) -> Response:
-    """Say what the model does, and what is allowed."""
+    """Describe what the model can do, and the limits of the server."""
     model, settings = service.model, service.settings
     data, decoding = model.trained.experiment.data, model.decoding
     return json_response({

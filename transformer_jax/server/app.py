@@ -1,4 +1,4 @@
-"""The application: addresses, what guards them, and what all answers carry."""
+"""The application: routes, their guards, and the headers of all responses."""
 
 import asyncio
 import functools
@@ -51,7 +51,7 @@ def application(service: Service) -> Starlette:
         route("/api/batches", "POST", batches.batches),
         route("/api/generate", "POST", generate.generate),
         route("/api/score", "POST", api.score),
-        # The key may stand in the body here: these look for it themselves.
+        # The key may be in the body here: these handlers check it themselves.
         route("/translate", "POST", libretranslate.translate, libre, open_to_all=True),
         route("/detect", "POST", libretranslate.detect, libre, open_to_all=True),
         route("/languages", "GET", libretranslate.languages, libre, open_to_all=True),
@@ -85,7 +85,7 @@ async def _start(service: Service) -> None:
 
 
 async def _unknown(service: Service, request: Request, error: Any) -> Response:
-    said = {404: "there is no such address", 405: "there is no such method here"}
+    said = {404: "no such path", 405: "method not allowed for this path"}
     refusal = Refusal(error.status_code, said.get(error.status_code, "not possible"))
     render = completions.rendered if request.url.path.startswith(_OF) else own.rendered
     service.metrics.answered("other", refusal.status, 0.0)
@@ -93,33 +93,33 @@ async def _unknown(service: Service, request: Request, error: Any) -> Response:
 
 
 async def health(service: Service, request: Request) -> Response:
-    """Say whether the process works: 200, or 503 if it is to be started again."""
+    """Report liveness: 200, or 503 if the process must be restarted."""
     return json_response({"status": "ok"} if service.worker.alive else {"status": "failed"},
                          200 if service.worker.alive else 503)  # fmt: skip
 
 
 async def ready(service: Service, request: Request) -> Response:
-    """Say whether requests are answered now: 200, or 503 while it starts or stops."""
+    """Report readiness: 200, or 503 while the server starts or stops."""
     _ = service.model
     return json_response({"status": "ready"})
 
 
 async def metrics(service: Service, request: Request) -> Response:
-    """Return figures for Prometheus."""
+    """Return metrics for Prometheus."""
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def reload(service: Service, request: Request) -> Response:
-    """Load the checkpoint anew, where that is allowed."""
+    """Reload the checkpoint, if allowed."""
     if not service.settings.allow_reload:
-        raise Refusal(403, "not allowed here: see --allow-reload")
+        raise Refusal(403, "not allowed: see --allow-reload")
     if not await service.reload():
-        raise Refusal(500, "the checkpoint could not be loaded; the one of before goes on serving")
+        raise Refusal(500, "the checkpoint could not be loaded; the previous one stays in use")
     return json_response({"steps": service.model.trained.steps})
 
 
 class _Carrier:
-    """Counts requests until they are answered to their end; adds headers that all answers have."""
+    """Counts requests until they are fully answered; adds the headers of all responses."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service

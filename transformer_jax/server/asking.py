@@ -1,4 +1,4 @@
-"""Tickets as coroutines see them: submitted, awaited, given up when the client leaves."""
+"""Tickets for coroutines: submitted, awaited, cancelled when the client disconnects."""
 
 import asyncio
 import time
@@ -19,11 +19,11 @@ Hypotheses = tuple[np.ndarray, np.ndarray]  # tokens [W L] and scores [W]
 
 
 class Gone(Exception):
-    """The client has left: there is nobody to answer."""
+    """The client has disconnected: there is nobody to answer."""
 
 
 class Answer:
-    """What comes back for a ticket. As a context manager it gives up what is left at its end."""
+    """The results of a ticket. As a context manager, it cancels what is left on exit."""
 
     def __init__(
         self, worker: Worker, model: Served, asking: Asking, seconds: float,
@@ -36,7 +36,7 @@ class Answer:
                 loop.call_soon_threadsafe(self._events.put_nowait, event)
 
         self._worker, self._count = worker, len(asking.sentences)
-        self._left = set(range(self._count))  # texts whose end has not come here yet
+        self._left = set(range(self._count))  # texts whose end has not arrived yet
         deadline = time.monotonic() + seconds
         self.ticket = Ticket(
             model, asking.kind, asking.sentences, deadline, deliver, watched, low
@@ -51,15 +51,15 @@ class Answer:
         self._worker.cancel(self.ticket)
 
     def drop(self, index: int) -> None:
-        """Give up one text."""
+        """Cancel one text."""
         self._left.discard(index)
         self._worker.cancel(self.ticket, index)
 
     async def events(self) -> AsyncIterator[Found | Written]:
-        """Yield what is written and found, until all texts are finished or given up.
+        """Yield what is written and found, until all texts are finished or cancelled.
 
         Raises:
-          Refusal: if the ticket ended before.
+          Refusal: if the ticket ends early.
         """
         while self._left:
             event = await self._events.get()
@@ -71,10 +71,10 @@ class Answer:
                 yield event
 
     async def found(self) -> list[Hypotheses]:
-        """Return what is found for each text.
+        """Return the hypotheses of each text.
 
         Raises:
-          Refusal: if the ticket ended before.
+          Refusal: if the ticket ends early.
         """
         results: dict[int, Hypotheses] = {}
         async for event in self.events():
@@ -84,7 +84,7 @@ class Answer:
 
 
 class refused:
-    """Turn what a worker refuses into what a client is told."""
+    """Turn the exceptions of a worker into refusals for a client."""
 
     def __enter__(self) -> None:
         return None
@@ -93,7 +93,7 @@ class refused:
         if isinstance(error, Full):
             raise Refusal(429, "too many texts are waiting; try again later", error.seconds)
         if isinstance(error, TooLarge):
-            raise Refusal(413, "more or longer texts than may wait at a time; send fewer")
+            raise Refusal(413, "more or longer texts than the queue can hold; send fewer")
         if isinstance(error, Closed):
             raise Refusal(503, "the server is shutting down", 5)
 
@@ -101,10 +101,10 @@ class refused:
 async def called(
     worker: Worker, function: Callable[[], T], seconds: float, goes_on: bool = False
 ) -> T:
-    """Return what a function returns that the searching thread calls.
+    """Have the search thread call a function, and return its result.
 
     Raises:
-      Refusal: if it has no time for it, or ends.
+      Refusal: if the thread has no time for it, or ends.
     """
     try:
         with refused():
@@ -116,10 +116,10 @@ async def called(
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what some work returns; stop it if the client leaves.
+    """Return the result of a coroutine; cancel it if the client disconnects.
 
     Raises:
-      Gone: if the client left.
+      Gone: if the client disconnected.
     """
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(left(request))
     try:
@@ -135,6 +135,6 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def left(request: Request) -> None:
-    """Wait until the client has left; its body must have been read."""
+    """Wait until the client disconnects; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

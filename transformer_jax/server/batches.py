@@ -1,4 +1,4 @@
-"""Our own protocol: /api/batches, of as many texts as one likes."""
+"""The native protocol: /api/batches, for large numbers of texts."""
 
 import asyncio
 import time
@@ -17,23 +17,23 @@ from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.texts import Patience, check_aligns, translations
 
-_WINDOW = 16  # texts that are asked for at a time
+_WINDOW = 16  # texts in progress at a time
 
 
 class Batch(Translate):
-    """POST /api/batches: as many texts as one likes, answered as they are finished."""
+    """POST /api/batches: large numbers of texts, answered as they finish."""
 
     priority: Literal["normal", "low"] = "low"
 
 
 async def batches(service: Service, request: Request) -> Response:
-    """Translate many texts, a few at a time, behind those of others: JSON lines as they come."""
+    """Translate many texts, a few at a time, after those of others: JSON lines as they finish."""
     asked = await read(request, Batch, service.settings)
     lines = asked.lines()
     check_texts(lines, service.settings, service.settings.max_batch)
     check_texts([asked.prefix], service.settings)
     model, patience = translating(service), asked.patience(service)
-    model.translation(["a"], asked.n_best, asked.prefix, 1)  # what is wrong with all of them
+    model.translation(["a"], asked.n_best, asked.prefix, 1)  # errors common to all of them
     check_aligns(model, asked.alignments)
     parts = _batch(service, model, asked, lines, patience)
     most = patience.seconds * (1 + len(lines))
@@ -58,7 +58,7 @@ async def _batch(
                 if error.status != 429 or time.monotonic() > last:
                     return line({"index": index, "error": error_row(error)})
                 await asyncio.sleep(0.2)
-            except ValueError as error:  # a UserError: of this line alone
+            except ValueError as error:  # a UserError: for this line only
                 return line({"index": index, "error": error_row(Refusal(400, str(error)))})
 
     tasks: set[asyncio.Task[bytes]] = set()

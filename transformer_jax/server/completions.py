@@ -1,6 +1,6 @@
-"""OpenAI's protocol for completions: /v1/completions and /v1/models, for the clients that speak it.
+"""OpenAI's protocol for completions: /v1/completions and /v1/models, for clients that speak it.
 
-Fields that change nothing here are taken with the value that says so, and refused with others.
+Unsupported fields are accepted with their neutral values, and refused with others.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.texts import Patience, Prompt, Text, parts_of, texts
 
-_TOKENS = 16  # unless another number is asked for, as in the protocol
+_TOKENS = 16  # by default, as in the protocol
 _MADE = int(time.time())
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -31,7 +31,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class StreamOptions(Struct, kw_only=True):
-    """What else a stream has."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
@@ -59,7 +59,7 @@ class Completion(Struct, forbid_unknown_fields=True, kw_only=True):
     suffix: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of decoding that it sets."""
+        """Return the decoding fields that the request sets."""
         if self.temperature == 0:
             return {"search": "beam", "beam_size": 1}
         drawn = {"temperature": 1.0 if self.temperature is None else self.temperature,
@@ -121,7 +121,7 @@ async def completions(service: Service, request: Request) -> Response:
 async def _all(
     service: Service, model: Served, prompts: list[Prompt], patience: Patience
 ) -> list[list[Text]]:
-    """Return the texts of prompts, which are searched together; all of them, or none."""
+    """Return the texts of prompts, searched together; all of them or none."""
     tasks = [asyncio.create_task(texts(service, model, prompt, patience)) for prompt in prompts]
     try:
         return [await task for task in tasks]
@@ -174,13 +174,13 @@ def _usage(prompts: list[Prompt], written: int) -> dict[str, int]:
 
 
 async def models(service: Service, request: Request) -> Response:
-    """Return the one model that is served."""
+    """Return the served model as a list."""
     _model(service, service.settings.name)
     return json_response({"object": "list", "data": [_row(service)]})
 
 
 async def model(service: Service, request: Request) -> Response:
-    """Return what is known of a model."""
+    """Describe a model."""
     _model(service, request.path_params["name"])
     return json_response(_row(service))
 

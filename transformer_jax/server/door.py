@@ -1,4 +1,4 @@
-"""The way in for every request: key, body, limits, and errors in the protocol's own form."""
+"""What every request passes: key, body, limits, and errors in the form of its protocol."""
 
 import asyncio
 import hmac
@@ -21,7 +21,7 @@ from transformer_jax.server.settings import Settings
 log = logging.getLogger("transformer_jax")
 
 T = TypeVar("T")
-Render = Callable[[Refusal], dict[str, Any]]  # an error in a protocol's own form
+Render = Callable[[Refusal], dict[str, Any]]  # an error in the form of a protocol
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -33,7 +33,7 @@ def guarded(
     handler: Callable[[Service, Request], Awaitable[Response]], name: str, service: Service,
     render: Render, open_to_all: bool = False,
 ) -> Callable[[Request], Awaitable[Response]]:  # fmt: skip
-    """Return a handler that whoever has no key does not reach, and that always answers in form."""
+    """Return a handler that requires the key, and always answers in the protocol's form."""
 
     async def answer(request: Request) -> Response:
         began = time.monotonic()
@@ -51,7 +51,7 @@ def guarded(
         except Exception:
             log.exception("%s: a request failed", name)
             response = json_response(
-                render(Refusal(500, "an error of the server; see its log")), 500
+                render(Refusal(500, "internal server error; see the log")), 500
             )
         service.metrics.answered(name, response.status_code, time.monotonic() - began)
         return response
@@ -69,19 +69,19 @@ def bearer(request: Request) -> str:
 
 
 def check_key(settings: Settings, given: str) -> None:
-    """Check what a client knows, in the same time whatever it is.
+    """Check the key of a client, in constant time.
 
     Raises:
-      Refusal: if it is not the key.
+      Refusal: if it is wrong.
     """
     if settings.key is not None and not hmac.compare_digest(
         given.encode(errors="replace"), settings.key.encode(errors="replace")
     ):
-        raise Refusal(401, "needs the key of this server: Authorization: Bearer KEY")
+        raise Refusal(401, "this server requires a key: Authorization: Bearer KEY")
 
 
 async def body_of(request: Request, settings: Settings) -> bytes:
-    """Return the body of a request, counted while it comes.
+    """Return the body of a request, its size checked as it arrives.
 
     Raises:
       Refusal: if it is too large, or too slow.
@@ -104,10 +104,10 @@ async def body_of(request: Request, settings: Settings) -> bytes:
 
 
 async def read(request: Request, kind: type[T], settings: Settings) -> T:
-    """Return the body of a request as a structure, of JSON or of a form.
+    """Parse the body of a request, JSON or a form, into a structure.
 
     Raises:
-      Refusal: if it is none.
+      Refusal: if it is malformed.
     """
     body = await body_of(request, settings)
     form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
@@ -140,14 +140,15 @@ def check_texts(texts: list[str], settings: Settings, most: int | None = None) -
     """
     most = settings.max_texts if most is None else most
     if len(texts) > most:
-        raise Refusal(413, f"{len(texts)} texts, of at most {most}; send fewer at a time")
+        raise Refusal(413, f"{len(texts)} texts, at most {most} allowed; send fewer at a time")
     longest = max(map(len, texts), default=0)
     if longest > settings.max_characters:
         raise Refusal(
-            413, f"a text of {longest} characters, of at most {settings.max_characters}; divide it"
+            413,
+            f"a text of {longest} characters, at most {settings.max_characters} allowed; split it",
         )
 
 
 def seconds_for(asked: float | None, settings: Settings) -> float:
-    """Return how long a request may take."""
+    """Return how many seconds a request may take."""
     return settings.timeout if asked is None else min(asked, settings.timeout)

@@ -1,4 +1,4 @@
-"""Answers that are sent while they come about: server-sent events, and JSON lines."""
+"""Streaming responses: server-sent events and JSON lines."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,9 +26,9 @@ def line(value: Any) -> bytes:
 async def streamed(
     request: Request, parts: AsyncGenerator[bytes], media_type: str, seconds: float
 ) -> Response:
-    """Return the answer that sends parts as they come, for at most so many seconds.
+    """Return a response that sends parts as they come, for at most `seconds`.
 
-    It waits for the first one, so that what goes wrong before it has a status of its own.
+    It waits for the first part, so that earlier errors have their own status.
     """
     try:
         first = await unless_gone(request, anext(parts, b""))
@@ -39,7 +39,7 @@ async def streamed(
 
 
 class _Stream(Response):
-    """The parts of an answer. They are closed as soon as the client leaves or reads too slowly."""
+    """A streaming response, closed as soon as the client disconnects or reads too slowly."""
 
     def __init__(
         self, first: bytes, parts: AsyncGenerator[bytes], media_type: str, seconds: float

@@ -1,4 +1,4 @@
-"""Our own protocol: /api/generate, whole or as server-sent events."""
+"""The native protocol: /api/generate, whole or as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -34,15 +34,15 @@ class Generate(Common):
     beam_size: int | None = None
 
     def fields(self, usual: str) -> dict[str, Any]:
-        """Return the fields of decoding that it sets, as the options of `generate` do; `usual` is
-        the search of the server's.
+        """Return the decoding fields that the request sets, as the options of `generate` do;
+        `usual` is the server's own search.
         """
         drawn = field_values(
             temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
         )
         if drawn or self.sample:
             if self.beam_size is not None:
-                raise Refusal(400, "beam_size: searches without sampling; leave one of them out")
+                raise Refusal(400, "beam_size: cannot be combined with sampling; leave one out")
             return {"search": "sample", "num_samples": self.n, **drawn}
         if self.beam_size is None and usual == "sample":
             return {"num_samples": self.n}

@@ -1,4 +1,4 @@
-"""LibreTranslate's protocol: /translate, /languages, /detect, for the clients that speak it."""
+"""LibreTranslate's protocol: /translate, /languages, /detect, for clients that speak it."""
 
 from typing import Annotated, Any
 
@@ -34,7 +34,7 @@ class Detect(Struct):
 
 
 def _check_key(service: Service, request: Request, given: str) -> None:
-    """Check the key that stands in the body, as this protocol has it, or in a header."""
+    """Check the key from the body, as in this protocol, or from a header."""
     check_key(service.settings, given or bearer(request))
 
 
@@ -51,7 +51,7 @@ async def translate(service: Service, request: Request) -> Response:
         raise Refusal(400, f"{asked.target[:40]} is not supported: the target is "
                       f"{data.target_language}")  # fmt: skip
     if asked.format != "text":
-        raise Refusal(400, "format: only text is translated here")
+        raise Refusal(400, "format: only text is supported")
     several = [asked.q] if isinstance(asked.q, str) else asked.q
     texts = [text.split("\n") for text in several]
     lines = [line for text in texts for line in text]
@@ -67,7 +67,7 @@ async def translate(service: Service, request: Request) -> Response:
 
 
 def _whole(lines: list[Any]) -> list[str]:
-    """Return the text of some lines' best translations, of their second best, and so on."""
+    """Return the text of the lines' best translations, of their second best, and so on."""
     return ["\n".join(found.text for found in rank) for rank in alike(lines)]
 
 
@@ -84,7 +84,7 @@ def _answer(asked: Translate, language: str, wholes: list[list[str]]) -> dict[st
 
 
 async def languages(service: Service, request: Request) -> Response:
-    """Return the one language that is translated, and the one it is translated into."""
+    """Return the source language and the target language."""
     data = translating(service).trained.experiment.data
     src, tgt = data.source_language, data.target_language
     return json_response(
@@ -93,7 +93,7 @@ async def languages(service: Service, request: Request) -> Response:
 
 
 async def detect(service: Service, request: Request) -> Response:
-    """Return the only language there is, without having looked: confidence 0."""
+    """Return the only source language, without detection: confidence 0."""
     asked = await read(request, Detect, service.settings)
     _check_key(service, request, asked.api_key)
     data = translating(service).trained.experiment.data

@@ -1,4 +1,4 @@
-"""A trained model, ready to be asked by requests."""
+"""A trained model, ready to serve requests."""
 
 import dataclasses
 import threading
@@ -24,7 +24,7 @@ from transformer_jax.door import parse
 from transformer_jax.errors import UserError
 from transformer_jax.server.settings import Settings
 
-TOKENS = 512  # positions that are scored or aligned at a time
+TOKENS = 512  # positions scored or aligned at a time
 
 # Kinds of search.
 TRANSLATE = "translate"  # the config's
@@ -33,14 +33,14 @@ BEAM = "beam"  # several, for prompts
 
 
 class Asking(NamedTuple):
-    """What a request asks a search for."""
+    """What a request asks of a search."""
 
     kind: str
     sentences: list[Sentence]
 
 
 class Served:
-    """A model with its streams, compiled by `compile`. One thread alone runs streams and calls."""
+    """A model with its streams, compiled by `compile`. Only one thread runs streams and calls."""
 
     def __init__(self, trained: TrainedModel, decoding: DecodingConfig, settings: Settings) -> None:
         objective = trained.experiment.objective
@@ -51,7 +51,7 @@ class Served:
         if not self.translates and not self.generates:
             raise UserError(
                 f"config.objective.name={objective.name!r}: such a model neither translates nor "
-                "continues prompts, and is not served"
+                "continues prompts, and cannot be served"
             )
         ensemble = isinstance(trained, TrainedEnsemble)
         self.scores = not ensemble and (self.translates or objective.kind == "language_model")
@@ -76,11 +76,11 @@ class Served:
         generator = self.generator(one, 1)
         longest = min(settings.max_prompt, generator.positions)
         most = min(settings.max_tokens, generator.positions)
-        rows = settings.rows if kind == SINGLE else max(1, settings.rows // 4)  # seldom asked for
+        rows = settings.rows if kind == SINGLE else max(1, settings.rows // 4)  # rarely asked for
         return live_generation(generator, params, rows, longest, most)
 
     def renew(self, kind: str) -> None:
-        """Begin a stream anew, after a failure: see `worker.Streams`."""
+        """Restart a stream after a failure: see `worker.Streams`."""
         self.streams[kind] = self._make(kind)
 
     def compile(self) -> None:
@@ -88,7 +88,7 @@ class Served:
         for stream in self.streams.values():
             stream.compile()
         read = written = self.longest
-        if self.aligns:  # what is written may be longer than what is read
+        if self.aligns:  # the output may be longer than the source
             written = max(read, self.translator(1).sentence([0] * read, [], 0, 0).limit)
         length = 8
         while (length := 2 * length) < 2 * written:
@@ -100,20 +100,20 @@ class Served:
 
     @property
     def positions(self) -> int | None:
-        """How many pieces a prompt and what is written behind it may have together, if not any."""
+        """Most pieces of a prompt and its continuation together; None: any number."""
         found = self.generator({}, 1).positions if self.generates else NO_LIMIT
         return found if found < NO_LIMIT else None
 
     @property
     def longest(self) -> int:
-        """The longest text that is scored in one piece, and source that is translated in one."""
+        """The longest text that is scored whole, and source that is translated whole."""
         if self.translates:
             return self.translator(1).longest
         objective, positions = self.trained.experiment.objective, self.generator({}, 1).positions
         return min(objective.window if objective.windowed else self._settings.max_prompt, positions)
 
     def translator(self, n_best: int) -> Translator:
-        """Return what knows how to ask for `n_best` translations of a line.
+        """Return the Translator for `n_best` translations of a line.
 
         Raises:
           UserError: if the search keeps fewer.
@@ -127,12 +127,12 @@ class Served:
                     draft=trained._beside.draft(self.decoding, experiment),
                     lexicon=trained._beside.lexicon(self.decoding, trained.path),
                 )  # fmt: skip
-                assert isinstance(writer, Translator)  # models of CTC are refused above
+                assert isinstance(writer, Translator)  # CTC models are refused above
                 self._translators[n_best] = writer
             return self._translators[n_best]
 
     def generator(self, fields: dict[str, Any], n: int) -> Generator:
-        """Return what knows how to ask for `n` texts, with some fields of decoding changed.
+        """Return the Generator for `n` texts, with some decoding fields changed.
 
         Raises:
           UserError: if a field's value is out of bounds.
@@ -144,7 +144,7 @@ class Served:
     def translation(
         self, lines: Sequence[str], n_best: int, prefix: str, number: int | None
     ) -> Asking:
-        """Return what translating some lines asks for; samples depend on the first one's number.
+        """Return what translating lines asks of a search; samples depend on the first one's number.
 
         Raises:
           UserError: if a line or the prefix is too long, or `n_best` too large.
@@ -157,11 +157,11 @@ class Served:
         for part in parts:
             if not self.streams[TRANSLATE].takes(part):
                 what = "prefix" if len(part.prefix) > PREFIX else "text"
-                raise UserError(f"{what}: is longer than what is searched here; shorten it")
+                raise UserError(f"{what}: is longer than this server allows; shorten it")
         return Asking(TRANSLATE, parts)
 
     def number(self, given: int | None) -> int:
-        """Return a line's number, on which samples depend: one of its own if none is given."""
+        """Return a line's number, on which samples depend: a new one if none is given."""
         if given is not None:
             return given
         with self._lock:
@@ -171,7 +171,7 @@ class Served:
     def aligning(
         self, parts: Sequence[Sentence], found: list[list[Translation]]
     ) -> Callable[[], Any]:
-        """Return the call that adds alignments to what was found for parts."""
+        """Return a function that adds alignments to the translations of parts."""
         return lambda: self._aligned([part.ids for part in parts], found)
 
     def _aligned(self, sources: Sequence, found: list[list[Translation]]) -> None:
@@ -185,7 +185,7 @@ class Served:
         log_probs_of(self.trained.model, self.trained.params, objective, store, TOKENS)
 
     def scored(self, sources: Sequence[str], targets: Sequence[str] | None) -> list:
-        """Return the scores of texts, or of translations of sources; for the searching thread.
+        """Return the scores of texts, or of translations of sources; for the search thread.
 
         Raises:
           UserError: if one is too long.
@@ -200,24 +200,27 @@ class Served:
                                       trained.tokenizers, strict=True):  # fmt: skip
             longest = max(map(len, codec.encode(texts)))
             if longest > self.longest and (name == "target" or most is None):
-                raise UserError(f"{name}: {longest} pieces, of at most {self.longest}; shorten it")
+                raise UserError(
+                    f"{name}: {longest} pieces, at most {self.longest} allowed; shorten it"
+                )
         return score_pairs(*model, trained.tokenizers, sources, targets, TOKENS, objective, most)
 
     def prompting(
         self, generator: Generator, prompt: str, max_tokens: int | None, n: int, number: int,
         unless: int = MAX_TOKENS,
     ) -> tuple[Asking, list[int]]:  # fmt: skip
-        """Return what continuing a prompt asks for, and what is read of it. `unless` is how many
-        tokens are written at most where it is not said.
+        """Return what continuing a prompt asks of a search, and the pieces read. `unless` limits
+        the tokens written if `max_tokens` is None.
 
         Raises:
-          UserError: if the prompt, or what is to be written, is too long.
+          UserError: if the prompt, or the text asked for, is too long.
         """
         config, most = generator.config, self._settings.max_tokens
         read = generator.read(prompt)
         if len(read) - 1 > self._settings.max_prompt:
             raise UserError(
-                f"prompt: {len(read)} pieces, of at most {self._settings.max_prompt}; shorten it"
+                f"prompt: {len(read)} pieces, at most {self._settings.max_prompt} allowed; "
+                "shorten it"
             )
         if max_tokens is None:
             max_tokens = min(unless, most, generator.limit(1, len(read), None))
@@ -228,7 +231,7 @@ class Served:
         if config.search == "beam" and config.beam_size > 1:
             if config.beam_size != self.decoding.beam_size or BEAM not in self.streams:
                 only = self.decoding.beam_size if BEAM in self.streams else 1
-                raise UserError(f"beam_size={config.beam_size}: is 1 or {only} here")
+                raise UserError(f"beam_size={config.beam_size}: must be 1 or {only}")
             return Asking(BEAM, [numbered(sentence, config, n)]), read
         lanes = [numbered(sentence, config, 1, lane) for lane in range(n)]
         return Asking(SINGLE, lanes), read

@@ -1,4 +1,4 @@
-"""What requests of our own protocol may say, and what is common to their answers."""
+"""Fields of requests and rows of responses that the native protocol shares."""
 
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ Number = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class Common(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What all requests of ours may say."""
+    """Fields of all requests of the native protocol."""
 
     priority: Literal["normal", "low"] = "normal"
     timeout: Seconds | None = None
@@ -28,7 +28,7 @@ class Common(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def translating(service: Service) -> Served:
-    """Return the model, which translates.
+    """Return the model, if it translates.
 
     Raises:
       Refusal: if it does not.
@@ -39,14 +39,14 @@ def translating(service: Service) -> Served:
 
 
 def translation_row(model: Served, found: Translation) -> dict[str, Any]:
-    """Return a translation as a row of an answer."""
+    """Return a translation as a row of a response."""
     pieces = model.trained.tokenizers.tgt.pieces(found.ids)
     row = {"text": found.text, "score": found.score, "log_prob": found.log_prob, "pieces": pieces}
     return row if found.alignments is None else row | {"alignments": found.alignments}
 
 
 def error_row(error: Refusal) -> dict[str, Any]:
-    """Return an error as a row of an answer."""
+    """Return an error as a row of a response."""
     return {"type": error.type, "message": error.message}
 
 

@@ -1,4 +1,4 @@
-"""The page at /: one file that needs nothing else, and may do nothing else."""
+"""The page at /: a single self-contained file, with a strict content security policy."""
 
 import base64
 import functools
@@ -15,7 +15,7 @@ from transformer_jax.server.service import Service
 
 @functools.cache
 def _page(name: str) -> tuple[bytes, dict[str, str]]:
-    """Return the page, and the headers that allow its own style and program and nothing else."""
+    """Return the page, and headers that allow only its own style and script."""
     style, script = _file("page.css"), _file("page.js")
     text = string.Template(_file("page.html")).substitute(
         name=html.escape(name), style=style, script=script

@@ -1,4 +1,4 @@
-"""What a client is told when its request is not answered."""
+"""Error responses to clients."""
 
 _TYPES = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found",
@@ -9,7 +9,7 @@ _TYPES = {
 
 
 class Refusal(Exception):
-    """A request that is refused: its status, a sentence for the client, and when to come again."""
+    """A refused request: its status, a message for the client, and when to retry."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -22,5 +22,5 @@ class Refusal(Exception):
 
     @property
     def type(self) -> str:
-        """The kind of refusal, for programs."""
+        """The kind of refusal, for client programs."""
         return _TYPES.get(self.status, "error")

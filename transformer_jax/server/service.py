@@ -1,4 +1,4 @@
-"""What all requests share: the model that serves now, and the way to another one."""
+"""What all requests share: the current model, and reloading it."""
 
 import asyncio
 import logging
@@ -18,15 +18,15 @@ log = logging.getLogger("transformer_jax")
 
 T = TypeVar("T")
 _LOADING = "loading"  # name of threads that load and compile
-_AGAIN = 5.0  # seconds after which to come again while the server starts or stops
+_AGAIN = 5.0  # seconds after which to retry while the server starts or stops
 
 
 class Service:
-    """A model, the thread that searches, limits and figures.
+    """A model, the search thread, limits and metrics.
 
     `load` reads a model; it is called again for each reload. It must neither compute nor compile
-    much: that is `Served.compile`'s part, while others are served. `steps` says which checkpoint
-    it would read.
+    much: `Served.compile` does that while others are served. `steps` says which checkpoint it
+    would read.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Service:
 
     @property
     def model(self) -> Served:
-        """The model that serves now.
+        """The current model.
 
         Raises:
-          Refusal: if it is not ready, or the server is about to end.
+          Refusal: if it is not ready, or the server is shutting down.
         """
         if self.closing:
             raise Refusal(503, "the server is shutting down", _AGAIN)
@@ -72,16 +72,16 @@ class Service:
         return any(thread.name == _LOADING for thread in threading.enumerate())
 
     async def reload(self) -> bool:
-        """Serve what the work directory holds now; what has begun ends with the model of before.
+        """Serve what the work directory holds now; requests in progress keep the previous model.
 
-        Where it cannot be read, the model of before stays, and the log says why: False.
+        If it cannot be read, keep the previous model, log why, and return False.
         """
         async with self._reloading:
             try:
                 model = await _apart(self._loaded)
             except Exception as error:
                 known = isinstance(error, UserError | OSError)
-                log.error("reload failed; the model of before goes on serving: %s", error,
+                log.error("reload failed; the previous model stays in use: %s", error,
                           exc_info=not known)  # fmt: skip
                 self.metrics.reloaded("failed")
                 return False
@@ -91,11 +91,11 @@ class Service:
             return True
 
     def stale(self) -> bool:
-        """Say whether there is another checkpoint than the one that serves; once for each."""
+        """Return whether there is a checkpoint other than the current one; once for each."""
         try:
             steps = self._steps() if self._steps is not None else None
         except (UserError, OSError):
-            return False  # the directory is being written, or away
+            return False  # the directory is being written, or missing
         news = steps not in (None, self._model.trained.steps, self._tried)
         self._tried = steps
         return news
@@ -106,7 +106,7 @@ class Service:
         return model
 
     async def drain(self, seconds: float) -> None:
-        """Take nothing new, and wait until what has begun is answered, or for so long."""
+        """Refuse new requests, and wait at most `seconds` for those in progress."""
         self.closing = True
         log.info("shutting down: %d requests are being answered", self.active)
         try:
@@ -114,17 +114,17 @@ class Service:
                 while self.active:
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            log.warning("%d requests were not answered in %g s and are given up",
+            log.warning("%d requests were not answered in %g s and are dropped",
                         self.active, seconds)  # fmt: skip
         await asyncio.to_thread(self.worker.close)
-        for _ in range(100):  # for the last ones to be told
+        for _ in range(100):  # for the last clients to be told
             if not self.active:
                 return
             await asyncio.sleep(0.02)
 
 
 async def _apart(function: Callable[[], T]) -> T:
-    """Return what a function returns that takes long, in a thread that no end waits for."""
+    """Run a slow function in a thread that shutdown does not wait for; return its result."""
     loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def tell(outcome: Any, error: BaseException | None) -> None:

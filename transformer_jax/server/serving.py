@@ -1,4 +1,4 @@
-"""uvicorn, with what it lacks: a drain at SIGTERM, a limit for slow headers, reloads."""
+"""uvicorn with additions: a drain at SIGTERM, a limit for slow headers, reloads."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ _IDLE = 30.0  # seconds that a connection stays open between requests
 
 
 class _Patient(H11Protocol):
-    """HTTP/1.1, whose headers must come soon, and so must the rest of a request that was answered
-    before it was whole; and who does not read an answer to its end loses it. uvicorn waits for all
-    of these for ever.
+    """HTTP/1.1 with time limits for headers, for the rest of a request that was answered before it
+    was complete, and for a client that stops reading its response. uvicorn waits for all of these
+    forever.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -45,7 +45,7 @@ class _Patient(H11Protocol):
 
     @property
     def _waits(self) -> bool:
-        """Whether nothing but what the client sends next is waited for."""
+        """Whether the connection waits only for what the client sends next."""
         state, answered = self.conn.their_state, self.cycle and self.cycle.response_complete
         return state is h11.IDLE or (state is h11.SEND_BODY and bool(answered))
 
@@ -68,7 +68,7 @@ class _Patient(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that answers what has begun before it ends; a second signal ends it at once."""
+    """A server that finishes requests in progress on exit; a second signal ends it at once."""
 
     def __init__(
         self, app: Starlette, service: Service, drain: float = 60.0, watch: float = 0.0
@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service, self._drain, self._watch = service, drain, watch
         self._tasks: set[asyncio.Task] = set()
-        self.failed = False  # whether the searching thread ended by itself
+        self.failed = False  # whether the search thread ended by itself
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen."""
@@ -97,15 +97,15 @@ class Server(uvicorn.Server):
                 log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     async def on_tick(self, counter: int) -> bool:
-        """Say whether to end."""
+        """Return whether to exit."""
         if not self._service.worker.alive and not self._service.closing:
-            log.error("the searching thread has ended; so does the server")
+            log.error("the search thread has ended; the server exits")
             self.failed = True
             return True
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Drain at the first signal; end at the second."""
+        """Drain at the first signal; exit at the second."""
         if self._service.closing or not self.started:
             self.force_exit = True
             super().handle_exit(sig, frame)
@@ -123,7 +123,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def _watched(self) -> None:
-        """Reload when the work directory names another checkpoint than the one that was loaded."""
+        """Reload when the work directory names a checkpoint other than the one loaded."""
         while True:
             await asyncio.sleep(self._watch)
             if await asyncio.to_thread(self._service.stale):

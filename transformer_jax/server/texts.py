@@ -1,4 +1,4 @@
-"""What requests ask of a model, as coroutines: translations of lines, texts behind prompts."""
+"""Coroutines that answer requests: translations of lines, continuations of prompts."""
 
 import asyncio
 import functools
@@ -16,8 +16,8 @@ from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.service import Service
 from transformer_jax.server.tickets import Found
 
-_ALIGNED = 8  # texts in a call, between two of which searches go on
-_MUCH = 2000  # characters, whose tokenization others should not wait for
+_ALIGNED = 8  # texts per call; searches continue between calls
+_MUCH = 2000  # characters: above this, tokenizing must not make others wait
 
 
 class Patience(NamedTuple):
@@ -28,7 +28,7 @@ class Patience(NamedTuple):
 
 
 def check_aligns(model: Served, aligned: bool) -> None:
-    """Refuse alignments that a model does not give."""
+    """Refuse alignments if the model gives none."""
     if aligned and not model.aligns:
         raise Refusal(400, "alignments: this model gives none; leave them out")
 
@@ -59,18 +59,18 @@ async def translations(
 
 
 class Text(NamedTuple):
-    """A text that was written."""
+    """A finished text."""
 
-    text: str  # as `generate` gives it
-    start: int  # where in it what was written begins
+    text: str  # as `generate` returns it
+    start: int  # where the generated part begins
     ids: list[int]
     finish: str  # "stop": by EOS or a stop string; "length"
-    score: float | None = None  # None where it was stopped on the way
+    score: float | None = None  # None if it was stopped early
     log_prob: float | None = None
 
 
 class Part(NamedTuple):
-    """What a text grew by."""
+    """An addition to a text."""
 
     place: int  # of the text, among those of all prompts
     text: str
@@ -87,14 +87,14 @@ class Prompt(NamedTuple):
     stop: Sequence[str]
 
     def parts(self) -> list[Parts]:
-        """Return the texts at their beginning."""
+        """Return the texts before anything is written."""
         text = functools.partial(self.generator.text, self.read)
         limit = self.asking.sentences[0].limit
         eos = self.generator.special.eos
         return [Parts(text, limit, eos, self.stop) for _ in self.asking.sentences]
 
     def whole(self, found: Found) -> list[Text]:
-        """Return the texts of a sentence that is finished."""
+        """Return the texts of a finished sentence."""
         start = len(self.generator.text(self.read, []))
         texts = self.generator.texts(self.read, found.tokens, found.scores)
         limit = self.asking.sentences[0].limit
@@ -110,7 +110,7 @@ class Prompt(NamedTuple):
 
 
 async def texts(service: Service, model: Served, prompt: Prompt, patience: Patience) -> list[Text]:
-    """Return the texts of a prompt; at a stop string the search ends, too."""
+    """Return the texts of a prompt; a stop string ends the search, too."""
     watched = bool(prompt.stop) and prompt.asking.kind != BEAM
     growing = prompt.parts()
     done: dict[int, list[Text]] = {}
@@ -132,9 +132,9 @@ async def texts(service: Service, model: Served, prompt: Prompt, patience: Patie
 async def parts_of(
     service: Service, model: Served, prompts: Sequence[Prompt], patience: Patience
 ) -> AsyncGenerator[Part]:
-    """Yield what the texts of prompts grow by, as they are written, all prompts together; texts are
-    numbered from prompt to prompt. Prompts are of one kind of search; that of a beam is alone, and
-    its texts come whole, at their end.
+    """Yield additions to the texts of prompts as they are written, all prompts together; texts are
+    numbered across prompts. Prompts have one kind of search; a beam search takes a single prompt,
+    and its texts come whole, at their end.
     """
     growing = [parts for prompt in prompts for parts in prompt.parts()]
     kind, special = prompts[0].asking.kind, prompts[0].generator.special

@@ -1,4 +1,4 @@
-"""What waits, and what comes back: tickets of requests, and events on their way."""
+"""Tickets of requests, and the events delivered for them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,40 +19,40 @@ class Found(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A text has grown: all tokens so far, those of the first hypothesis."""
+    """A text has grown: all tokens so far, of the first hypothesis."""
 
     place: int
     ids: list[int]
 
 
 class Ended(NamedTuple):
-    """A ticket ends without being finished: status and reason as in `Refusal`."""
+    """A ticket ends unfinished: status and message as in `Refusal`."""
 
     status: int
     message: str
 
 
 class Streams(Protocol):
-    """A model: where each kind of search goes on."""
+    """A model, with a stream for each kind of search."""
 
     streams: dict[str, LiveStream]
 
     def renew(self, kind: str) -> None:
-        """Begin a stream anew, after a failure."""
+        """Restart a stream after a failure."""
 
 
 @dataclass(eq=False)
 class Ticket:
-    """Texts of one request, to be searched by `deadline`, of `time.monotonic`."""
+    """Texts of one request, to be searched by `deadline`, as of `time.monotonic`."""
 
     model: Streams
     kind: str
     sentences: Sequence[Sentence]
     deadline: float
     deliver: Callable[[Any], None]  # called from the worker's thread
-    watched: bool = False  # whether what is written is delivered on the way
+    watched: bool = False  # whether partial texts are delivered
     low: bool = False  # priority
-    left: set[int] = field(init=False)  # texts that are not finished
+    left: set[int] = field(init=False)  # unfinished texts
 
     def __post_init__(self) -> None:
         self.left = set(range(len(self.sentences)))
@@ -65,7 +65,7 @@ class Ticket:
 
 
 class Full(Exception):
-    """There are too many waiting; after `seconds` there may be room."""
+    """Too many texts are waiting; there may be room after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -73,8 +73,8 @@ class Full(Exception):
 
 
 class TooLarge(Exception):
-    """There are more texts, or parts of texts, than may ever wait."""
+    """There are more texts, or parts of texts, than the queue can ever hold."""
 
 
 class Closed(Exception):
-    """The worker takes nothing new."""
+    """The worker accepts nothing new."""

@@ -1,8 +1,8 @@
-"""One thread that searches: tickets wait, take rows as these become free, and are answered.
+"""The search thread: tickets wait, take rows as these become free, and are answered.
 
-JAX runs here and nowhere else while the server serves, but for a checkpoint that is loaded and its
-programs compiled. Others hand in tickets and calls, and take them back; what is found goes to the
-ticket's own function, from this thread.
+While the server runs, JAX runs only here, except to load a checkpoint and compile its programs.
+Others submit tickets and calls, and cancel them; results go to the ticket's own function, from this
+thread.
 """
 
 import bisect
@@ -30,8 +30,8 @@ from transformer_jax.server.tickets import (
 
 log = logging.getLogger("transformer_jax")
 
-_BEHIND = 0.05  # seconds by which each further text of a ticket stands behind the one before
-_LOW = 10.0  # seconds by which a ticket of low priority does
+_BEHIND = 0.05  # seconds that each further text of a ticket queues after the one before
+_LOW = 10.0  # seconds that a ticket of low priority queues later
 
 Running = tuple[Ticket, int, LiveStream]  # a text of a ticket, and where it is searched
 
@@ -47,40 +47,40 @@ class Worker:
         self._changed = threading.Condition()
         self._waiting: list[tuple[float, int, Ticket, int]] = []  # in order
         self._running: dict[int, Running] = {}
-        self._again: set[int] = set()  # texts that waited when a search failed, once
+        self._again: set[int] = set()  # texts that were waiting when a search failed, once
         self._calls: deque[tuple[Callable[[], Any], Future]] = deque()
         self._numbers = itertools.count()
         self._closed = False
-        self._interval = 0.1  # seconds from a finished text to the next, lately
+        self._interval = 0.1  # recent seconds from one finished text to the next
         self._last = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="search", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Texts that wait."""
+        """Number of waiting texts."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Texts that are being searched."""
+        """Number of texts being searched."""
         return len(self._running)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread works."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def submit(self, ticket: Ticket) -> None:
-        """Let a ticket wait for rows.
+        """Queue a ticket for rows.
 
-        A text's place is by the time it came: each further one of a ticket counts as having come a
-        little later, and those of low priority later still, so that nobody waits for ever.
+        Texts are ordered by arrival time: each further one of a ticket counts as having arrived a
+        little later, and those of low priority later still, so that nobody waits forever.
 
         Raises:
-          TooLarge: if the ticket has more texts than may ever wait.
+          TooLarge: if the ticket has more texts than the queue can ever hold.
           Full: if too many wait.
-          Closed: if the worker ends.
+          Closed: if the worker is closed.
         """
         now = time.monotonic() + _LOW * ticket.low
         with self._changed:
@@ -91,7 +91,7 @@ class Worker:
             self._changed.notify()
 
     def cancel(self, ticket: Ticket, index: int | None = None) -> None:
-        """Give up a ticket, or one text of it; its rows are free at the next step."""
+        """Cancel a ticket, or one text of it; its rows are free at the next step."""
         with self._changed:
             if index is None:
                 ticket.left.clear()
@@ -100,12 +100,12 @@ class Worker:
             self._changed.notify()
 
     def call(self, function: Callable[[], Any], goes_on: bool = False) -> Future:
-        """Have a function called by the thread, between two steps. What goes on with a request that
-        was let in is let in.
+        """Have the thread call a function between two steps. A call that continues an admitted
+        request (`goes_on`) is admitted.
 
         Raises:
           Full: if too many wait.
-          Closed: if the worker ends.
+          Closed: if the worker is closed.
         """
         future: Future = Future()
         with self._changed:
@@ -122,7 +122,7 @@ class Worker:
         self._thread.join(seconds)
 
     def check(self, count: int) -> None:
-        """Refuse as `submit` does: before work is done for texts that could not wait."""
+        """Raise as `submit` does, before work is done for texts that could not be queued."""
         if count > self._capacity:
             raise TooLarge
         if self._closed:
@@ -140,7 +140,7 @@ class Worker:
             self._end()
 
     def _wait(self) -> bool:
-        """Wait for work, and drop what nobody wants any more; False at the end."""
+        """Wait for work, and drop what nobody wants any more; return False at the end."""
         with self._changed:
             while not (self._waiting or self._running or self._calls or self._closed):
                 self._changed.wait()
@@ -172,9 +172,7 @@ class Worker:
             future.set_exception(error)
 
     def _turn(self) -> None:
-        """Let every stream go on for a moment, and those who wait into it, in order; deliver what
-        is found.
-        """
+        """Advance every stream for a moment, admitting waiting texts in order; deliver results."""
         with self._changed:
             waiting = list(self._waiting)
         begun: set[int] = set()
@@ -201,7 +199,7 @@ class Worker:
             self._again &= {entry[1] for entry in self._waiting}
 
     def _tell(self, stream: LiveStream) -> None:
-        """Deliver what is written so far, to those who watch."""
+        """Deliver what is written so far to watched tickets."""
         mine = {n: entry for n, entry in self._running.items() if entry[2] is stream}
         if any(ticket.watched for ticket, _, _ in mine.values()):
             for number, tokens in stream.written():
@@ -219,8 +217,8 @@ class Worker:
             ticket.deliver(Found(index, tokens, scores))
 
     def _failed(self, model: Streams, kind: str, there: dict[int, Running]) -> set[int]:
-        """End the tickets of a stream in which something went wrong, and begin it anew; return the
-        numbers of the texts that are lost. Those that only waited have another turn.
+        """End the tickets of a failed stream, and restart it; return the numbers of the texts that
+        are lost. Those that only waited get another turn.
         """
         lost = {n for n in there if n in self._running or n in self._again}
         self._again |= there.keys() - lost

@@ -1,1 +1,1 @@
-"""How sentences flow through batches of few shapes."""
+"""Continuous batching of sentences in batches of few shapes."""

@@ -1,13 +1,13 @@
-"""The shapes of the batches that a stream of sentences goes through."""
+"""Batch shapes for a stream of sentences."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
-_SHORT = 128  # positions up to which a few sentences may as well be padded
-_FEWEST = 4  # rows of which a batch of fewer is not worth its compilation
+_SHORT = 128  # positions up to which padding a few sentences is cheap
+_FEWEST = 4  # rows: a smaller batch is not worth its compilation
 _BRIEF = 32  # positions of most sentences
-_FEW = 8  # sentences on a device for which another shape is not worth its compilation
+_FEW = 8  # sentences per device for which another shape is not worth its compilation
 
 
 class BatchShape(NamedTuple):
@@ -19,7 +19,7 @@ class BatchShape(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Rows that are refilled at a time: few, so that few stand idle, but not one by one."""
+        """Rows refilled at a time: few, so that few are idle, but not one by one."""
         return max(1, self.rows // 8)
 
 
@@ -31,15 +31,15 @@ def batch_shapes(
     devices: int,
     positions: int = 1 << 30,
 ) -> list[BatchShape]:
-    """Return the shapes for sentences of these lengths and most tokens, shortest first.
+    """Return the shapes for sentences of these lengths and token limits, shortest first.
 
-    `budget` is the most source positions times hypotheses at a time, on each device; `positions` is
-    how many the model knows.
+    `budget` is the maximum of source positions times hypotheses at a time on each device;
+    `positions` is how many the model has.
     """
     longest = min(next((n for n in _LENGTHS if n >= max(lengths)), max(lengths)), positions)
     most = min(_rounded(max(limits)), positions)
     shapes: list[BatchShape] = []
-    shorter = -1  # a prompt may have no piece beside the one that is not read
+    shorter = -1  # a prompt may have no piece besides the one that is not read
     for length in (*(n for n in _LENGTHS if n < longest), longest):
         new = -(-sum(shorter < n <= length for n in lengths) // devices)
         if new <= _FEW and length < min(longest, _SHORT):
@@ -54,7 +54,7 @@ def batch_shapes(
         room = min(-(-(length + length // 4 + 2) // 8) * 8, most)
         shapes.append(BatchShape(rows, length, room))
     rows, length, room = shapes[-1]
-    fitting = max(4 * budget // (most * width), 1)  # outputs far longer than sources are few
+    fitting = max(4 * budget // (most * width), 1)  # outputs far longer than sources are rare
     if rows <= min(_FEW, fitting):
         return [*shapes[:-1], BatchShape(rows, length, most)]
     if room < most:
@@ -65,11 +65,11 @@ def batch_shapes(
 
 
 def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) -> list[BatchShape]:
-    """Return the shapes for sentences that are not known beforehand, by length and then by rows.
+    """Return the shapes for sentences not known in advance, by length and then by rows.
 
-    Few, since all are compiled before the first sentence comes: sources of up to 32 pieces and of
-    up to `longest`, with outputs of up to `most`; of each a batch of `rows`, one of a few, and one
-    in between.
+    They are few, since all are compiled before the first sentence arrives: sources of up to 32
+    pieces and of up to `longest`, with outputs of up to `most`; for each a batch of `rows`, a
+    small one, and one in between.
     """
     longest = min(-(-max(longest, 1) // 8) * 8, positions)
     most = min(-(-most // 8) * 8, positions)
@@ -82,5 +82,5 @@ def live_shapes(longest: int, most: int, rows: int, positions: int = 1 << 30) ->
 
 
 def _rounded(number: int) -> int:
-    """Return a power of two, or beyond 256 a multiple of that: few shapes."""
+    """Round up to a power of two, or beyond 256 to a multiple of 256, to keep shapes few."""
     return 1 << (number - 1).bit_length() if number <= 256 else -(-number // 256) * 256

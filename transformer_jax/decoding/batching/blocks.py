@@ -1,10 +1,10 @@
-"""Which blocks of a pool are in use, and by how many."""
+"""Reference counts of the blocks of a pool."""
 
 from collections.abc import Hashable
 
 
 class Blocks:
-    """The blocks of a pool. Those with a name can be shared, and are written to by nobody else."""
+    """The blocks of a pool. Named blocks can be shared; nobody writes to a shared block."""
 
     def __init__(self, count: int) -> None:
         self._free = list(range(count))[::-1]
@@ -14,15 +14,15 @@ class Blocks:
 
     @property
     def free(self) -> int:
-        """How many are free."""
+        """Number of free blocks."""
         return len(self._free)
 
     def uses(self, block: int) -> int:
-        """Return how many use a block."""
+        """Return the number of users of a block."""
         return self._uses[block]
 
     def take(self, name: Hashable = None) -> int:
-        """Return a free block, of that name from now on; there must be one."""
+        """Take a free block, of which there must be one, under the given name."""
         block = self._free.pop()
         self._uses[block] = 1
         if name is not None:
@@ -30,21 +30,21 @@ class Blocks:
         return block
 
     def share(self, name: Hashable) -> int | None:
-        """Return the block of a name for one more user, or None."""
+        """Return the block with a name for one more user, or None."""
         block = self._named.get(name)
         if block is not None:
             self._uses[block] += 1
         return block
 
     def release(self, block: int) -> None:
-        """Give up a use; a block without any is free, and its name forgotten."""
+        """Release one use; a block without uses becomes free and loses its name."""
         self._uses[block] -= 1
         if not self._uses[block]:
             self._named.pop(self._names.pop(block, None), None)
             self._free.append(block)
 
     def own(self, block: int) -> int:
-        """Return a block for what is written over this one: itself, or a copy if others use it."""
+        """Return a block to write to instead of this one: itself, or a copy if others use it."""
         if self._uses[block] == 1:
             return block
         copy = self.take()

@@ -1,4 +1,4 @@
-"""A queue that flows through the rows of a batch in one program."""
+"""Draining a queue through the rows of a batch in one program."""
 
 from typing import NamedTuple
 
@@ -19,10 +19,10 @@ from transformer_jax.models.model import Stepper
 
 
 class _Flow(NamedTuple):
-    """What changes while a queue is drained."""
+    """Loop state while a queue is drained."""
 
-    entered: Int[Array, ""]  # sentences of the queue that are in or were
-    steps: Int[Array, ""]  # that are left
+    entered: Int[Array, ""]  # sentences of the queue that have been admitted
+    steps: Int[Array, ""]  # left
     state: SearchState
     places: Int[Array, "rows"]
     results: Results
@@ -40,13 +40,13 @@ def drain(
     *,
     share: int,
 ) -> tuple[Int[Array, "1"], Int[Array, "1"], SearchState, Int[Array, "rows"], Results]:
-    """Let the first `count` sentences of a queue in, a share at a time, as rows become free; search
-    until all are in and at most `wake` are active, or for so many steps.
+    """Admit the first `count` sentences of a queue, a share at a time, as rows become free; search
+    until all are admitted and at most `wake` are active, or for `steps` steps.
 
-    A sentence's place says where its results go: r if it had row r before, rows + i if it is
-    sentence i of the queue; rows whose place is -1 are free. Returns how many came in, the steps
-    that are left, the batch, the places of those that are still in it, and the results of the
-    others, [rows + queue].
+    A sentence's place says where its results go: r if it was in row r before, rows + i if it is
+    sentence i of the queue; rows whose place is -1 are free. Returns the number admitted, the steps
+    left, the batch, the places of the sentences still in it, and the results of the others,
+    [rows + queue].
     """
     rows, size = len(places), len(queue.limits)
     one = jnp.arange(share, dtype=jnp.int32)

@@ -1,4 +1,4 @@
-"""Batches of searches in state on one or several devices, and what is done to them."""
+"""Compiled operations on batches of searches, on one or several devices."""
 
 import functools
 from collections.abc import Callable
@@ -25,15 +25,15 @@ from transformer_jax.models.model import Stepper
 
 
 class Engine:
-    """What is done to a batch, compiled once for each of its shapes and each kind of search.
+    """Operations on a batch, compiled once for each shape and each kind of search.
 
-    run    advance until no more than `wake` sentences of a device are active
-    drain  let the sentences of a queue in as rows become free, and run, for so many steps
-    put    let sentences of another batch in
+    run    advance until no more than `wake` sentences per device are active
+    drain  admit the sentences of a queue as rows become free, and run, for a number of steps
+    put    insert sentences of another batch
     take   copy sentences out
-    empty  make a batch
+    empty  make an empty batch
 
-    Searches that differ in numbers alone share their programs: see `Search`.
+    Searches that differ only in numbers share their programs: see `Search`.
     """
 
     def __init__(self, make_stepper: Callable[[Any], Stepper], mesh: Mesh) -> None:
@@ -68,7 +68,7 @@ class Engine:
         def empty(params: Any, search: Search, shape: BatchShape, form: Form) -> SearchState:
             rows, length, room = shape.rows * mesh.size, shape.src_length, shape.room
             request = jax.tree.map(jnp.asarray, SearchRequest.empty(1, length, form))
-            # For its shapes alone: the compiler drops what computes its values.
+            # Only for its shapes: the compiler drops the computation of its values.
             one = begin(search, make_stepper(params), request, room)
             state = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), one)
             return state.replace(done=jnp.ones(rows, bool))

@@ -1,8 +1,8 @@
-"""Continuous batching of sentences that arrive while others are searched, and may be called off.
+"""Continuous batching of sentences that arrive while others are searched, and may be cancelled.
 
-What `stream` does with sentences that are known beforehand, by the same batches and programs: here
-the shapes are fixed, so that all programs can be compiled before the first sentence comes, and a
-batch goes on for a few steps at a time, between which sentences come and go.
+Uses the batches and programs of `stream`, which takes sentences known in advance. Here the shapes
+are fixed, so that all programs can be compiled before the first sentence arrives, and a batch
+advances a few steps at a time, between which sentences come and go.
 """
 
 import itertools
@@ -21,29 +21,29 @@ from transformer_jax.decoding.batching.rows import Found, Moving, Rows, Sentence
 from transformer_jax.decoding.search.request import Form
 from transformer_jax.decoding.search.state import Search
 
-# A batch goes on for a turn at a time, which is what a newcomer waits for, and which costs some
-# milliseconds: 0.03 s, up to 0.05 s if these are less than four steps. Where rows are few and
-# newcomers wait in any case, 0.05 s: of a tiny model on two cores, 0.1 s served no more.
+# A batch advances one turn at a time. Newcomers wait for a turn to end, and each costs some
+# milliseconds; so it takes 0.03 s, up to 0.05 s if that is less than four steps. If rows are few
+# and newcomers wait in any case, 0.05 s: with a tiny model on two cores, 0.1 s served no more.
 _SHORT, _LONG = 0.03, 0.05
 _STEPS = 4, 32  # at least and at most
-_SHARES = 8  # of a batch's rows that can come in meanwhile
+_SHARES = 8  # of a batch's rows that can be admitted in a turn
 
 
 class Queues(NamedTuple):
-    """Who may come into a batch: of each device, numbered sentences, in order."""
+    """The sentences that a batch may admit: for each device, numbered and in order."""
 
     devices: list[list[tuple[int, Sentence]]]
     full: bool = False  # whether there are too few rows
 
 
 class LiveStream:
-    """Sentences in turn, in batches of these shapes, by length and then by rows.
+    """A stream of sentences through batches of these shapes, by length and then by rows.
 
-    A sentence starts in a batch of the shortest fitting shape: the smallest that could hold half of
-    all that are there and wait, or a larger one that runs and is not far too large. So few
+    A sentence starts in a batch of the shortest shape that fits it: the smallest that could hold
+    half of all that run or wait, or a larger one that is running and not far too large. So a few
     sentences go through a small batch, whose steps are short, and many through a large one alone,
-    since batches take turns. Those that outgrow their room move on. `form` is that of all requests.
-    Not for several threads at a time.
+    since batches take turns. Those that outgrow their room move on. All requests have the form
+    `form`. Not thread-safe.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class LiveStream:
                 [Rows(engine, search, params, shape, beyond, form) for shape in tier]
                 for tier, beyond in zip(tiers, [*(t[0].rows for t in tiers[1:]), 0], strict=True)
             ]
-        self._moving: list[Moving] = [[] for _ in tiers]  # into each of them
-        self._each = dict.fromkeys(map(id, self._batches), _SHORT)  # seconds a step takes
+        self._moving: list[Moving] = [[] for _ in tiers]  # into each tier
+        self._each = dict.fromkeys(map(id, self._batches), _SHORT)  # seconds per step
 
     def compile(self) -> None:
         """Compile all programs, so that no sentence waits for one."""
@@ -75,28 +75,28 @@ class LiveStream:
 
     @property
     def numbers(self) -> set[int]:
-        """The sentences that are being searched."""
+        """The numbers of the sentences being searched."""
         owners = [rows.owners for rows in self._batches]
         owners += [owners for moving in self._moving for _, owners in moving]
         return {int(n) for array in owners for n in array[array >= 0]}
 
     @property
     def capacity(self) -> int:
-        """Sentences that can be searched at a time."""
+        """Number of sentences that can be searched at a time."""
         return sum(rows.owners.size for rows in self._batches)
 
     def takes(self, sentence: Sentence) -> bool:
-        """Say whether there is a shape for a sentence."""
+        """Return whether there is a shape for a sentence."""
         shape = self._tiers[-1][0].shape
         fits = len(sentence.ids) <= shape.src_length and sentence.limit <= shape.room
         return fits and len(sentence.prefix) <= self._form.prefix
 
     def turn(self, waiting: Iterable[tuple[int, Sentence]] = ()) -> Iterator[Found]:
-        """Go on for a moment, and let those of some numbered sentences in that there are rows for;
-        yield what is found. Who came in and is not found yet is among `numbers` afterwards.
+        """Advance for a moment, admitting waiting sentences where there are rows; yield results.
+        Sentences admitted but not finished are among `numbers` afterwards.
 
-        Those who come first go first; one that finds no row does not stop others of its kind from
-        being passed by shorter or longer ones.
+        First come, first served, except that sentences that wait for a row may be passed by shorter
+        or longer ones.
         """
         self._move()
         queues = self._queues(waiting)
@@ -110,7 +110,7 @@ class LiveStream:
                             self._moving[level + 1] += paused
 
     def written(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield what each sentence has written so far, [W l]."""
+        """Yield the number of each sentence and what it has written so far, [W l]."""
         with jax.set_mesh(self._mesh):
             for rows in self._batches:
                 if (rows.owners >= 0).any():
@@ -130,8 +130,8 @@ class LiveStream:
 
     def _batch_for(self, level: int, waiting: int) -> Rows:
         """Return the smallest batch that could hold half of a tier, or the largest: waiting for a
-        row costs as long as steps that are twice as short save. A larger one that has begun and has
-        a free row, unless the tier would fill a quarter of it at most: else both take turns.
+        row costs as much time as steps half as long save. Or a larger one that is running and has
+        a free row, unless the tier would fill at most a quarter of it: otherwise both take turns.
         """
         taken = [int((rows.owners >= 0).sum()) for rows in self._tiers[level]]
         crowd, chosen = waiting + sum(taken), None
@@ -144,7 +144,7 @@ class LiveStream:
         return chosen or self._tiers[level][-1]
 
     def _queues(self, waiting: Iterable[tuple[int, Sentence]]) -> dict[int, Queues]:
-        """Return who may come into which batch, by its identity."""
+        """Return the sentences that each batch may admit, by its identity."""
         leveled: dict[int, list[tuple[int, Sentence]]] = defaultdict(list)
         for item in waiting:
             leveled[self._tier_of(item[1])].append(item)
@@ -156,7 +156,7 @@ class LiveStream:
         return queues
 
     def _go_on(self, rows: Rows, queues: Queues) -> Generator[Found, None, Moving]:
-        """Let queues flow into a batch for a moment; return who has no room left in it."""
+        """Advance a batch for a moment, admitting from queues; return those with no room left."""
         devices = self._engine.devices
         given = queues.devices or [[] for _ in rows.owners], _queue(rows)
         wake = np.full(devices, (rows.shape.rows - rows.shape.share) * queues.full)
@@ -168,7 +168,7 @@ class LiveStream:
         return drained.paused
 
     def _move(self) -> None:
-        """Let those who outgrew their room into the next batch, where there are rows."""
+        """Move sentences that outgrew their room into the next batch, where there are rows."""
         with jax.set_mesh(self._mesh):
             for tier, moving in zip(self._tiers, self._moving, strict=True):
                 staying: Moving = []
@@ -182,7 +182,7 @@ class LiveStream:
 
 
 def _dealt(rows: Rows, items: Sequence[tuple[int, Sentence]]) -> Queues:
-    """Return who may come in, each where the fewest are, as many as come in within a turn."""
+    """Deal sentences to the devices with the fewest, as many as can be admitted in a turn."""
     taken = (rows.owners >= 0).sum(1)
     devices: list[list[tuple[int, Sentence]]] = [[] for _ in taken]
     for item in items[: len(devices) * _queue(rows)]:
@@ -195,5 +195,5 @@ def _dealt(rows: Rows, items: Sequence[tuple[int, Sentence]]) -> Queues:
 
 
 def _queue(rows: Rows) -> int:
-    """Return how many sentences of a device can come in within a turn."""
+    """Return how many sentences per device can be admitted in a turn."""
     return _SHARES * rows.shape.share

@@ -1,9 +1,9 @@
 """Continuous batching of prompts over a paged cache.
 
-Rows have tables of blocks. Prompts that begin alike share blocks, as do the samples of one; a block
-that several use is copied before one of them writes there. A row has the blocks that its text takes
-and at most one turn of steps more. If none is free, the sentence that came last makes room and
-begins anew later: what is found depends on a sentence alone.
+Each row has a table of blocks. Prompts that begin alike share blocks, as do the samples of one
+prompt; a shared block is copied before it is written to. A row holds the blocks of its text and of
+at most one more turn of steps. If none is free, the sentence admitted last is evicted and restarts
+later: results depend on the sentence alone.
 """
 
 import functools
@@ -26,9 +26,9 @@ _ROWS = 64  # sentences at a time, at most
 
 
 class PagedStream:
-    """Sentences, which are prompts, in turn; `make_stepper` as for `engine.Engine`.
+    """A stream of prompts over a paged cache; `make_stepper` as for `engine.Engine`.
 
-    `size` is how many positions a block has, `budget` how many all blocks have together, unless one
+    `size` is the number of positions per block, `budget` that of all blocks together, unless one
     sentence needs more.
     """
 
@@ -38,29 +38,29 @@ class PagedStream:
     ) -> None:  # fmt: skip
         self._programs, self._search, self._params = _programs(make_stepper), search, params
         self._size, self._budget = size, budget
-        self.most_used = 0  # blocks at a time, so far
+        self.most_used = 0  # peak number of blocks so far
         self._state: Any = None
         self._pools: Any = None
         self._rest: Any = None  # of the model's state
 
     @property
     def count(self) -> int:
-        """Blocks of the pool."""
+        """Number of blocks in the pool."""
         return self._count
 
     @property
     def gathered(self) -> int:
-        """Blocks of all rows' tables, which a step looks at."""
+        """Number of blocks in all rows' tables, which a step gathers."""
         return self._table.size
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block in all layers."""
+        """Bytes of a block over all layers."""
         leaves = jax.tree.leaves(self._pools)
         return sum(leaf.nbytes for leaf in leaves) // self._count
 
     def run(self, sentences: Sequence[Sentence]) -> Iterator[Found]:
-        """Yield what is found for each sentence, best hypothesis first."""
+        """Yield the results of each sentence, best hypothesis first."""
         if not sentences:
             return
         self._prepare(sentences)
@@ -92,11 +92,11 @@ class PagedStream:
         self._state, self._pools, self._rest = self._programs.empty(*given)
 
     def _parts(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the names of the blocks of a prompt: all that is read up to their ends."""
+        """Return the names of a prompt's blocks: all pieces up to the end of each."""
         return [tuple(ids[: i + self._size]) for i in range(0, len(ids), self._size)]
 
     def _enters(self, sentence: Sentence) -> bool:
-        """Say whether there are a row for a sentence and blocks for its prompt and a turn."""
+        """Return whether there is a row for a sentence, and blocks for its prompt and a turn."""
         new = len(self._parts(sentence.ids)) + 2 * self._search.width
         return bool((self._owner < 0).any()) and (not self._order or self._blocks.free >= new)
 
@@ -104,7 +104,7 @@ class PagedStream:
         row = int(np.flatnonzero(self._owner < 0)[0])
         table = self._table[row]
         table[:] = self._count
-        new = np.full(self._columns, self._count, np.int32)  # blocks that are not there yet
+        new = np.full(self._columns, self._count, np.int32)  # blocks yet to be filled
         for column, name in enumerate(self._parts(sentence.ids)):
             shared = self._blocks.share(name)
             if shared is None:
@@ -124,11 +124,9 @@ class PagedStream:
         self._order.append(row)
 
     def _make_room(self) -> list[int]:
-        """Give every row the blocks of its next turn; return the sentences that made room, the
-        latest first.
-        """
+        """Give every row the blocks of its next turn; return evicted sentences, latest first."""
         leaving: list[int] = []
-        copies: dict[int, int] = {}  # from where, by target
+        copies: dict[int, int] = {}  # source by target
         for row in list(self._order):
             while row in self._order and not self._extend(row, copies):
                 last = self._order[-1]
@@ -144,7 +142,7 @@ class PagedStream:
         return leaving
 
     def _extend(self, row: int, copies: dict[int, int]) -> bool:
-        """Give a row blocks of its own for what it writes in a turn; False if too few are free."""
+        """Give a row its own blocks for the writes of a turn; return False if too few are free."""
         first = int(self._start[row] + self._position[row])
         last = min(first + self._size, int(self._start[row] + self._limits[row])) - 1
         columns = slice(first // self._size, last // self._size + 1)
@@ -183,7 +181,7 @@ class _Programs(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def _programs(make_stepper: Callable[[Any], Stepper]) -> _Programs:
-    """Return compiled functions: see what calls them."""
+    """Return compiled functions: see their callers."""
 
     def started(params, search, request, room):
         request = jax.tree.map(jnp.asarray, request)

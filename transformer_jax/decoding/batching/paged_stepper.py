@@ -1,4 +1,4 @@
-"""A model as a search sees it whose keys and values are in pages."""
+"""A Stepper whose keys and values are in pages."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,16 +14,16 @@ from transformer_jax.nn.cache import Lanes
 
 @struct.dataclass
 class PagedState:
-    """The pool of each layer, and what rows have of it."""
+    """The pool of each layer, and the block tables of the rows."""
 
     pools: Any
     table: Int[Array, "B W T"]
-    start: Int[Array, "B"]  # how long prompts are
+    start: Int[Array, "B"]  # lengths of prompts
     memories: Any
 
 
 class Paged:
-    """A Stepper on pages, of a model whose memory is keys and values alone; one token at a time."""
+    """A Stepper on pages, for models whose memory is only keys and values; one token at a time."""
 
     def __init__(self, stepper: Stepper) -> None:
         self._stepper = stepper

@@ -1,4 +1,4 @@
-"""What a batch found for its sentences."""
+"""The results of a batch."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from transformer_jax.decoding.search.state import SearchState
 
 @struct.dataclass
 class Results:
-    """What is found for sentences, by the places that they had in a batch or in a queue."""
+    """The results of sentences, by their places in a batch or in a queue."""
 
     position: Int[Array | np.ndarray, "N"]
     tokens: Int[Array | np.ndarray, "N W L"]
@@ -20,9 +20,9 @@ class Results:
 
     @classmethod
     def of(cls, state: SearchState) -> "Results":
-        """Return what rows have found so far."""
+        """Return the results of rows so far."""
         return cls(state.position, state.finished, state.scores, state.drafts)
 
     def room(self, count: int) -> "Results":
-        """Return empty results like these, of so many sentences."""
+        """Return empty results like these, for `count` sentences."""
         return jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), self)

@@ -1,4 +1,4 @@
-"""The rows of a batch: which sentence has which, who comes in, what is found."""
+"""The rows of a batch: their owners, admission of sentences, and results."""
 
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ Moving = list[tuple[SearchState, Owners]]  # sentences on their way to another b
 
 
 class Numbers(NamedTuple):
-    """Numbers of a sentence's own, in place of the search's; see `Asked`."""
+    """Per-sentence numbers that replace the search's; see `Asked`."""
 
     wanted: int = 1
     temperature: float = 0.0
@@ -47,8 +47,8 @@ class Sentence(NamedTuple):
     line: int = 0  # that it is part of; for the caller's use
     first: int = BOS
     numbers: Numbers | None = None
-    words: int = 0  # of its text, for a constraint
-    shortlist: Any = None  # the pieces that it is written with [K]; None: all
+    words: int = 0  # in its text, for a constraint
+    shortlist: Any = None  # pieces that may be written [K]; None: all
 
 
 Queue = Sequence[tuple[int, Sentence]]  # numbered sentences, in order
@@ -57,7 +57,7 @@ Queue = Sequence[tuple[int, Sentence]]  # numbered sentences, in order
 def request_of(
     queues: Sequence[Queue], size: int, length: int, form: Form
 ) -> tuple[SearchRequest, Owners]:
-    """Return queues of numbered sentences, one a device, as arrays of a form, [devices size]."""
+    """Return queues of numbered sentences, one per device, as arrays of a form, [devices size]."""
     request = SearchRequest.empty(len(queues) * size, length, form)
     owners = np.full((len(queues), size), -1)
     for device, queue in enumerate(queues):
@@ -77,17 +77,17 @@ def request_of(
 
 
 class Drained(NamedTuple):
-    """What became of a batch and its queues."""
+    """The outcome of draining queues into a batch."""
 
-    paused: Moving  # taken out, for want of room
-    entered: np.ndarray  # how many of each queue came in
+    paused: Moving  # taken out for lack of room
+    entered: np.ndarray  # number admitted from each queue
     steps: int
 
 
 class Rows:
     """The rows of a batch of one shape; the next shape has room for `next_rows` sentences.
 
-    `form` is that of all requests; `acceptance` counts how drafts fare.
+    All requests have the form `form`; `acceptance` counts accepted proposals of drafts.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Rows:
         self._engine, self._search, self._params, self.shape = engine, search, params, shape
         self._next_rows = next_rows
         self.owners = np.full((engine.devices, shape.rows), -1)
-        self._nobody: tuple[SearchRequest, Owners] | None = None  # queues that are empty
+        self._nobody: tuple[SearchRequest, Owners] | None = None  # empty queues
         self._state = engine.empty(params, search, shape, form)
 
     def drain(
         self, queues: Sequence[Queue], size: int, wake: np.ndarray, steps: int = int(ENDLESS)
     ) -> Generator[Found, None, Drained]:
-        """Let the sentences of a queue of each device, of at most `size`, in as rows become free,
-        and search until `wake` of each are active, or for so many steps: yield what is found.
+        """Admit sentences from each device's queue, of at most `size`, as rows become free, and
+        search until `wake` per device are active, or for `steps` steps: yield results.
         """
         request, owners = self._queued(queues, size)
         places = np.where(self.owners >= 0, np.arange(self.shape.rows), -1).astype(np.int32)
@@ -134,7 +134,7 @@ class Rows:
         return Drained(self._paused(), entered, steps - int(left.min()))
 
     def _queued(self, queues: Sequence[Queue], size: int) -> tuple[SearchRequest, Owners]:
-        """Return queues on their devices; of empty ones, always the same arrays."""
+        """Return queues on their devices; for empty ones, always the same arrays."""
         if self._nobody is not None and not any(queues) and self._nobody[1].shape[1] == size:
             return self._nobody
         request, owners = request_of(queues, size, self.shape.src_length, self._form)
@@ -143,24 +143,24 @@ class Rows:
         return found
 
     def run(self, wake: int) -> None:
-        """Search until so few of a device are active."""
+        """Search until at most `wake` sentences per device are active."""
         given = self._params, self._search, self._state, np.int32(wake)
         self._state = self._engine.run(*given)
 
     def release(self, number: int) -> None:
-        """Give the row of a sentence to whoever comes next."""
+        """Free the row of a sentence."""
         self.owners[self.owners == number] = -1
 
     def written(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield what each sentence has written so far, [W l]."""
+        """Yield the number of each sentence and what it has written so far, [W l]."""
         position, tokens = jax.device_get((self._state.position, self._state.finished))
         for device, row in zip(*np.nonzero(self.owners >= 0), strict=True):
             where = device * self.shape.rows + row
             yield int(self.owners[device, row]), tokens[where, :, 1 : position[where] + 1]
 
     def compile(self, queue: int, beyond: "Sequence[Rows]") -> None:
-        """Compile all that happens here, for queues of so many a device, and for sentences that may
-        go on to other batches.
+        """Compile all operations, for queues of `queue` sentences per device, and for sentences
+        that may move on to other batches.
         """
         devices = self._engine.devices
         for _ in self.drain([()] * devices, queue, np.zeros(devices)):
@@ -172,11 +172,11 @@ class Rows:
 
     @property
     def _leaving(self) -> int:
-        """Sentences of a device that are taken out at a time."""
+        """Number of sentences per device taken out at a time."""
         return max(1, min(self.shape.share, self._next_rows // 4))
 
     def _claim(self, owners: Owners) -> np.ndarray:
-        """Give free rows to sentences, and return which: [devices rows] as one axis."""
+        """Assign free rows to sentences and return them: [devices rows] as one axis."""
         where = np.full(owners.shape, self.shape.rows)  # beyond the batch: nowhere
         for device, mine in enumerate(owners):
             rows = np.flatnonzero(mine >= 0)
@@ -185,18 +185,18 @@ class Rows:
         return where.reshape(-1)
 
     def fits(self, owners: Owners) -> bool:
-        """Say whether there are rows for these sentences."""
+        """Return whether there are rows for these sentences."""
         return bool(((owners >= 0).sum(1) <= (self.owners < 0).sum(1)).all())
 
     def put(self, state: SearchState, owners: Owners) -> None:
-        """Let sentences of another batch in, who must fit."""
+        """Insert sentences of another batch, which must fit."""
         where = jax.device_put(self._claim(owners), self._engine.sharding)
         self._state = self._engine.put(
             self._params, self._state, state, where, src_length=self.shape.src_length
         )
 
     def harvest(self) -> Generator[Found, None, Moving]:
-        """Yield what is done; take out and return what is paused."""
+        """Yield the results of finished sentences; take out and return paused ones."""
         # Sliced here: a slice on the device would be a program of its own.
         done = np.asarray(self._state.done)
         over, results = done & (self.owners >= 0).reshape(-1), Results.of(self._state)
@@ -205,7 +205,7 @@ class Rows:
         return self._paused()
 
     def _found(self, numbers: np.ndarray, over: np.ndarray, results: Results) -> Iterator[Found]:
-        """Yield the results of the sentences that are over, and count how their drafts fared."""
+        """Yield the results of finished sentences, and count their accepted proposals."""
         found = jax.device_get(results)
         if self._acceptance is not None and found.drafts is not None:
             self._acceptance.add(found.position[over], found.drafts[over])
@@ -213,14 +213,14 @@ class Rows:
             yield int(numbers[where]), found.tokens[where, :, 1:], found.scores[where]
 
     def _paused(self) -> Moving:
-        """Take out those that have no room left."""
+        """Take out sentences that have no room left."""
         s = self._state
         position, limits = jax.device_get((s.position, s.request.limits))
         fits = has_room(position, limits, self.shape.room, s.stride).reshape(self.owners.shape)
         return list(self.remove(~fits & (self.owners >= 0)))
 
     def remove(self, which: np.ndarray) -> Iterator[tuple[SearchState, Owners]]:
-        """Take the marked sentences out, as many at a time as the next shape has room for."""
+        """Take out the marked sentences, as many at a time as the next shape has room for."""
         share = self._leaving
         rows = [np.flatnonzero(marked) for marked in which]
         for start in range(0, max(map(len, rows)), share):

@@ -1,11 +1,11 @@
 """Continuous batching: sentences flow through a batch and take the places of finished ones.
 
-A batch has static shapes: so many sentences of such a length with room for so many tokens.
-Sentences are taken shortest first. When those that fit one shape have all begun, what is still
-active moves on to the next one, among longer sentences; so do sentences whose output outgrew their
-room. The last shapes hold ever fewer sentences, so that stragglers do not drag a full batch along.
+A batch has a static shape: the number of sentences, the source length, and the room for tokens.
+Sentences are taken shortest first. When all that fit one shape have started, those still active
+move on to the next shape, among longer sentences; so do sentences whose output outgrew its room.
+The last shapes hold ever fewer sentences, so that stragglers do not drag a full batch along.
 
-On several devices each has rows of its own and loops on its own; nothing is exchanged.
+With several devices, each has its own rows and its own loop; nothing is exchanged.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from transformer_jax.decoding.search.state import Search
 
 __all__ = ["Sentence", "stream"]
 
-_TURN = 8  # shares of a batch's rows that come in before anything that is found is told
+_TURN = 8  # shares of a batch's rows that are admitted before results are reported
 
 
 def stream(
@@ -41,10 +41,10 @@ def stream(
     positions: int = 1 << 30,
     acceptance: Acceptance | None = None,
 ) -> Iterator[Found]:
-    """Yield what is found for each sentence, best hypothesis first, in the order of finishing.
+    """Yield the results of each sentence, best hypothesis first, in the order of finishing.
 
-    `budget` is the most source positions times hypotheses at a time on a device; `positions` is how
-    many the model knows; `acceptance` counts how drafts fare, where there are any.
+    `budget` is the maximum of source positions times hypotheses at a time on a device; `positions`
+    is how many the model has; `acceptance` counts accepted proposals of drafts, if any.
     """
     if not sentences:
         return
@@ -77,17 +77,17 @@ def _drain(
     rows: Rows, next_rows: int, moving: Moving, queues: Sequence[deque[int]],
     sentences: Sequence[Sentence],
 ) -> Generator[Found, None, Moving]:  # fmt: skip
-    """Search until the next shape can take over; yield what is found, return what is left.
+    """Search until the next shape can take over; yield results, return the sentences left.
 
-    Sentences on the move from the shape before come in ahead of those that wait in the queues.
+    Sentences moving from the previous shape are admitted before those waiting in the queues.
     """
     left: Moving = []
-    runs = not any(queues)  # no sentence begins here, so no program for any is needed
+    runs = not any(queues)  # no sentence starts here, so no program for that is needed
     size = _TURN * rows.shape.share
     while True:
         while moving and rows.fits(moving[-1][1]):
             rows.put(*moving.pop())
-        # Active sentences of a device that are few enough for others to come in.
+        # Number of active sentences per device at which others can be admitted.
         wake = np.full(len(queues), next_rows)
         if moving:
             wake[:] = rows.shape.rows - int((moving[-1][1] >= 0).sum(1).max())

@@ -1,1 +1,1 @@
-"""Searches, each a pure function of a Stepper: what advances hypotheses."""
+"""Search algorithms, each a pure function of a Stepper."""

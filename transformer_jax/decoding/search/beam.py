@@ -1,17 +1,17 @@
 """Beam search.
 
-Each step extends the W live hypotheses of a sentence and looks at the 2W best continuations, of
+Each step extends the W live hypotheses of a sentence and considers the 2W best continuations, of
 which at most W end in EOS, so W live ones always remain. Those that end join the finished pool, the
-W best by log-probability / penalty(length). The length counts EOS and not BOS. At a sentence's
+W best by log-probability / penalty(length). The length includes EOS but not BOS. At a sentence's
 length limit the W best continuations join the pool as they are.
 
 The score of a finished hypothesis may also carry GNMT's coverage penalty (Wu et al. 2016,
 arXiv:1609.08144, equation 14): beta times the sum over source positions of log min(attention, 1).
 
-Two stopping rules, each sentence by itself:
+Two stopping rules, applied to each sentence separately:
   optimal  the worst wanted finished hypothesis beats the best that a live one can still become.
            Log-probabilities only fall and penalties only grow with length, so that bound is its
-           present log-probability over the penalty at the length limit.
+           current log-probability over the penalty at the length limit.
   width    W hypotheses are finished; only an EOS among the W best continuations counts. This is
            what CTranslate2 does, and `transformers` with early_stopping=True.
 """
@@ -50,14 +50,14 @@ from transformer_jax.vocabulary import OURS, Special
 
 @struct.dataclass
 class BeamSearch:
-    """The search of which the `wanted` best hypotheses must be exact; see `Search`."""
+    """Beam search whose `wanted` best hypotheses must be exact; see `Search`."""
 
     penalty: LengthPenalty
     coverage_penalty: Number
     width: int = static()
     wanted: int = static()
     stop: str = static()
-    covers: bool = static()  # whether coverage counts at all
+    covers: bool = static()  # whether there is a coverage penalty
     no_repeat_ngram: int = static()
     forbidden: tuple[int, ...] = static()
     special: Special = static(default=OURS)
@@ -84,7 +84,7 @@ class BeamSearch:
         )
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
-        """Return the beginning: all W hypotheses are alike, so only the first one counts."""
+        """Return the initial state: all W hypotheses are equal, so only the first one counts."""
         state = blank(request, self.width, room, model_state, self.special)
         if self.covers:
             places = jnp.arange(request.src_ids.shape[1])[None]
@@ -132,7 +132,7 @@ class BeamSearch:
         return keep_idle(old, new, active)
 
     def _collect(self, state: SearchState, values, scores, history, ended, at_limit) -> SearchState:
-        """Let the hypotheses that finish at this step join the pool."""
+        """Add the hypotheses that finish at this step to the pool."""
         among_best = jnp.arange(values.shape[1])[None] < self.width
         if self.stop == "width":
             ended = ended & among_best
@@ -160,7 +160,7 @@ class BeamSearch:
         """Return log-probability / length penalty + coverage penalty, which is never above 0."""
         scores = log_probs / self.penalty(length)[:, None]
         if coverage is not None:
-            least = jnp.finfo(coverage.dtype).tiny  # a logarithm of 0 would hide all else
+            least = jnp.finfo(coverage.dtype).tiny  # log 0 would mask all else
             covered = jnp.log(jnp.clip(coverage, least, 1)).sum(2)
             scores = scores + self.coverage_penalty * covered
         return scores

@@ -1,4 +1,4 @@
-"""Which pieces the columns of logits are of: all, or those of each sentence's shortlist."""
+"""Columns of logits and their pieces: all, or those of each sentence's shortlist."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ Shortlists = Int[Array | np.ndarray, "B K"] | None  # of each sentence, in the o
 
 
 def pieces_of(shortlist: Shortlists, columns: Int[Array, "B *n"]) -> Int[Array, "B *n"]:
-    """Return the pieces that some columns are of."""
+    """Return the pieces of some columns."""
     if shortlist is None:
         return columns
     rows = columns.reshape(len(columns), -1)
@@ -19,7 +19,7 @@ def pieces_of(shortlist: Shortlists, columns: Int[Array, "B *n"]) -> Int[Array, 
 
 
 def columns_of(shortlist: Shortlists, pieces: Int[Array, "B *n"]) -> Int[Array, "B *n"]:
-    """Return the columns of some pieces; of one that is not in the list, one beyond the last."""
+    """Return the columns of some pieces; one past the last for a piece not in the shortlist."""
     if shortlist is None:
         return pieces
 
@@ -32,8 +32,8 @@ def columns_of(shortlist: Shortlists, pieces: Int[Array, "B *n"]) -> Int[Array, 
 
 
 def marked(shortlist: Shortlists, tokens: tuple[int, ...], size: int) -> Bool[Array, "b V"]:
-    """Return which of `size` columns are of some pieces, for each sentence or for all alike."""
-    wanted = jnp.array(tokens, jnp.int32)  # of none as well
+    """Return which of `size` columns belong to some pieces, per sentence or for all alike."""
+    wanted = jnp.array(tokens, jnp.int32)  # may be empty
     if shortlist is None:
         return jnp.zeros((1, size), bool).at[0, wanted].set(True)
     return jnp.isin(jnp.asarray(shortlist), wanted)

@@ -11,13 +11,13 @@ from transformer_jax.decoding.search.state import Constraint, SearchState, too_e
 from transformer_jax.decoding.search.trees import TreeConstraint
 from transformer_jax.vocabulary import OURS
 
-# Of decoding.constraint; each is made of the target side's codec.
+# Values of decoding.constraint; each is built from the target side's codec.
 CONSTRAINTS: dict[str, Callable[[Codec], Constraint | None]] = {
     "none": lambda codec: None,
     "tree": TreeConstraint.of,
 }
 
-_NOWHERE = 2**31 - 1  # a piece that there is not
+_NOWHERE = 2**31 - 1  # a piece that does not exist
 
 
 def constrain(
@@ -27,7 +27,7 @@ def constrain(
     no_repeat_ngram: int,
     constraint: Constraint | None = None,
 ) -> Float[Array, "B W V"]:
-    """Return the logits with minus infinity for what is forbidden; a pass only if anything is."""
+    """Return the logits with minus infinity for forbidden tokens; no pass if there are none."""
     if constraint is not None:
         logits = jnp.where(constraint.allowed(state), logits, -jnp.inf)
     shortlist, size = state.request.shortlist, logits.shape[2]
@@ -44,7 +44,7 @@ def constrain(
 
 
 def _without_special(logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
-    """Return minus infinity for what `banned_tokens` marks where special pieces stand first."""
+    """Mask what `banned_tokens` marks if special pieces come first, wherever they are."""
     pad, bos, eos = state.special
     shortlist, size = state.request.shortlist, logits.shape[2]
     never = marked(shortlist, tuple({pad, bos} - {eos, -1}), size)
@@ -53,7 +53,7 @@ def _without_special(logits: Float[Array, "B W V"], state: SearchState) -> Float
 
 
 def _repeats(state: SearchState, size: int, nothing: int) -> Int[Array, "B W G"]:
-    """Return the tokens that would write an n-gram of this size again; elsewhere `nothing`."""
+    """Return the tokens that would repeat an n-gram of this size; elsewhere `nothing`."""
     tokens, position = state.tokens, state.position[:, None, None]
     starts = tokens.shape[2] - size + 1
     if starts < 1:
@@ -61,7 +61,7 @@ def _repeats(state: SearchState, size: int, nothing: int) -> Int[Array, "B W G"]
     last = jnp.arange(starts).reshape(1, 1, -1) + size - 1  # of each n-gram
     same = (last <= position) & (last >= size)  # and none begins before what is written
     for i in range(size - 1):
-        # The i-th token of the n-gram under way.
+        # The i-th token of the current n-gram.
         where = jnp.maximum(position - (size - 2) + i, 0)
         current = jnp.take_along_axis(tokens, jnp.broadcast_to(where, (*tokens.shape[:2], 1)), 2)
         same &= tokens[:, :, i : i + starts] == current

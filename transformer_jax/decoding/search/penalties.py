@@ -1,4 +1,4 @@
-"""Length penalties: a hypothesis scores its log-probability divided by one of these."""
+"""Length penalties: a hypothesis's score is its log-probability divided by one of these."""
 
 import functools
 from typing import Any
@@ -21,7 +21,7 @@ def gnmt(length: Lengths, alpha: Number) -> Penalties:
 
 
 def power(length: Lengths, alpha: Number) -> Penalties:
-    """length^alpha, what fairseq, transformers and CTranslate2 use."""
+    """length^alpha, as in fairseq, transformers and CTranslate2."""
     return length.astype(np.float32) ** alpha
 
 
@@ -30,13 +30,13 @@ PENALTIES = {"gnmt": gnmt, "power": power}
 
 @functools.lru_cache(maxsize=4096)
 def divisor(name: str, alpha: float, length: int) -> float:
-    """Return the penalty of a length as a number of the host."""
+    """Return the penalty of a length as a Python float."""
     return PENALTIES[name](np.array([length]), alpha).item()
 
 
 @struct.dataclass
 class LengthPenalty:
-    """A penalty as the config names it; alpha is traced."""
+    """The length penalty that the config names; alpha is traced."""
 
     alpha: Number
     name: str = static()

@@ -1,4 +1,4 @@
-"""What searches begin from, and what is asked of each sentence."""
+"""Requests to a search: what sentences start from, and their settings."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ from transformer_jax.vocabulary import BOS
 
 @struct.dataclass
 class Asked:
-    """Numbers that sentences have of their own, in place of those of the search: so sentences that
-    are asked for in different ways go through one program, side by side.
+    """Per-sentence numbers that replace those of the search, so that sentences with different
+    settings run side by side in one program.
     """
 
-    wanted: Int[Array | np.ndarray, "B"]  # of a beam: the best hypotheses that must be exact
-    temperature: Float[Array | np.ndarray, "B"]  # of samples; 0: the most probable token
+    wanted: Int[Array | np.ndarray, "B"]  # for a beam: number of best hypotheses to be exact
+    temperature: Float[Array | np.ndarray, "B"]  # for sampling; 0: the most probable token
     top_k: Int[Array | np.ndarray, "B"]
     top_p: Float[Array | np.ndarray, "B"]
     seed: UInt[Array | np.ndarray, "B"]
@@ -24,7 +24,7 @@ class Asked:
 
     @classmethod
     def empty(cls, rows: int) -> "Asked":
-        """Return what asks for nothing in particular, in numpy's arrays, to be filled in."""
+        """Return neutral values as NumPy arrays, to be filled in."""
         return cls(
             np.ones(rows, np.int32), np.zeros(rows, np.float32), np.zeros(rows, np.int32),
             np.ones(rows, np.float32), np.zeros(rows, np.uint32), np.zeros(rows, np.int32),
@@ -32,31 +32,31 @@ class Asked:
 
 
 class Form(NamedTuple):
-    """What the arrays of a request have beside rows and the length of sources."""
+    """The form of a request's arrays, besides rows and the length of sources."""
 
-    prefix: int = 0  # pieces that there is room for
-    asked: bool = False  # whether sentences have numbers of their own
-    channels: int | None = None  # of sources that are vectors
-    shortlist: int = 0  # pieces that each sentence is written with; 0: all
+    prefix: int = 0  # room for pieces
+    asked: bool = False  # whether sentences have their own numbers
+    channels: int | None = None  # for sources that are vectors
+    shortlist: int = 0  # pieces per sentence that may be written; 0: all
 
 
 @struct.dataclass
 class SearchRequest:
-    """What sentences begin from, and what is asked of each. Arrays of numpy or of jax."""
+    """What sentences start from, and their settings, as NumPy or JAX arrays."""
 
     # What the model reads before it writes: a source, or a prompt that hypotheses share.
     # Ids, or vectors.
     src_ids: Int[Array | np.ndarray, "B S"] | Float[Array | np.ndarray, "B S C"]
     src_lengths: Int[Array | np.ndarray, "B"]
-    first: Int[Array | np.ndarray, "B"]  # the token that what is written follows: BOS, mostly
-    limits: Int[Array | np.ndarray, "B"]  # most tokens, EOS counted; 0 leaves the sentence out
-    least: Int[Array | np.ndarray, "B"]  # fewest tokens, EOS counted, but for the limit
-    prefix: Int[Array | np.ndarray, "B P"]  # tokens that it begins with; 0 is padding
-    seeds: Int[Array | np.ndarray, "B"]  # of random numbers
-    words: Int[Array | np.ndarray, "B"]  # of the source's text, for a constraint
+    first: Int[Array | np.ndarray, "B"]  # the token before the output: BOS, mostly
+    limits: Int[Array | np.ndarray, "B"]  # most tokens, including EOS; 0 skips the sentence
+    least: Int[Array | np.ndarray, "B"]  # fewest tokens, including EOS, unless limits is lower
+    prefix: Int[Array | np.ndarray, "B P"]  # tokens that the output begins with; 0 is padding
+    seeds: Int[Array | np.ndarray, "B"]  # for random numbers
+    words: Int[Array | np.ndarray, "B"]  # in the source's text, for a constraint
     asked: Asked | None = None  # None: the search's own numbers
-    # The pieces that each is written with, in the order of ids, special ones among them; see
-    # `columns`. None: all.
+    # The pieces that may be written, in the order of ids, including special ones; see `columns`.
+    # None: all.
     shortlist: Int[Array | np.ndarray, "B K"] | None = None
 
     @classmethod
@@ -66,7 +66,7 @@ class SearchRequest:
         src_length: int,
         form: Form = Form(),  # noqa: B008 (immutable)
     ) -> "SearchRequest":
-        """Return a request for nothing, in numpy's arrays, to be filled in."""
+        """Return an empty request as NumPy arrays, to be filled in."""
         return cls(
             np.zeros((rows, src_length), np.int32)
             if form.channels is None

@@ -1,9 +1,9 @@
-"""Independent hypotheses, each extended by one token at a time.
+"""Greedy decoding and sampling: independent hypotheses, extended by one token at a time.
 
 greedy  the most probable token
-sample  a random token, of the model's distribution with a temperature, cut to the top_k most
-        probable tokens and to the fewest that hold top_p of the probability (Holtzman et al. 2020,
-        arXiv:1904.09751)
+sample  a random token from the model's distribution with a temperature, truncated to the top_k
+        most probable tokens and to the fewest that hold top_p of the probability (Holtzman et al.
+        2020, arXiv:1904.09751)
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ from transformer_jax.vocabulary import OURS, Special
 
 @struct.dataclass
 class Sampling:
-    """`width` hypotheses a sentence; see `Search`."""
+    """`width` hypotheses per sentence; see `Search`."""
 
     penalty: LengthPenalty
     temperature: Number
@@ -78,7 +78,7 @@ class Sampling:
         )
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
-        """Return the beginning."""
+        """Return the initial state."""
         return blank(request, self.width, room, model_state, self.special)
 
     def advance(self, stepper: Stepper, old: SearchState) -> SearchState:
@@ -99,7 +99,7 @@ class Sampling:
         tokens: Int[Array, "B W"],
         active: Bool[Array, "B"],
     ) -> SearchState:
-        """Return the active sentences with what was chosen by some logits, or what is forced."""
+        """Extend the active sentences by the tokens chosen by some logits, or by forced ones."""
         pad, _, eos = self.special
         ended = has_ended(old)
         forced = forced_tokens(old)[:, None]
@@ -112,7 +112,7 @@ class Sampling:
         length = old.position + 1
         at_limit = length >= old.request.limits
         scores = log_probs / self.penalty(length)[:, None]
-        # PAD is chosen where nothing may be written: that is no end.
+        # PAD is chosen where nothing may be written, which does not end a hypothesis.
         ends = ~ended & ((tokens == eos) | (at_limit[:, None] & (tokens != pad)))
         written = write(old.tokens, length, tokens)
         new = replace(
@@ -127,8 +127,8 @@ class Sampling:
         return keep_idle(old, new, active)
 
     def filtered(self, logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
-        """Return the logits of what is drawn from: minus infinity for what may not be written, at
-        the temperature, cut to top_k and top_p.
+        """Return the logits to draw from: minus infinity for what may not be written, at the
+        temperature, truncated to top_k and top_p.
         """
         logits = self._allowed(logits, state)
         if state.request.asked is not None:
@@ -139,7 +139,7 @@ class Sampling:
         return nucleus(logits, self.top_k, self.top_p) if self.truncated else logits
 
     def draws(self, state: SearchState) -> bool:
-        """Say whether anything may be random."""
+        """Return whether anything may be random."""
         return self.random or state.request.asked is not None
 
     def draw(
@@ -162,8 +162,8 @@ class Sampling:
         return jax.lax.cond(random.any(), drawn, lambda: argmax(logits))
 
     def keys(self, state: SearchState, purpose: int | None = None) -> Array:
-        """Return the random keys [B W] of what comes next, others for each purpose: functions of
-        the seeds, of the place in the text and of the hypothesis's number.
+        """Return the random keys [B W] of the next tokens, different for each purpose: functions of
+        the seeds, the position in the text and the hypothesis's number.
         """
         asked, lanes = state.request.asked, jnp.arange(self.width)[None]
         if asked is None:
@@ -192,15 +192,15 @@ class Sampling:
 
 
 def has_ended(state: SearchState) -> Bool[Array, "B W"]:
-    """Return which hypotheses have come to their end, or to where nothing may be written."""
+    """Return which hypotheses have ended, or come to where nothing may be written."""
     last, (pad, _, eos) = last_tokens(state)[:, :, 0], state.special
-    # What is first may be the same piece.
+    # The first token may be the same piece.
     return ((last == eos) | (last == pad)) & (state.position[:, None] > 0)
 
 
 def _as_asked(logits: Float[Array, "B W V"], state: SearchState) -> Float[Array, "B W V"]:
-    """Return what is drawn from by the numbers of each sentence: the best alone at temperature 0.
-    What none of them asks for is not computed.
+    """Return the logits to draw from with each sentence's numbers: only the best at temperature 0.
+    What no sentence asks for is not computed.
     """
     asked = jax.tree.map(jnp.asarray, state.request.asked)
     temperature, top_k, top_p = (

@@ -1,14 +1,14 @@
 """Speculative decoding: a draft proposes several tokens, the model judges them in one pass.
 
-(Leviathan et al. 2022, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318.) With p what a draft
-draws from and q what the model would, both filtered alike (by temperature, top_k, top_p and what
-may not be written), a proposed token is accepted with probability min(1, q/p). In the place of the
-first one that is not, a token is drawn from max(0, q - p), normalised; behind those that all are,
-one more from q. So texts have the distribution of `sampling`. Without chance a token is accepted if
-it is the model's own, so texts are those of greedy search.
+(Leviathan et al. 2022, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318.) With p the draft's
+distribution and q the model's, both filtered alike (by temperature, top_k, top_p and what may not
+be written), a proposed token is accepted with probability min(1, q/p). The first rejected token is
+replaced by one drawn from max(0, q - p), normalised; if all are accepted, one more is drawn from q.
+So texts have the distribution of `sampling`. In greedy search, a token is accepted if it is the
+model's own, so texts are those of greedy search.
 
-A sentence's hypotheses share its position: a pass goes as far as all of them accept, and one token
-further. What was drawn behind that is forgotten; it has had no part in where to stop.
+A sentence's hypotheses share its position: a pass goes as far as all of them accept, plus one
+token. Anything drawn after that is discarded; it has no influence on where to stop.
 """
 
 from dataclasses import dataclass, replace
@@ -30,34 +30,34 @@ from transformer_jax.decoding.search.state import (
 from transformer_jax.decoding.search.top_k import argmax
 from transformer_jax.models.model import Stepper
 
-NONE = -1  # in the place of a token that nobody proposes
+NONE = -1  # in place of a token if none is proposed
 _PROPOSED, _ACCEPTED, _INSTEAD = range(3)  # what random numbers are for
 
 
 class Proposals(NamedTuple):
-    """What a draft proposes for the next K places."""
+    """What a draft proposes for the next K positions."""
 
     tokens: Int[Array, "B W K"]  # or NONE
-    shares: Float[Array, "B W K V"] | None  # what they were drawn from; None: nothing was drawn
+    shares: Float[Array, "B W K V"] | None  # their distributions; None: nothing was drawn
 
 
 @runtime_checkable
 class Proposer(Protocol):
-    """Where proposals come from; hashable."""
+    """A source of proposals; hashable."""
 
     def propose(
         self, rule: Sampling, stepper: Stepper, state: SearchState, length: int
     ) -> tuple[Proposals, Any]:
-        """Return as many proposals, and the model's state with what the draft made of its own."""
+        """Return `length` proposals, and the model's state with the draft's part updated."""
 
 
 @struct.dataclass
 class Speculative:
-    """The search that `rule` would be by itself; see `Search`."""
+    """The search `rule`, with the tokens of a draft verified; see `Search`."""
 
     rule: Sampling
     draft: Proposer = static()
-    length: int = static()  # tokens proposed in a pass
+    length: int = static()  # tokens proposed per pass
 
     @property
     def width(self) -> int:
@@ -75,7 +75,7 @@ class Speculative:
         return self.length + 1
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
-        """Return the beginning."""
+        """Return the initial state."""
         state = self.rule.start(request, room, model_state)
         counts = jnp.zeros((state.position.shape[0], 3), jnp.int32)
         return replace(state, drafts=counts, stride=self.stride)
@@ -93,10 +93,10 @@ class Speculative:
     def _judged(
         self, logits: Float[Array, "B W P V"], proposals: Proposals, old: SearchState
     ) -> SearchState:
-        """Return the sentences behind what is accepted and one token more; P is K + 1."""
+        """Return the sentences after the accepted tokens and one more; P is K + 1."""
 
         def behind(x: Array, value: Any) -> Array:
-            """Return what belongs to places, place by place, with nothing proposed at the last."""
+            """Return values by position, position first, with nothing proposed at the last."""
             last = jnp.full((*x.shape[:2], 1, *x.shape[3:]), value, x.dtype)
             return jnp.moveaxis(jnp.concatenate([x, last], axis=2), 2, 0)
 
@@ -128,7 +128,7 @@ class Speculative:
         proposed: Int[Array, "B W"],
         share: Float[Array, "B W V"] | None,
     ) -> Int[Array, "B W"]:
-        """Return what is proposed, where it is accepted, and else what stands in its place."""
+        """Return the proposed tokens where they are accepted, and their replacements elsewhere."""
         rule = self.rule
         if not rule.draws(state):
             return argmax(logits)
@@ -143,13 +143,13 @@ class Speculative:
         chance = jax.vmap(jax.vmap(uniform))(rule.keys(state, _ACCEPTED))
         accepted = (proposed >= 0) & (chance * p_here < q_here)
         rest = jnp.maximum(q - p, 0)
-        rest = jnp.where(rest.sum(-1, keepdims=True) > 0, rest, q)  # p is q, but for rounding
+        rest = jnp.where(rest.sum(-1, keepdims=True) > 0, rest, q)  # p is q, up to rounding
         instead = rule.draw(jnp.log(rest), state, _INSTEAD)
         return jnp.where(accepted, proposed, instead)
 
 
 def _shares(logits: Float[Array, "*places V"]) -> Float[Array, "*places V"]:
-    """Return probabilities, which are all 0 where nothing may be written."""
+    """Return probabilities, all 0 where nothing may be written."""
     some = jnp.isfinite(logits).any(-1, keepdims=True)
     return jnp.where(some, jax.nn.softmax(logits), 0)
 
@@ -161,7 +161,7 @@ class ByModel:
     def propose(
         self, rule: Sampling, stepper: Any, state: SearchState, length: int
     ) -> tuple[Proposals, Any]:
-        """See Proposer. It reads its last proposal too, in case that is accepted."""
+        """See Proposer. The draft reads its last proposal too, in case it is accepted."""
         active, draft, both = state.active, stepper.draft, state.model_state
 
         def turn(carry: tuple[SearchState, Array], _: None) -> tuple[Any, Any]:
@@ -188,9 +188,9 @@ class ByModel:
 
 @dataclass(frozen=True)
 class ByLookup:
-    """What followed the text's last pieces where they stood before, in what was read or written
-    (LLMA, Yang et al. 2023, arXiv:2304.04487; prompt lookup), as far as they are alike, at most
-    `longest` pieces; of such places the last. A text that ends there is taken to go round.
+    """What followed an earlier occurrence of the text's last pieces, in what was read or written
+    (LLMA, Yang et al. 2023, arXiv:2304.04487; prompt lookup): the longest match, of at most
+    `longest` pieces, and the last of these. A text that ends there is taken to repeat.
     """
 
     longest: int = 3
@@ -216,14 +216,14 @@ class ByLookup:
         return Proposals(jnp.where(found, tokens, NONE), None), state.model_state
 
 
-# Drafts that are no models, as config.decoding.draft names them.
+# Drafts that are not models, as config.decoding.draft names them.
 LOOKUPS = {"ngram": ByLookup()}
 
 
 def _whole_text(state: SearchState) -> tuple[Int[Array, "B W C"], Int[Array, "B"]]:
-    """Return what was read and what was written as one text from the start of rows, and its size.
+    """Return what was read and written as one text, left-aligned, and its length.
 
-    Where both sides have vocabularies of their own, what is alike by chance is proposed in vain.
+    Where the sides have separate vocabularies, chance matches are proposed in vain.
     """
     read = jnp.asarray(state.request.src_ids)
     lengths = jnp.asarray(state.request.src_lengths)

@@ -1,9 +1,9 @@
-"""What all searches share: sentences that advance independently of one another.
+"""The state common to all searches: sentences that advance independently of one another.
 
 A search in progress is a pytree of arrays whose first axis counts sentences. A sentence is idle if
 it is done, or paused because its room for tokens is full; idle sentences do not change. So between
-any two steps sentences can be taken out and others put in their place (see `batching.stream`), and
-it makes no difference to any of them.
+any two steps, sentences can be taken out and others put in their place (see `batching.stream`)
+without affecting any of them.
 """
 
 import functools
@@ -24,68 +24,68 @@ from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, Special
 Number = Float[Array, ""] | Int[Array, ""] | float | int
 static = functools.partial(struct.field, pytree_node=False)
 
-NEVER = (PAD, BOS)  # no text holds these, so no search writes them
-ENDLESS = np.int32(2**31 - 1)  # steps: until the search is at its end
-NOTHING = -1e9  # score of a hypothesis that is not there; finite, so differences stay numbers
+NEVER = (PAD, BOS)  # no text contains these, so no search writes them
+ENDLESS = np.int32(2**31 - 1)  # steps: until the search ends
+NOTHING = -1e9  # score of a missing hypothesis; finite, so differences stay numbers
 
 
 @struct.dataclass
 class SearchState:
-    """A search in progress. Tokens start with `first`; L is the room for tokens and one more."""
+    """A search in progress. Tokens start with `first`; L is the room for tokens plus one."""
 
-    position: Int[Array, "B"]  # tokens written so far, `first` apart
+    position: Int[Array, "B"]  # tokens written so far, without `first`
     request: SearchRequest
     tokens: Int[Array, "B W L"]
     log_probs: Float[Array, "B W"]
     finished: Int[Array, "B W L"]
-    scores: Float[Array, "B W"]  # of the finished, with penalty, best first
+    scores: Float[Array, "B W"]  # of finished ones, with penalty, best first
     count: Int[Array, "B"]  # hypotheses finished so far
     done: Bool[Array, "B"]
-    coverage: Float[Array, "B W S"] | None  # attention each source position has had; padding 1
+    coverage: Float[Array, "B W S"] | None  # total attention to each source position; padding 1
     model_state: Any  # the Stepper's
-    # Of a search that verifies drafts: passes, tokens proposed and judged, those accepted.
+    # In speculative decoding: passes, tokens proposed and judged, those accepted.
     drafts: Int[Array, "B 3"] | None = None
     special: Special = static(default=OURS)
     stride: int = static(default=1)  # the search's
 
     @property
     def room(self) -> int:
-        """Tokens there is room for."""
+        """Number of tokens there is room for."""
         return self.tokens.shape[2] - 1
 
     @property
     def active(self) -> Bool[Array, "B"]:
-        """Which sentences advance; the others are done, or paused for want of room."""
+        """Which sentences advance; the others are done, or paused for lack of room."""
         limits = jnp.asarray(self.request.limits)
         return ~self.done & has_room(self.position, limits, self.room, self.stride)
 
 
 def has_room(position: Any, limits: Any, room: int, stride: int) -> Any:
-    """Say which sentences can go on by so many tokens, or to their limits.
+    """Return which sentences can advance by `stride` tokens, or to their limits.
 
-    Where they stop for want of room tells nothing of what they write then: no step is cut short.
+    Pausing for lack of room does not change what they write: no step is cut short.
     """
     return (position + stride <= room) | (limits <= room)
 
 
 @runtime_checkable
 class Search(Protocol):
-    """A way to choose what is written next, `width` hypotheses a sentence.
+    """A search algorithm with `width` hypotheses per sentence.
 
-    A pytree. Numbers such as a length penalty's alpha are its leaves, so another number is the same
-    compiled program; whatever changes shapes or operations is static.
+    A pytree. Numbers such as a length penalty's alpha are its leaves, so changing one does not
+    recompile; whatever changes shapes or operations is static.
     """
 
     @property
     def width(self) -> int:
-        """Hypotheses a sentence."""
+        """Number of hypotheses per sentence."""
 
     @property
     def stride(self) -> int:
-        """Tokens that `advance` writes at most, and may take back of what the model has read."""
+        """Most tokens that `advance` writes, and that it may rewind of what the model has read."""
 
     def start(self, request: SearchRequest, room: int, model_state: Any) -> SearchState:
-        """Return the beginning of the search."""
+        """Return the initial state of the search."""
 
     def advance(self, stepper: Stepper, state: SearchState) -> SearchState:
         """Extend the active sentences, by one token or more."""
@@ -93,13 +93,13 @@ class Search(Protocol):
 
 @runtime_checkable
 class Constraint(Protocol):
-    """What an output must be. A pytree; a function of what is asked for and written so far."""
+    """A constraint on outputs. A pytree; a function of the request and the text so far."""
 
     def allowed(self, state: SearchState) -> Bool[Array, "B W V"]:
         """Return which pieces may come next."""
 
     def fewest(self, words: int) -> int:
-        """Return the fewest pieces of an output for so many words, EOS counted."""
+        """Return the fewest pieces of an output for this many words, including EOS."""
 
 
 def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -> SearchState:
@@ -115,9 +115,9 @@ def begin(search: Search, stepper: Stepper, request: SearchRequest, room: int) -
 def blank(
     request: SearchRequest, width: int, room: int, model_state: Any, special: Special = OURS
 ) -> SearchState:
-    """Return hypotheses that hold their first token alone."""
+    """Return hypotheses that hold only their first token."""
     batch = request.limits.shape[0]
-    # Of strong types, as they come out of a step: a second step is the first one's program.
+    # Strongly typed, as steps return them: the second step reuses the first one's program.
     tokens = jnp.full((batch, width, room + 1), special.pad, jnp.int32)
     tokens = tokens.at[:, :, 0].set(jnp.asarray(request.first)[:, None])
     return SearchState(
@@ -139,9 +139,9 @@ def run(
     search: Search, stepper: Stepper, state: SearchState, wake: Int[Array, ""],
     steps: Int[Array, ""],
 ) -> tuple[SearchState, Int[Array, ""]]:  # fmt: skip
-    """Advance until no more than `wake` sentences are active, or by so many steps.
+    """Advance until no more than `wake` sentences are active, or by `steps` steps.
 
-    Returns how many steps are left, too.
+    Also returns the number of steps left.
     """
     return jax.lax.while_loop(
         lambda carry: (carry[0].active.sum() > wake) & (carry[1] > 0),
@@ -182,12 +182,12 @@ def grow(stepper: Stepper, state: SearchState, src_length: int, room: int) -> Se
 
 
 def put_rows(old: Any, new: Any, where: Int[Array, "N"]) -> Any:
-    """Return arrays with those of `new` in the given rows; beyond the last is nowhere."""
+    """Return arrays with those of `new` in the given rows; rows past the last are dropped."""
     return jax.tree.map(lambda x, y: x.at[where].set(y, mode="drop"), old, new)
 
 
 def last_tokens(state: SearchState) -> Int[Array, "B W 1"]:
-    """Return the token that each hypothesis ends with."""
+    """Return the last token of each hypothesis."""
     where = jnp.broadcast_to(state.position[:, None, None], (*state.log_probs.shape, 1))
     return jnp.take_along_axis(state.tokens, where, axis=2)
 
@@ -195,7 +195,7 @@ def last_tokens(state: SearchState) -> Int[Array, "B W 1"]:
 def write(
     history: Int[Array, "B C L"], position: Int[Array, "B"], tokens: Int[Array, "B C"]
 ) -> Int[Array, "B C L"]:
-    """Return the histories with one token each at a position of their sentence."""
+    """Write one token into each history, at its sentence's position."""
     here = jnp.arange(history.shape[2]).reshape(1, 1, -1) == position[:, None, None]
     return jnp.where(here, tokens[:, :, None], history)
 
@@ -203,7 +203,7 @@ def write(
 def keep_idle(old: SearchState, new: SearchState, active: Bool[Array, "B"]) -> SearchState:
     """Return `new` where sentences are active and `old` elsewhere.
 
-    The model's state is the Stepper's own affair: it knows which sentences were active.
+    The model's state is left to the Stepper, which knows which sentences were active.
     """
 
     def choose(before, after):
@@ -215,14 +215,14 @@ def keep_idle(old: SearchState, new: SearchState, active: Bool[Array, "B"]) -> S
 
 
 def too_early(state: SearchState) -> Bool[Array, "B"]:
-    """Whether a sentence may not end yet."""
+    """Return which sentences may not end yet."""
     return state.position + 1 < jnp.minimum(state.request.least, state.request.limits)
 
 
 def banned_tokens(state: SearchState) -> Bool[Array, "B W b"] | None:
-    """Mark, of the columns up to EOS, the tokens that may not be written next.
+    """Mark the tokens, among the columns up to EOS, that may not be written next.
 
-    None where these are not the first of all columns: then `constrain` has seen to them.
+    None if special pieces are not the first columns: `constrain` handles them then.
     """
     if state.special != OURS:
         return None
@@ -233,7 +233,7 @@ def banned_tokens(state: SearchState) -> Bool[Array, "B W b"] | None:
 
 
 def forced_tokens(state: SearchState) -> Int[Array, "B"]:
-    """Return the token of the prefix that comes next, or 0 where there is none."""
+    """Return the next token of the prefix, or 0 if there is none."""
     prefix = jnp.asarray(state.request.prefix)
     if not prefix.shape[1]:
         return jnp.zeros_like(state.position)

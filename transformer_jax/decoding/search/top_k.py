@@ -1,4 +1,4 @@
-"""Greatest entries of long rows, without sorting them."""
+"""Top-k entries of long rows, without sorting."""
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,12 @@ def top_k(
     the first one wins, as in `jax.lax.top_k`.
 
     The k greatest lie in the k blocks with the greatest maxima, so after one pass over x only
-    those are looked at: exact, and a small part of the time of `jax.lax.top_k` over G V on a CPU.
+    those are searched: exact, in a small part of the time of `jax.lax.top_k` over G V on a CPU.
     """
     rows, groups, size = x.shape
     if offset is None:
         offset = jnp.zeros((rows, groups), x.dtype)
-    # sqrt(G V / k) makes the two selections, among block maxima and within blocks, least in sum.
+    # sqrt(G V / k) minimises the sum of both selections, among block maxima and within blocks.
     length = _block(size, round((groups * size / k) ** 0.5))
     count = -(-size // length)
     if count * length > size:
@@ -50,7 +50,7 @@ def top_k(
 
 
 def _block(size: int, wanted: int) -> int:
-    """Return a divisor of size near the one wanted, so that rows need no padding; else that."""
+    """Return a divisor of size near `wanted`, so that rows need no padding, else `wanted`."""
     wanted = min(max(wanted, 8), size)
     near = range(max(wanted // 2, 8), 2 * wanted + 1)
     return min((n for n in near if size % n == 0), key=lambda n: abs(n - wanted), default=wanted)

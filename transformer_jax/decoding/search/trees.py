@@ -1,9 +1,9 @@
-"""Nothing but trees: which piece may follow those that are written already.
+"""A constraint to well-formed trees: which pieces may follow those already written.
 
 A linearised tree (Vinyals et al. 2015, arXiv:1412.7449) is one bracket that holds words and
-brackets; each holds something and is closed by its own label. Besides it has a word for each one of
+brackets; none is empty, and each is closed by its own label. It also has one word for each word of
 the source, and ends within the limit. What may come next follows from the pieces of a hypothesis
-alone, so nothing has to move with hypotheses that are reordered, paused or put elsewhere.
+alone, so no state has to move with hypotheses that are reordered, paused or put elsewhere.
 """
 
 import jax.numpy as jnp
@@ -16,12 +16,12 @@ from transformer_jax.data.codecs.trees import WORD, leaf
 from transformer_jax.decoding.search.state import SearchState, static
 from transformer_jax.errors import UserError
 
-AROUND = 3  # pieces of the smallest tree beside its words: two brackets and EOS
+AROUND = 3  # pieces of the smallest tree besides its words: two brackets and EOS
 
 
 @struct.dataclass
 class TreeConstraint:
-    """Of each piece the number of its label, from 1 on, and 0 where it is no such bracket; and the
+    """For each piece, the number of its label, from 1, or 0 if it is no such bracket; and the
     number of its word, the last one for all words from there on.
     """
 
@@ -35,7 +35,7 @@ class TreeConstraint:
         """Return the constraint for the pieces of a codec.
 
         Raises:
-          UserError: if its pieces are no brackets and words.
+          UserError: if its pieces are not brackets and words.
         """
         pieces = codec.pieces(range(codec.size))
         known = {piece: i for i, piece in enumerate(pieces)}
@@ -54,7 +54,7 @@ class TreeConstraint:
         return cls(opens, closes, words, codec.special["eos"])
 
     def allowed(self, state: SearchState) -> Bool[Array, "B W V"]:
-        """Return which pieces may come next: one at least, if the smallest tree fits."""
+        """Return which pieces may come next: at least one, if the smallest tree fits."""
         opens, closes = jnp.asarray(self.opens), jnp.asarray(self.closes)
         position = state.position[:, None]
         here = jnp.arange(state.tokens.shape[2]).reshape(1, 1, -1)
@@ -62,7 +62,7 @@ class TreeConstraint:
         opened = opens[tokens]
         depths = jnp.cumsum((opened > 0).astype(jnp.int32) - (closes[tokens] > 0), axis=2)
         depth = depths[:, :, -1]
-        # Of all brackets that were opened at this depth, the last one is open still.
+        # Of all brackets opened at this depth, the last one is still open.
         place = jnp.where((opened > 0) & (depths == depth[:, :, None]), here, 0).max(2)
         label = jnp.take_along_axis(opened, place[:, :, None], axis=2)
         holds_nothing = place == position
@@ -71,7 +71,7 @@ class TreeConstraint:
         left = jnp.asarray(state.request.words)[:, None] - written
         following = jnp.minimum(written + 1, numbers.max())
         room = jnp.asarray(state.request.limits)[:, None] - position
-        # A bracket more takes two pieces; beside it words, open brackets and EOS have to fit.
+        # Another bracket takes two pieces; words, open brackets and EOS must fit as well.
         may_open = (left > 0) & ((depth > 0) | (position == 0)) & (room >= left + depth + AROUND)
         may_close = (depth > 0) & ~holds_nothing & ((depth > 1) | (left == 0))
         opens, closes, numbers = (x.reshape(1, 1, -1) for x in (opens, closes, numbers))

@@ -1,4 +1,4 @@
-"""Answers that stand in a text."""
+"""Answers to questions, found in a text."""
 
 import functools
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ _LONGEST = 30  # words and signs of an answer, as in BERT's code
 
 
 class Found(NamedTuple):
-    """The likeliest answer of a context."""
+    """The most likely answer in a context."""
 
     text: str
     begin: int  # characters of the context before it
-    log_prob: float  # of its first place and its last, in the best window
+    log_prob: float  # of its first and last place, in the best window
 
 
 def answers(
@@ -39,10 +39,10 @@ def answers(
     lines: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> list[Found]:
-    """Return the answer of each line, which is a question, a TAB and a context.
+    """Return the answer for each line, which is a question, a TAB and a context.
 
     Raises:
-      UserError: if the model does not answer, or a question or context is empty.
+      UserError: if the model does not answer questions, or a question or context is empty.
     """
     objective, asked = objective_named(config.name), [Asked.read(line) for line in lines]
     if "span" not in objective.predicts:
@@ -51,7 +51,7 @@ def answers(
         if not one.question.strip() or not one.units:
             raise UserError(f"answer: question {number} or its context is empty")
     parts = encode_words(tokenizers.src, [part for one in asked for part in one.parts()])
-    nowhere = Ragged.from_lists([[len(one.units), 0, 0] for one in asked])  # whatever: not read
+    nowhere = Ragged.from_lists([[len(one.units), 0, 0] for one in asked])  # placeholders: not read
     items = objective.items(TokenStore(Ragged.from_lists(parts), nowhere), config, tokenizers.src)
     assert isinstance(items, Windows)
     found = [Found("", 0, -np.inf)] * len(asked)
@@ -66,7 +66,7 @@ def answers(
 
 
 def _best(items: Windows, item: int, row: np.ndarray) -> tuple[int, int, float]:
-    """Return the first and the last word of the likeliest answer in a window."""
+    """Return the first and the last word of the most likely answer in a window."""
     edge = int(items.questions.lengths[item]) + 2
     first, last = (
         row[i, edge + x.sequence(item)] for i, x in enumerate((items.firsts, items.lasts))

@@ -1,4 +1,4 @@
-"""Where a translation looks in its source: cross-attention of given or found translations."""
+"""Cross-attention and word alignments of given or generated translations."""
 
 import functools
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ Alignments = list[tuple[int, int]]  # (source word, target word), both counted f
 class CrossAttention(NamedTuple):
     """The cross-attention of one pair."""
 
-    weights: np.ndarray  # float32 [L N T S]: where each head looks while piece t is written
+    weights: np.ndarray  # float32 [L N T S]: of each head while piece t is written
     source: list[str]  # the S pieces, </s> included
-    target: list[str]  # the T pieces, </s> included if the translation came to one
+    target: list[str]  # the T pieces, </s> included if the translation has one
     alignments: Alignments  # see `align`
 
 
@@ -37,7 +37,7 @@ def cross_attention(
     target: Sequence[int],
 ) -> CrossAttention:
     """Return the cross-attention of a pair given as ids; the source ends in EOS."""
-    check_attention(model, params, "a picture of attention")
+    check_attention(model, params, "a plot of attention")
     special = special_of(tokenizers.tgt)
     ((_, weights),) = each_pair(_by_layer, model, params, [source], [target], 1, special)
     weights = weights[:, :, : len(target), : len(source)]
@@ -79,10 +79,10 @@ def check_attention(model: Model, params: Any, purpose: str) -> None:
 def align(
     weights: np.ndarray, tokenizers: TokenizerPair, source: Sequence[int], target: Sequence[int]
 ) -> Alignments:
-    """Return the word alignments that attention weights [T S] stand for, sorted.
+    """Return the word alignments implied by attention weights [T S], sorted.
 
-    Each target piece goes with the source piece it looks at most, EOS apart, and each word with all
-    that its pieces go with. A word is what ▁ begins; more rows and columns may follow.
+    Each target piece is aligned with the source piece it attends to most, except EOS, and each word
+    with all that its pieces are aligned with. ▁ begins a word; more rows and columns may follow.
     """
     src_words, tgt_words = (
         words(side, ids) for side, ids in zip(tokenizers, (source, target), strict=True)
@@ -96,7 +96,7 @@ def align(
 def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
     """Return the number of the word that each piece belongs to, from 0; EOS belongs to none.
 
-    Words are those of the text: a ▁ that another one follows begins none, and goes with the next.
+    Words are those of the text: a ▁ followed by another begins none, and joins the next word.
     """
     pieces = tokenizer.pieces(token for token in ids if token != tokenizer.special["eos"])
     found: list[int] = []
@@ -111,7 +111,7 @@ def words(tokenizer: Codec, ids: Sequence[int]) -> list[int]:
 
 
 def count_words(tokenizer: Codec, ids: Sequence[int]) -> int:
-    """Return how many words pieces make."""
+    """Return the number of words that pieces form."""
     return max(words(tokenizer, ids), default=-1) + 1
 
 
@@ -122,7 +122,7 @@ def _cross_attention(model: Model, params: Any, batch: Batch) -> list[Array]:
     assert batch.tgt is not None
     rows, length = batch.tgt.inputs.shape
     state = stepper.start(stepper.context(batch.src), 1, length)
-    # Padding has a place of its own, behind what it must not overwrite.
+    # Padding has positions of its own, after those it must not overwrite.
     positions = jnp.broadcast_to(jnp.arange(length)[None], (rows, length))
     tokens, active = batch.tgt.inputs[:, None], jnp.ones(rows, bool)
     return stepper.step(state, tokens, positions, active)[1] or []

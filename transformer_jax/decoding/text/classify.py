@@ -1,4 +1,4 @@
-"""The class of a text: what a model says of each."""
+"""Classification of texts."""
 
 import functools
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ def classify(
     texts: Sequence,
     tokens_per_batch: int = 4096,
 ) -> list[dict[str, float]]:
-    """Return the probability of each class, the likeliest first, of each text, or of two with a TAB
-    between them where the model reads pairs.
+    """Return the probability of each class, most likely first, for each text, or for each pair
+    separated by a TAB if the model reads pairs.
 
     Raises:
-      UserError: if the model does not predict classes, or a pair is none.
+      UserError: if the model does not predict classes, or a pair is malformed.
     """
     objective, names = (
         objective_named(config.name),
@@ -43,7 +43,7 @@ def classify(
         raise UserError(
             f"config.objective.name={config.name!r}: such a model predicts no class of a text"
         )
-    nothing = Ragged.from_lists([[0]] * len(texts))  # whatever class: it is not read
+    nothing = Ragged.from_lists([[0]] * len(texts))  # placeholder class: not read
     if objective.frame(config).cut == "texts":
         check_pairs(texts, lambda number: f"text {number}")
         words = [part for text in texts for part in two_texts(text)]

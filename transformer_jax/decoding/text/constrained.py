@@ -1,4 +1,4 @@
-"""What an output that must be of some form asks of its source."""
+"""Checks of lines whose output must satisfy a constraint."""
 
 from transformer_jax.config import DecodingConfig
 from transformer_jax.decoding.batching.stream import Sentence
@@ -7,14 +7,14 @@ from transformer_jax.errors import UserError
 
 
 def check_whole(config: DecodingConfig, number: int, length: int, longest: int) -> None:
-    """Check that a line which is too long for the model may be translated in parts.
+    """Check that a line too long for the model may be translated in parts.
 
     Raises:
-      UserError: if the output must be one.
+      UserError: if the output must be whole.
     """
     if config.constraint != "none":
         raise UserError(
-            f"line {number}: {length} pieces, of at most {longest}, and what is written with "
+            f"line {number}: {length} pieces, at most {longest} allowed, and output with "
             f"decoding.constraint={config.constraint!r} cannot be in parts; shorten it"
         )
 
@@ -22,10 +22,10 @@ def check_whole(config: DecodingConfig, number: int, length: int, longest: int) 
 def check_room(
     config: DecodingConfig, constraint: Constraint | None, number: int, sentence: Sentence
 ) -> None:
-    """Check that there is room for an output of the form that is asked for.
+    """Check that there is room for an output that satisfies the constraint.
 
     Raises:
-      UserError: if not, or if it is to begin in some way.
+      UserError: if there is not, or a prefix is given.
     """
     if constraint is None:
         return
@@ -38,4 +38,4 @@ def check_room(
             f"{config.max_extra_length} leaves {sentence.limit}; raise them"
         )
     if sentence.prefix:
-        raise UserError(f"{name}: such an output begins as the search has it; give no prefix")
+        raise UserError(f"{name}: such an output cannot begin with a prefix; give none")

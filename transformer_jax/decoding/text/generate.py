@@ -1,4 +1,4 @@
-"""From prompts to texts that go on from them, in input order."""
+"""Text generation from prompts, in input order."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,30 +33,30 @@ from transformer_jax.decoding.text.streaming import Alone, Parts, cut
 from transformer_jax.errors import UserError
 from transformer_jax.models.model import Model
 
-MAX_TOKENS = 256  # unless another number is asked for
+MAX_TOKENS = 256  # by default
 
 
 class Generated(NamedTuple):
-    """One text that a model wrote."""
+    """One generated text."""
 
-    text: str  # a language model's with the prompt; before a stop string, which the rest has
-    ids: list[int]  # the pieces that were written, with EOS where the search came to one
+    text: str  # a language model's with the prompt; without a stop string, unlike the rest
+    ids: list[int]  # the pieces written, with EOS if the search reached it
     score: float  # log-probability / length penalty: what the search ranks by
-    log_prob: float  # of the pieces that were written, nats
+    log_prob: float  # of the pieces written, nats
 
 
 class Generator:
-    """A model that continues prompts, or writes what belongs to them, and compiled searches.
+    """A model that continues or answers prompts, and compiled searches.
 
-    Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
-    texts are wanted of each prompt. Lengths are asked for with `max_tokens`: those of `config` are
-    relative to a source. A `draft` is the model of `decoding.draft`, where it names one;
-    `acceptance` says how its proposals fare. With `prompts`, of each model and of the draft, these
-    read the prompts, and texts are written one by one. Of a prompt that is a source, pieces beyond
-    `cut_at` are left out.
+    Several models form an ensemble; their parameters are then a list as well. `n_best` is the
+    number of texts wanted per prompt. `max_tokens` sets lengths: those of `config` are relative to
+    a source. `draft` is the model of `decoding.draft`, if it names one; `acceptance` counts its
+    accepted proposals. If `prompts` are given, for each model and for the draft, they read the
+    prompts, and texts are written one by one. A prompt that is a source is truncated to `cut_at`
+    pieces.
 
     Raises:
-      UserError: if the objective is not one of prompts, or a setting is one of translation.
+      UserError: if the objective does not take prompts, or a setting is one for translation.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class Generator:
         progress: Callable[[Iterable], Iterable] = iter,
         stop: str | Sequence[str] = (),
     ) -> list[list[Generated]]:
-        """Return up to n_best texts of each prompt, best first, samples as they were drawn.
+        """Return up to n_best texts for each prompt, best first, samples in the order drawn.
 
-        A text ends with EOS or after `max_tokens` new pieces; None are 256, or as many as the model
-        has positions for. It is cut before the first of the strings `stop` behind the prompt.
+        A text ends with EOS or after `max_tokens` new pieces; None means 256, or as many as the
+        model has positions for. It is cut before the first of the strings `stop` after the prompt.
         `first` is the number of the first prompt, on which samples depend.
-        `progress` wraps the loop over prompts, in the order in which they are finished.
+        `progress` wraps the loop over prompts, in the order in which they finish.
 
         Raises:
           UserError: if a prompt and its text are longer than the model can read, or a string of
@@ -132,8 +132,8 @@ class Generator:
         number: int = 1,
         stop: str | Sequence[str] = (),
     ) -> Iterator[str]:
-        """Yield the text that `generate` returns for the prompt of that number, in parts: the
-        prompt, where the text has it, and what each piece adds, which may be nothing yet.
+        """Yield the text that `generate` returns for the prompt with that number, in parts: the
+        prompt, if the text includes it, and what each piece adds, which may be nothing yet.
 
         Raises:
           UserError: if several hypotheses are searched; see `generate`.
@@ -156,21 +156,21 @@ class Generator:
         return self._prompting.read(self._codec, prompt, self._objective, self._cut_at)
 
     def sentence(self, ids: list[int], place: int, first: int, max_tokens: int | None) -> Sentence:
-        """Return what the search needs to know of a prompt, of which this is read."""
+        """Return the search's Sentence for a prompt, given the pieces read."""
         number = first + place
         limit = self.limit(number, len(ids), max_tokens)
         return Sentence(ids[:-1], limit, seed=number % 2**31, line=place, first=ids[-1])
 
     def text(self, read: list[int], ids: list[int]) -> str:
-        """Return what is shown of what was read, and of what was written."""
+        """Return the text shown for the pieces read and written."""
         return self._codec.decode([*read, *ids] if self._prompting.continued else ids)
 
     def limit(self, number: int, length: int, max_tokens: int | None) -> int:
-        """Return how many pieces may follow those of a prompt, of which the last is not read."""
+        """Return how many pieces may follow a prompt of this length, its last piece unread."""
         room = room_behind(self.models, length - 1)
         if room < 1 or length > self.positions + 1:
             raise UserError(
-                f"prompt {number}: {length} pieces, of at most config.model.max_positions="
+                f"prompt {number}: {length} pieces, more than config.model.max_positions="
                 f"{self.positions}; shorten it"
             )
         if max_tokens is None:
@@ -196,7 +196,7 @@ class Generator:
         read: Sequence[list[int]],
         found: list[list[Generated]],
     ) -> Iterator[int]:
-        """Fill in what is found for each prompt; yield its number."""
+        """Fill in the texts of each prompt; yield its number."""
         if self._prompts:
             for number, sentence in enumerate(sentences):
                 tokens, scores = self._alone(params, sentence).found()
@@ -225,8 +225,8 @@ class Generator:
         return Alone(*given, self.positions, self.draft, self.acceptance, self._prompts)
 
     def texts(self, read: list[int], tokens: np.ndarray, scores: np.ndarray) -> list[Generated]:
-        """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts; where none came
-        to an end, as nothing may be written any more, the prompt with nothing behind it.
+        """Return the hypotheses of a prompt, tokens [W L] and scores [W], as texts; if none ended
+        because nothing more may be written, the prompt with nothing after it.
         """
         c = self.config
         texts = []
@@ -239,7 +239,7 @@ class Generator:
 
 
 def _stops(stop: str | Sequence[str]) -> list[str]:
-    """Return the strings that end a text; one may stand for itself."""
+    """Return the strings that end a text as a list; a single one may be given alone."""
     several = [stop] if isinstance(stop, str) else list(stop)
     if "" in several:
         raise UserError("stop: an empty string would end every text; leave it out")

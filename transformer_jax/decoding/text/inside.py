@@ -1,4 +1,4 @@
-"""What goes on in a model as it reads a text: hidden states and attention, layer by layer."""
+"""The internals of a model as it reads a text: hidden states and attention, layer by layer."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -27,15 +27,15 @@ from transformer_jax.nn.mixers.attention import Attention
 
 
 class Inside(NamedTuple):
-    """What goes on in one stack as it reads T pieces; float32 but for bfloat16 models."""
+    """The internals of one stack as it reads T pieces; float32 except for bfloat16 models."""
 
     pieces: list[str]
-    hidden: np.ndarray  # [L+1 T D]: what enters the first layer, and what leaves each
-    output: np.ndarray  # [T D]: what leaves the stack, behind the last norm where it has one
-    # [L N T T]: where each head looks, from each piece, in the layers whose mixer has heads that
-    # look; None: there is no such layer.
+    hidden: np.ndarray  # [L+1 T D]: the input of the first layer, and the output of each
+    output: np.ndarray  # [T D]: the output of the stack, after its final norm if it has one
+    # [L N T T]: the weights of each head, from each piece, in the layers whose mixer has attention
+    # heads; None: there is no such layer.
     attention: np.ndarray | None
-    cross_attention: np.ndarray | None  # [L N T S], at what an encoder has read
+    cross_attention: np.ndarray | None  # [L N T S], over what an encoder has read
 
 
 def inside(
@@ -46,34 +46,34 @@ def inside(
     source: Any,
     target: str | None,
 ) -> dict[str, Inside]:
-    """Return what goes on in each stack, "encoder" or "decoder" or both, as it reads a text, or
-    what the codec of vectors takes.
+    """Return the internals of each stack, "encoder" or "decoder" or both, as it reads a text, or
+    what a vector codec takes.
 
     Raises:
       UserError: if there is no target where the model reads one, or the other way round, if a side
-        has more pieces than the model has positions for, or the model is none that reads its text
-        as it is.
+        has more pieces than the model has positions for, or the model does not read its text as it
+        is.
     """
     if objective.kind == "classify_pairs":
         raise UserError("inside: such a model reads two texts at a time; see classify")
     if objective.kind == "permutation_lm" or not isinstance(model, Network):
         raise UserError("inside: such a model reads a text in several orders; see score")
     if model.config.architecture == "perceiver":
-        raise UserError("inside: the layers of such a model see latents, and no places of a text")
+        raise UserError("inside: the layers of such a model see latents, not positions of a text")
     if objective.kind in OF_VECTORS:
-        raise UserError("inside: the layers of such a model see values, and no pieces of a text")
-    prompting = PROMPTS.get(objective.kind)  # of one that continues what it reads there is no pair
+        raise UserError("inside: the layers of such a model see values, not pieces of a text")
+    prompting = PROMPTS.get(objective.kind)  # no pair for one that continues what it reads
     pairs = objective.kind == "translate" if prompting is None else not prompting.continued
     if (target is None) == pairs:
         raise UserError(
-            "inside: give a text and its translation, or what else is written to it"
+            "inside: give a text and its translation, or whatever else the model writes"
             if target is None
             else "inside: such a model reads one text; give no translation"
         )
     batch = _batch(tokenizers, objective, source, target)
     sides = [side for side in (batch.src, batch.tgt) if side is not None]
     for side in sides:
-        if side.inputs.ndim == 2:  # pieces, and no vectors
+        if side.inputs.ndim == 2:  # pieces, not vectors
             check_positions(model.config, side.inputs.shape[1])
     stacks = _watched(model, params, batch)
     names = model.config.stacks
@@ -85,18 +85,18 @@ def inside(
 
 
 def _pieces(codec: Codec, side: Side, count: int) -> list[str]:
-    """Return how what is read is written: pieces, or the numbers of what becomes of vectors."""
+    """Return labels of what is read: pieces, or position numbers for vectors."""
     if isinstance(codec, VectorCodec):
         return [str(place) for place in range(count)]
     pieces = codec.pieces(side.inputs[0])
-    return [*map(str, range(count - len(pieces))), *pieces]  # vectors may stand before a text
+    return [*map(str, range(count - len(pieces))), *pieces]  # vectors may precede a text
 
 
 def _batch(
     tokenizers: TokenizerPair, config: ObjectiveConfig, source: Any, target: str | None
 ) -> Batch:
-    """Return one row without padding; pieces are those of training, and none is hidden. Where
-    something is said of a text, what is beyond the window is left out as in training.
+    """Return one row without padding; pieces are those of training, and none is hidden. For
+    predictions about a text, it is truncated to the window as in training.
     """
     if isinstance(tokenizers.src, VectorCodec):
         tgt = [[0]] if target is None else tokenizers.tgt.encode([target])
@@ -113,7 +113,7 @@ def _batch(
         side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
         if config.kind in PROMPTS:
             return Batch(None, side._replace(rank=np.zeros_like(row)), {})  # as of a prompt
-        two = np.ones((1, 2), np.int32)  # for what is said of a text: a class, or two ends
+        two = np.ones((1, 2), np.int32)  # for predictions about a text: a class, or two ends
         return Batch(side, Side(two, np.arange(2, dtype=np.int32)[None], two), {})
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
     special = special_of(tokenizers.tgt)
@@ -134,7 +134,7 @@ def _one(
 def _watched(model: Network, params: Any, batch: Batch) -> list[tuple]:
     """Return (hidden, output, attention, cross-attention) of each stack, in turn.
 
-    The layers run one by one, outside any compiled loop, and all that passes is written down.
+    The layers run one by one, outside any compiled loop, and their inputs and outputs are recorded.
     """
     config = dataclasses.replace(
         model.config, layer_loop="unrolled", remat="none", attention="dense"

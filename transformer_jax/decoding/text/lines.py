@@ -1,4 +1,4 @@
-"""Lines of text, or what else a model reads, as sentences of a search; long ones in parts."""
+"""Lines of text, or other inputs of a model, as sentences of a search; long ones in parts."""
 
 import logging
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ _NEXT_PART = 1_000_003  # between the seeds of a line's parts
 
 
 class Lines:
-    """What a Translator knows of what it reads; see there."""
+    """The input side of a Translator; see there."""
 
     models: list[Model]
     config: DecodingConfig
-    positions: int  # that all models know
+    positions: int  # that all models have
     _tokenizers: TokenizerPair
     _special: Special
     _constraint: Constraint | None
@@ -40,13 +40,13 @@ class Lines:
 
     @property
     def longest(self) -> int:
-        """The longest source, in pieces with EOS, that is translated in one piece."""
+        """The longest source, in pieces with EOS, that is translated whole."""
         return min(self._longest, self.positions)
 
     def sentences(
         self, lines: Sequence, prefixes: Sequence[str] | None = None, first: int = 1
     ) -> list[Sentence]:
-        """Return what there is to translate, line by line; what is too long, in parts.
+        """Return the sentences to translate, line by line; lines that are too long, in parts.
 
         Raises:
           UserError: if a line is too long for the model.
@@ -69,7 +69,7 @@ class Lines:
                 check_whole(self.config, first + line, len(ids), self.longest)
                 if self._warn:
                     log.warning(
-                        "line %d: %d pieces, of at most %d: translated in %d parts",
+                        "line %d: %d pieces, at most %d allowed: translated in %d parts",
                         first + line, len(ids), self.longest, len(texts),
                     )  # fmt: skip
             least = 0 if vectors else 1  # EOS
@@ -91,13 +91,13 @@ class Lines:
         return parts
 
     def _cut(self, ids: Any) -> Any:
-        """Cut what is too long and is not split, or what no splitting makes short enough: a
+        """Truncate what is too long and not split, or what no splitting makes short enough: a
         character of more pieces than positions.
         """
         return ids[: self.longest] if isinstance(ids, np.ndarray) else shortened(ids, self.longest)
 
     def sentence(self, ids: Any, prefix: list[int], seed: int, line: int) -> Sentence:
-        """Return what the search needs to know of a line."""
+        """Return the search's Sentence for a line."""
         c, length = self.config, len(ids)
         limit = int(length * c.max_length_ratio) + c.max_extra_length
         limit = min(max(limit, len(prefix) + 1), room_behind(self.models, length))
@@ -109,15 +109,15 @@ class Lines:
 
     @property
     def shortlist(self) -> int:
-        """How many pieces each translation is written with; 0: all there are."""
+        """Number of pieces that each translation may use; 0: all."""
         return min(self.config.shortlist, self._tokenizers.tgt.size)
 
     def _needed(self, prefix: Sequence[int]) -> list[int]:
-        """Return the pieces that a shortlist must have, to begin with a prefix and to end."""
+        """Return the pieces that a shortlist must contain, to begin with a prefix and to end."""
         needed = {*prefix, *self._tokenizers.tgt.special.values()} - {-1}
         if len(needed) > self.shortlist:
             raise UserError(
-                f"config.decoding.shortlist={self.config.shortlist}: the pieces of the prefix and "
-                f"the special ones are {len(needed)}; raise it, or set it to 0"
+                f"config.decoding.shortlist={self.config.shortlist}: the prefix and the special "
+                f"pieces need {len(needed)}; raise it, or set it to 0"
             )
         return sorted(needed)

@@ -1,4 +1,4 @@
-"""Streams of sentences that are not known beforehand, for translations and for texts."""
+"""Live streams of sentences not known in advance, for translation and generation."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from transformer_jax.decoding.text.generate import Generator
 from transformer_jax.decoding.text.searching import beside, check_contiguous
 from transformer_jax.decoding.text.translate import Translator
 
-PREFIX = 32  # pieces that a translation may be asked to begin with
+PREFIX = 32  # most pieces of a translation's prefix
 
 
 def live_translation(translator: Translator, params: Any, rows: int) -> LiveStream:
-    """Return the stream of a Translator's sentences, of at most `rows` on a device at a time."""
+    """Return the stream of a Translator's sentences, at most `rows` per device at a time."""
     longest = translator.longest
-    # Of a source that shares its positions with what is written, less is left the longer it is.
+    # If source and output share positions, a longer source leaves fewer for the output.
     most = max(translator.sentence([0] * n, [], 0, 0).limit for n in range(1, longest + 1))
     shapes = live_shapes(longest, most, rows, translator.positions)
     form = Form(PREFIX, asked=True, shortlist=translator.shortlist)
@@ -27,15 +27,15 @@ def live_translation(translator: Translator, params: Any, rows: int) -> LiveStre
 def live_generation(
     generator: Generator, params: Any, rows: int, longest: int, most: int
 ) -> LiveStream:
-    """Return the stream of a Generator's prompts of up to `longest` pieces, with texts of up to
-    `most` behind them.
+    """Return the stream of a Generator's prompts of up to `longest` pieces, followed by texts of
+    up to `most`.
     """
     shapes = live_shapes(longest, most, rows, generator.positions)
     return _stream(generator, params, shapes, Form(asked=True))
 
 
 def numbered(sentence: Sentence, config: DecodingConfig, wanted: int, lane: int = 0) -> Sentence:
-    """Return a sentence with the numbers that a config asks for, for a live stream."""
+    """Return a sentence with the numbers of a config, for a live stream."""
     samples = config.search == "sample"
     temperature = config.temperature if samples else 0.0
     seed = config.seed % 2**32

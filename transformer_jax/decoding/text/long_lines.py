@@ -1,4 +1,4 @@
-"""Lines too long for the model: translated in parts."""
+"""Splitting lines that are too long for the model."""
 
 import bisect
 import re
@@ -11,13 +11,13 @@ _CUTS = (
     re.compile(rf"(?<=[.!?;。！？؟।…]){_QUOTES}\s+|(?<=[。！？])(?!{_QUOTES}(?:\s|$))"),
     re.compile(r"\s+"),
 )
-_HEAD = 12  # characters for each piece allowed: a beginning that shows a text to be too long
+_HEAD = 12  # characters per allowed piece: a beginning that shows a text to be too long
 
 
 def split(text: str, count: Callable[[Sequence[str]], Sequence[int]], most: int) -> list[str]:
     """Return the parts of a text, in order, each of at most `most` pieces if any part of it can be.
 
-    The cut is the one nearest to the middle: at the end of a sentence, else at a space, else
+    The cut is the one nearest the middle: at the end of a sentence, else at a space, else
     anywhere. Parts that are still too long are cut in the same way. `count` returns the number of
     pieces of each of several texts.
     """
@@ -39,10 +39,10 @@ def split(text: str, count: Callable[[Sequence[str]], Sequence[int]], most: int)
 
 
 def _too_long(texts: list[str], count: Callable, most: int) -> list[bool]:
-    """Say of each text whether it has more than `most` pieces and can be cut.
+    """Return for each text whether it has more than `most` pieces and can be cut.
 
-    Of a very long one only the beginning is looked at, if that has twice as many: what follows
-    changes the pieces at its end alone. So the time does not grow with the number of cuts.
+    For a very long one, only the beginning is encoded if that has twice as many: what follows
+    changes only the pieces at its end. So the time does not grow with the number of cuts.
     """
     heads = count([text[: _HEAD * most] for text in texts])
     unsure = [
@@ -74,9 +74,9 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def alike(parts: Sequence[Sequence]) -> list[list]:
-    """Return the first of each part together, the second of each, and so on.
+    """Group the first items of all parts, their second items, and so on.
 
-    A part with fewer gives its last one again.
+    A part with fewer repeats its last one.
     """
     count = max(map(len, parts))
     return [[part[min(rank, len(part) - 1)] for part in parts] for rank in range(count)]

@@ -1,4 +1,4 @@
-"""Whether one text follows another: what a model of pairs says of each."""
+"""Next-sentence prediction: whether one text follows another."""
 
 import functools
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def validated(
     texts: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> np.ndarray:
-    """Return the log-probability of what is true of each pair of validation [n]."""
+    """Return the log-probability of the true label of each validation pair [n]."""
     items = validation_items(codec, objective, texts)
     return _log_probs(model, params, objective, items, tokens_per_batch)
 

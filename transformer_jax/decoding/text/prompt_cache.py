@@ -1,4 +1,4 @@
-"""Prompts that are read part by part, of which a directory keeps the parts."""
+"""Reading prompts part by part, with the parts kept in a directory."""
 
 import functools
 import hashlib
@@ -20,16 +20,16 @@ from transformer_jax.models.model import Model
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.nn.mixers.local import LocalAttention
 
-PART = 32  # positions that are read, and kept, at a time
-LIMIT = 2**30  # bytes of a directory, unless another number is asked for
+PART = 32  # positions read and kept at a time
+LIMIT = 2**30  # bytes of a directory, by default
 
 
 class PromptCache:
-    """What a model makes of prompts. Whole parts of them are taken from `directory` where they, and
-    all before them, are there; what is computed instead is the same to the last bit.
+    """A cache of a model's states for prompts. Whole parts are taken from `directory` if they and
+    all before them are there; computing them gives the same to the last bit.
 
     Raises:
-      UserError: if parts of a prompt cannot be read one after another by such a model.
+      UserError: if such a model cannot read a prompt part by part.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PromptCache:
         self.computed = self.taken = 0  # parts, so far
 
     def state(self, ids: Sequence[int], length: int, width: int, room: int, stride: int) -> Any:
-        """Return the state behind a prompt, padded to a length, as `Stepper.start` does."""
+        """Return the state after a prompt, padded to a length, as `Stepper.start` does."""
         size, given = self._part, (self._model, self._params)
         state = _blank(*given, -(-max(length, 1) // size) * size, size)
         whole, known = len(ids) // size, True
@@ -70,7 +70,7 @@ class PromptCache:
         return _as_prompt(*given, state, np.int32(len(ids)), width, room, stride)
 
     def _found(self, state: Any, ids: Sequence[int]) -> Any | None:
-        """Return the last part of a beginning, if there is one, and it is of the right sizes."""
+        """Return the last part of a beginning, if it is there and has the right sizes."""
         arrays = self._files.get(ids)
         leaves, tree = jax.tree.flatten(_part_of(self._model, self._params, state, self._part))
         sizes = [leaf.size * leaf.dtype.itemsize for leaf in leaves]
@@ -84,15 +84,15 @@ def _check(model: Model) -> None:
     name = model.config.architecture
     if name != "decoder":
         raise UserError(
-            f"config.model.architecture={name!r}: a prompt cache keeps what a decoder makes of a "
+            f"config.model.architecture={name!r}: a prompt cache keeps a decoder's state after a "
             "prompt, and such a model has none; leave it out"
         )
     pattern, field = model.config.decoder_pattern, "config.model.decoder_pattern"
     of_windows = [kind for kind in pattern if issubclass(pick(MIXERS, kind, field), LocalAttention)]
     if of_windows:
         raise UserError(
-            f"{field}={pattern}: layers of {of_windows[0]} keep the end of what they read, and no "
-            "parts that could be kept; leave the prompt cache out"
+            f"{field}={pattern}: layers of {of_windows[0]} keep only the end of what they read, no "
+            "parts that could be stored; leave the prompt cache out"
         )
     if getattr(model, "order", "causal") != "causal":
         raise UserError(
@@ -130,7 +130,7 @@ def _read(
     first: Any,
     last: Any,
 ) -> Any:
-    """Return the state behind one more part, which ends before `last`, and the part itself."""
+    """Return the state after one more part, which ends before `last`, and the part itself."""
     stepper, size = model.stepper(params), ids.shape[2]
     positions = first + jnp.arange(size)[None]
     state = stepper.step(state, ids, positions, jnp.ones(1, bool))[2]

@@ -1,8 +1,8 @@
-"""A directory that keeps what a model made of the beginnings of prompts; bounded, and checked.
+"""A directory of a model's states for the beginnings of prompts; bounded in size, and verified.
 
-A file is of one part of a prompt behind one beginning: so what prompts have in common is stored
-once. Its name is a hash of all that its content depends on, and that is in the file, too: what was
-read is compared on every hit, the ids of the prompt among it, and no hash is trusted with it.
+A file holds one part of a prompt after one beginning, so what prompts have in common is stored
+once. Its name is a hash of all that its content depends on. The file holds that too, including the
+ids of the prompt, and it is compared on every hit: no hash is trusted.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from transformer_jax.disk import DiskError, writing
 
 log = logging.getLogger("transformer_jax")
 
-_VERSION = 1  # of the format, and of what parts are
+_VERSION = 1  # of the format, and of the content of parts
 _SUFFIX, _ASIDE = ".prompt", ".aside"
 _DIGEST = 32  # bytes
-_ABANDONED = 3600  # seconds after which what was written aside belongs to nobody
+_ABANDONED = 3600  # seconds after which a temporary file counts as abandoned
 
 
 class PromptFiles:
     """Parts of prompts as flat arrays of bytes; `facts` are all else that they depend on, as JSON.
 
-    Files together have at most `limit` bytes: those that were not used for the longest time go. Any
-    number of processes may use a directory; what one of them writes, others find whole or not.
+    Files together have at most `limit` bytes: the least recently used are evicted. Any number of
+    processes may use a directory; what one of them writes, others find whole or not at all.
     """
 
     def __init__(self, directory: Path, facts: dict[str, Any], limit: int) -> None:
@@ -43,7 +43,7 @@ class PromptFiles:
             directory.mkdir(parents=True, exist_ok=True)
 
     def get(self, ids: Sequence[int]) -> list[np.ndarray] | None:
-        """Return the last part of a beginning, or None if it is not there, or is damaged."""
+        """Return the last part of a beginning, or None if it is missing or damaged."""
         path = self._path(ids)
         try:
             content = path.read_bytes()
@@ -55,14 +55,14 @@ class PromptFiles:
         try:
             arrays = self._unpacked(content, ids)
         except (ValueError, KeyError, EOFError, OSError) as error:
-            log.warning("%s: damaged (%s); its part is computed and written anew", path, error)
+            log.warning("%s: damaged (%s); its part is computed and written again", path, error)
             return None
         with contextlib.suppress(OSError):  # another process may have evicted it by now
             os.utime(path)
         return arrays
 
     def put(self, ids: Sequence[int], arrays: Sequence[np.ndarray]) -> None:
-        """Keep the last part of a beginning. A disk that does not take it is a warning, once."""
+        """Store the last part of a beginning. If the disk refuses it, warn once."""
         content, path = self._packed(ids, arrays), self._path(ids)
         if len(content) > self._limit:
             return
@@ -80,13 +80,13 @@ class PromptFiles:
                         raise
         except DiskError as error:
             if not self._failed:
-                log.warning("%s; prompts are read as if there were none", error)
+                log.warning("%s; prompts are read without the cache", error)
             self._failed = True
             return
         self._evict(path)
 
     def _evict(self, newest: Path) -> None:
-        """Delete the files that were not used for the longest time, until the others fit."""
+        """Delete the least recently used files until the others fit."""
         found = []
         for path in self._directory.iterdir():
             with contextlib.suppress(OSError):  # gone
@@ -128,5 +128,5 @@ class PromptFiles:
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """Return the bytes of an array, of whatever type."""
+    """Return the bytes of an array of any type."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

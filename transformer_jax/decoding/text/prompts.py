@@ -1,4 +1,4 @@
-"""What a model reads of a prompt before it writes, and which models write to any."""
+"""What a model reads of a prompt before it writes, and which models take prompts."""
 
 import re
 from collections.abc import Callable
@@ -15,26 +15,26 @@ def _continued(
 ) -> list[int]:
     """Return what a language model reads: where documents are lines, the beginning of one.
 
-    Where they are files, nearly every window of the training begins in the midst of one, and so
-    does a prompt: with BOS, which training hardly ever sees there, it is predicted worse.
+    Where they are files, nearly every training window begins in the middle of one, and so does a
+    prompt: with BOS, which training hardly ever sees there, predictions are worse.
     """
     (ids,) = codec.encode([prompt], eos=False)
     return ids if ids and objective.document == "file" else [codec.special["bos"], *ids]
 
 
 def _answered(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None) -> list[int]:
-    """Return what is read of a source, with its end, and the piece where a target begins."""
+    """Return what is read of a source, with its EOS, and the piece that a target begins with."""
     (ids,) = codec.encode([prompt])
     return [*(ids if most is None else shortened(ids, most)), codec.special["bos"]]
 
 
 def _lost(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | None) -> list[int]:
-    """Return what is read of a text that names what stands for its lost spans, <extra_id_0> or
+    """Return what is read of a text with placeholders for its missing spans, <extra_id_0> or
     <mask>. As in training, nothing of a span is left: its first piece has the space before it.
     """
     named = {name: codec.piece_id(name) for name in symbols_of(codec.special)}
     (ids,) = codec.encode([prompt])
-    if {*ids} & {*named.values()}:  # SentencePiece's, which knows names
+    if {*ids} & {*named.values()}:  # SentencePiece's, which knows these names
         alone = [piece == "▁" for piece in codec.pieces(ids)]
         marks = [piece in named.values() for piece in (*ids[1:], ids[-1])]
         ids = [x for x, *left in zip(ids, alone, marks, strict=True) if not all(left)]
@@ -49,10 +49,10 @@ def _lost(codec: Codec, prompt: str, objective: ObjectiveConfig, most: int | Non
 class Prompting(NamedTuple):
     """How a model is prompted."""
 
-    # What it reads before it writes; of a source, at most so many pieces. The last piece is not
-    # yet in the cache.
+    # What it reads before it writes; of a source, at most the given number of pieces. The last
+    # piece is not yet in the cache.
     read: Callable[[Codec, str, ObjectiveConfig, int | None], list[int]]
-    continued: bool  # what it writes goes on from the prompt, and is shown behind it
+    continued: bool  # its output continues the prompt, and is shown after it
 
 
 # By objective.
@@ -67,10 +67,10 @@ PROMPTS: dict[str, Prompting] = {
 
 
 def check_prompts(objective: ObjectiveConfig, config: DecodingConfig) -> None:
-    """Check that a model of this objective writes to prompts, with these settings.
+    """Check that a model of this objective takes prompts, with these settings.
 
     Raises:
-      UserError: if it does not, or a setting is one of translation.
+      UserError: if it does not, or a setting is one for translation.
     """
     translates = objective.kind == "translate"
     if objective.kind not in PROMPTS:

@@ -1,7 +1,7 @@
-"""The order in which hypotheses are given back.
+"""Reranking hypotheses.
 
-Least Bayes risk (Eikema and Aziz 2020, arXiv:2005.10283): the hypotheses stand for the model's
-distribution, so the one that is most like all of them, by a score of sentences, comes first.
+Minimum Bayes risk (Eikema and Aziz 2020, arXiv:2005.10283): the hypotheses represent the model's
+distribution, so the one most similar to all of them, by a sentence-level score, comes first.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ def by_score(metric: BLEU | CHRF) -> Callable[[Sequence[str]], list[int]]:
     """Return the function that orders texts by their mean score against all of them."""
 
     def order(texts: Sequence[str]) -> list[int]:
-        # Equal texts have equal scores: samples repeat themselves a great deal.
+        # Equal texts have equal scores, and samples repeat often.
         distinct, place, counts = np.unique(texts, return_inverse=True, return_counts=True)
         gains = [
             sum(

@@ -24,7 +24,7 @@ from transformer_jax.models.model import Model
 
 
 class PairScore(NamedTuple):
-    """What the model thinks of one pair."""
+    """A model's score of one pair."""
 
     ids: list[int]  # the target's pieces, EOS included
     log_probs: list[float]  # of each piece, nats
@@ -37,13 +37,13 @@ class PairScore(NamedTuple):
 
 
 class TextScore(NamedTuple):
-    """What a language model thinks of one text."""
+    """A language model's score of one text."""
 
-    ids: list[int]  # all that are predicted: EOS too where documents are lines, never BOS
+    ids: list[int]  # all that are predicted: EOS too if documents are lines, never BOS
     log_probs: list[float]  # of each piece, nats
     pieces: list[str]
-    # How many characters and bytes they stand for, EOS for one; None where the codec does not keep
-    # the text as it is.
+    # How many characters and bytes they represent, EOS as one; None if the codec does not
+    # preserve the text.
     characters: int | None
     bytes: int | None
 
@@ -59,12 +59,12 @@ class TextScore(NamedTuple):
 
     @property
     def bits_per_character(self) -> float | None:
-        """Bits that coding the text takes, by its length."""
+        """Bits needed to code the text, per character."""
         return -self.total / math.log(2) / self.characters if self.characters else None
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits that coding the text takes, by its length in UTF-8."""
+        """Bits needed to code the text, per byte of UTF-8."""
         return -self.total / math.log(2) / self.bytes if self.bytes else None
 
 
@@ -78,7 +78,7 @@ def score_pairs(
     objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
     cut_at: int | None = None,
 ) -> list[PairScore]:
-    """Return the log-probability of each target's pieces, given its source, cut at `cut_at`."""
+    """Return the log-probabilities of each target's pieces, given its source, cut at `cut_at`."""
     sources, targets = tokenizers.src.encode(src), tokenizers.tgt.encode(tgt)
     if cut_at is not None:
         sources = [shortened(ids, cut_at) for ids in sources]
@@ -101,8 +101,8 @@ def score_texts(
 ) -> list[TextScore]:
     """Return the log-probability of each piece of each text, given those before it.
 
-    Texts are framed and cut into windows as in training, so each piece counts once; each text by
-    itself, also where training joins them.
+    Texts are framed and cut into windows as in training, so each piece counts once, but each text
+    by itself, even if training joins them.
 
     Raises:
       UserError: if the objective does not predict every piece.
@@ -113,7 +113,7 @@ def score_texts(
             "bidirectional_lm": "predicts pieces from either side",
             "masked_lm": "predicts pieces from those on both sides",
             "span_corruption": "predicts the spans that a text has lost",
-            "denoising": "predicts a text from what noise has made of it",
+            "denoising": "predicts a text from a noised version of it",
             "text_prefix_lm": "predicts the rest of a text from its first part",
             "text_continuation": "predicts the rest of a text from its first part",
             "masked_lm_nsp": "predicts pieces from those on both sides",
@@ -151,8 +151,8 @@ def validation_log_probs(
     texts: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
-    """Return the log-probability of each piece that is predicted in validation, where texts may be
-    joined, masked, noisy or without spans; by window.
+    """Return the log-probability of each piece predicted in validation, where texts may be joined,
+    masked, noised or missing spans; by window.
     """
     items = validation_items(codec, objective, texts)
     return _of_items(model, params, objective, items, tokens_per_batch)
@@ -166,7 +166,7 @@ def backward_log_probs(
     texts: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
-    """Return the log-probability of each piece given those behind it, of a model that reads from
+    """Return the log-probability of each piece given those after it, for a model that reads from
     both ends; by window.
     """
     items = validation_items(codec, objective, texts)
@@ -182,14 +182,14 @@ def pseudo_log_probs(
     most: int,
     tokens_per_batch: int = 4096,
 ) -> list[np.ndarray]:
-    """Return the log-probability of each piece of some windows, hidden by itself: the terms of the
-    pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659); by window, none of the others.
-    See `one_by_one`.
+    """Return the log-probability of each piece of some windows with only itself hidden: the terms
+    of the pseudo-log-likelihood (Salazar et al. 2020, arXiv:1910.14659); by window, none for the
+    others. See `one_by_one`.
     """
     items = validation_items(codec, objective, texts)
     alone = one_by_one(items, most)
     found = _of_items(model, params, objective, alone, tokens_per_batch)
-    # An empty window begins where the next one does, and is before it.
+    # An empty window begins where the next one does, and comes before it.
     window = {begin: i for i, begin in enumerate(items.src.starts.tolist())}
     parts: list[list[np.ndarray]] = [[np.zeros(0)] for _ in range(len(items))]
     for begin, part in zip(alone.src.starts.tolist(), found, strict=True):
@@ -210,7 +210,7 @@ def log_probs_of(
     model: Model, params: Any, config: ObjectiveConfig, store: TokenStore, tokens_per_batch: int
 ) -> list[np.ndarray]:
     """Return the log-probabilities (nats) of what is predicted in each item that the objective
-    makes of a store, in batches of so many positions.
+    makes of a store, in batches of `tokens_per_batch` positions.
     """
     items = objective_named(config.name).items(store, config)
     return _of_items(model, params, config, items, tokens_per_batch)
@@ -239,7 +239,7 @@ def _log_probs(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _backward(model: Model, params: Any, batch: Batch) -> Float[Array, "B T"]:
-    """Return each where the piece stands that is predicted: one that another is predicted from."""
+    """Return each at the position of the predicted piece, from which another is predicted."""
     return jnp.roll(_of(model, params, batch, "backward"), -1, axis=1)
 
 

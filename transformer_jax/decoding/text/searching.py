@@ -1,4 +1,4 @@
-"""What a config asks of a search, and the engine that it runs on."""
+"""Searches and engines built from a config, and checks of its settings."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from transformer_jax.models.model import Model, Stepper
 from transformer_jax.nn.mixers.kinds import MIXERS
 from transformer_jax.vocabulary import OURS, Special
 
-NO_LIMIT = 1 << 30  # positions of models that know any number
+NO_LIMIT = 1 << 30  # positions of models without a limit
 
 
 def check_n_best(config: DecodingConfig, n_best: int) -> None:
@@ -55,14 +55,14 @@ def make_search(
 
 
 class Draft(NamedTuple):
-    """A smaller model that proposes what the models of a search judge."""
+    """A smaller model whose proposals the models of a search judge."""
 
     model: Model
     params: Any
 
 
 def beside(params: Sequence[Any], draft: Draft | None) -> list[Any]:
-    """Return the parameters of all that a search goes through, those of a draft the last."""
+    """Return the parameters of all models of a search, those of a draft last."""
     return [*params] if draft is None else [*params, draft.params]
 
 
@@ -77,8 +77,8 @@ def make_engine(
 def stepper_maker(
     models: Sequence[Model], ensemble: str, draft: Model | None = None
 ) -> Callable[[Any], Stepper]:
-    """Return what makes a Stepper of the parameters of one model, or of several, and behind them
-    of those of a draft.
+    """Return a function that makes a Stepper from the parameters of one model or several, followed
+    by those of a draft.
     """
     mean = pick(ENSEMBLES, ensemble, "config.decoding.ensemble")
     every = models if draft is None else [*models, draft]
@@ -93,7 +93,7 @@ def stepper_maker(
 
 
 def together(states: Sequence[Any], drafted: bool) -> Any:
-    """Return the state of the Stepper that `stepper_maker` makes, of those of its models."""
+    """Combine the states of models into that of the Stepper that `stepper_maker` makes."""
     *models, last = states
     models = models if drafted else [*models, last]
     state = models[0] if len(models) == 1 else tuple(models)
@@ -101,10 +101,10 @@ def together(states: Sequence[Any], drafted: bool) -> Any:
 
 
 def check_contiguous(config: DecodingConfig, what: str) -> None:
-    """Check that pages are not asked for where there are none.
+    """Check that no paged cache is requested where there is none.
 
     Raises:
-      UserError: if they are; says for what.
+      UserError: if one is; `what` says for what.
     """
     if config.cache == "paged":
         raise UserError(
@@ -114,34 +114,34 @@ def check_contiguous(config: DecodingConfig, what: str) -> None:
 
 
 def check_pages(models: Sequence[Model]) -> None:
-    """Check that a model can be searched on pages.
+    """Check that a model can use a paged cache.
 
     Raises:
       UserError: if it cannot.
     """
     config, paged = models[0].config, "config.decoding.cache='paged'"
     if len(models) > 1:
-        raise UserError(f"{paged}: pages are of one model; set it to 'contiguous' for an ensemble")
+        raise UserError(f"{paged}: pages are for one model; set it to 'contiguous' for an ensemble")
     if config.architecture != "decoder" or getattr(models[0], "order", "causal") != "causal":
         raise UserError(
-            f"{paged}: what prompts that begin alike have in common can be shared where a decoder "
-            "reads from left to right alone; set it to 'contiguous'"
+            f"{paged}: only a decoder that reads from left to right can share the pages of prompts "
+            "that begin alike; set it to 'contiguous'"
         )
     kinds = [pick(MIXERS, name, "config.model.decoder_pattern") for name in config.decoder_pattern]
     if not all(getattr(kind, "in_slots", True) for kind in kinds):
         raise UserError(
             f"{paged}: config.model.decoder_pattern={config.decoder_pattern} has layers whose past "
-            "is of constant size, a state or a window, and not divided; set it to 'contiguous'"
+            "has a constant size, a state or a window, and no pages; set it to 'contiguous'"
         )
 
 
 def fewest_positions(models: Sequence[Model]) -> int:
-    """Return how many positions all of the models know."""
+    """Return how many positions all of the models have."""
     return min(model.config.position_limit or NO_LIMIT for model in models)
 
 
 def room_behind(models: Sequence[Model], length: int) -> int:
-    """Return how many pieces may be written to a source, or a prompt, of so many."""
+    """Return how many pieces may be written for a source or a prompt of this length."""
     return fewest_positions(models) - (length if models[0].config.one_sequence else 0)
 
 

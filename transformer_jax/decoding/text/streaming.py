@@ -1,4 +1,4 @@
-"""One text as it is written, piece by piece, and where texts end by a string."""
+"""Streaming a text piece by piece, and stop strings."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -34,15 +34,15 @@ from transformer_jax.models.model import Model
 
 
 def cut(text: str, stop: Sequence[str], start: int = 0) -> str:
-    """Return a text up to the first of some strings that begins at `start` or later."""
+    """Return a text up to the first stop string that begins at `start` or later."""
     found = [text.find(string, start) for string in stop]
     ends = [place for place in found if place >= 0]
     return text[: min(ends)] if ends else text
 
 
 def held_back(text: str, stop: Sequence[str], start: int) -> int:
-    """Return how many characters at the end of a text may turn out not to be of it: those of a
-    stop string that has begun, and what stands for bytes whose character is not complete.
+    """Return how many characters at the end of a text may turn out not to belong to it: those of a
+    stop string that has begun, and placeholders for bytes of an incomplete character.
     """
     begun = [
         size
@@ -54,8 +54,8 @@ def held_back(text: str, stop: Sequence[str], start: int) -> int:
 
 
 class Parts:
-    """A text as it is written, in parts that stay; `text` returns the text of pieces, with what
-    comes before them. It ends with EOS, after `limit` pieces, or before a string of `stop`.
+    """A text as it is written, in parts that are final; `text` returns the text of pieces, with
+    what comes before them. It ends with EOS, after `limit` pieces, or before a string of `stop`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Parts:
     ) -> None:
         self._text, self._limit, self._eos, self._stop = text, limit, eos, stop
         self.ids: list[int] = []  # pieces so far
-        self.shown = text([])  # what there is of the text so far, what comes before it included
+        self.shown = text([])  # the text so far, including what comes before it
         self.start = len(self.shown)
         self.ended: str | None = None  # by what: "stop" or "length"
 
@@ -83,14 +83,14 @@ class Parts:
         return part
 
     def finish(self) -> str:
-        """Return what was held back, at the end of a search that came to none of these."""
+        """Return what was held back, at the end of a search that reached none of these."""
         if self.ended is None:
             self._limit = len(self.ids)
         return self.add([]) if self.ended is None else ""
 
 
 class Alone(NamedTuple):
-    """A text that is searched by itself, and what for; see `batching.stream` for several."""
+    """A search for a single text; see `batching.stream` for several."""
 
     models: tuple[Model, ...]
     ensemble: str
@@ -100,10 +100,10 @@ class Alone(NamedTuple):
     positions: int = NO_LIMIT
     draft: Draft | None = None
     acceptance: Acceptance | None = None
-    prompts: Sequence[PromptCache] = ()  # of each model, if of any
+    prompts: Sequence[PromptCache] = ()  # of each model, if any
 
     def begin(self) -> SearchState:
-        """Return the beginning of the search."""
+        """Return the initial state of the search."""
         sentence, search = self.sentence, self.search
         lengths = [len(sentence.ids)], [sentence.limit]
         shape = batch_shapes(*lengths, search.width, 1, 1, self.positions)[-1]
@@ -120,16 +120,16 @@ class Alone(NamedTuple):
     def pieces(self) -> Iterator[int]:
         """Yield the pieces of one text as a search of one hypothesis writes them, EOS included.
 
-        They are those of `batching.stream`, random ones too.
+        They are those of `batching.stream`, including random ones.
 
         Raises:
-          UserError: if the search goes after several hypotheses.
+          UserError: if the search keeps several hypotheses.
         """
         search, limit = self.search, self.sentence.limit
         if search.width != 1 or not isinstance(search, Sampling | Speculative):
             raise UserError(
-                "a text can be shown as it is written if it is one: with greedy search, which is "
-                "decoding.beam_size=1, or with decoding.search='sample' and num_samples=1"
+                "only a single text can be streamed: use greedy search, decoding.beam_size=1, or "
+                "decoding.search='sample' with num_samples=1"
             )
         state, shown, done = self.begin(), 0, False
         while not done and shown < limit:
@@ -163,13 +163,13 @@ class Alone(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=2, donate_argnums=3)
 def _behind(search: Search, request: SearchRequest, room: int, read: Any) -> SearchState:
-    """Return the beginning of a search behind what was read."""
+    """Return the initial state of a search after what was read."""
     return search.start(request, room, read)
 
 
 @functools.lru_cache(maxsize=8)
 def _programs(models: tuple[Model, ...], ensemble: str, draft: Model | None) -> tuple[Any, ...]:
-    """Return compiled functions: the beginning of a search, a step of it, and all of them."""
+    """Return compiled functions: the start of a search, one step, and all steps."""
     make_stepper = stepper_maker(models, ensemble, draft)
 
     def start(params: Any, search: Search, request: SearchRequest, room: int) -> Any:

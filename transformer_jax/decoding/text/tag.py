@@ -1,4 +1,4 @@
-"""The labels of words: what a model says of each."""
+"""Labelling the words of texts."""
 
 import functools
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from transformer_jax.models.model import Model
 
 
 class Said(NamedTuple):
-    """Of each word of a text."""
+    """Predictions for each word of a text."""
 
-    labels: list[str]  # the likeliest
+    labels: list[str]  # the most likely
     probabilities: np.ndarray  # of these
-    log_probs: np.ndarray  # of the labels that were given, nats
+    log_probs: np.ndarray  # of the given labels, nats
 
 
 def tag(
@@ -38,10 +38,10 @@ def tag(
     given: Sequence[str] | None = None,
     tokens_per_batch: int = 4096,
 ) -> list[Said]:
-    """Return what is said of the words of each text; `given` are labels for each.
+    """Return the predictions for the words of each text; `given` are labels for each.
 
     Raises:
-      UserError: if the model does not predict labels of words.
+      UserError: if the model does not label words.
     """
     objective = objective_named(config.name)
     if "tags" not in objective.predicts:

@@ -1,4 +1,4 @@
-"""Given texts, in batches of few shapes."""
+"""Teacher forcing: running a model on given texts, in batches of few shapes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -41,9 +41,9 @@ def each_item(
     tokens_per_batch: int,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield (item, its row of the array that `compute` returns for a batch, the positions of the
-    row where something is predicted, of several targets the main one), shortest items first.
+    row where something is predicted, by the main target if there are several), shortest first.
 
-    The arrays of a batch have an item a row; `tokens_per_batch` is the most positions on each side.
+    The arrays of a batch have one item per row; `tokens_per_batch` is the most positions per side.
 
     Raises:
       UserError: if an item has more pieces than the model has learned positions for.
@@ -65,7 +65,7 @@ def each_item(
 
 
 def check_positions(config: ModelConfig, longest: int) -> None:
-    """Check that a model knows so many positions.
+    """Check that a model has enough positions.
 
     Raises:
       UserError: if it does not.
@@ -74,5 +74,5 @@ def check_positions(config: ModelConfig, longest: int) -> None:
     if most is not None and longest > most:
         raise UserError(
             f"a line of {longest} pieces with EOS: config.model.max_positions={most} is the most "
-            "that this model knows; leave it out or cut it"
+            "that this model can read; leave it out or shorten it"
         )

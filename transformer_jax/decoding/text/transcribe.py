@@ -1,4 +1,4 @@
-"""What a model of CTC says: the best path (Graves et al. 2006, section 3.2)."""
+"""Best-path decoding of CTC models (Graves et al. 2006, section 3.2)."""
 
 import functools
 import itertools
@@ -26,8 +26,8 @@ from transformer_jax.vocabulary import PAD
 
 class Transcriber:
     """A model and its tokenizers, with the methods of a Translator. It is greedy: there is one
-    hypothesis, the likeliest piece of each place, of which neighbours that are the same are one.
-    Of sources longer than `longest`, what is beyond is left out if `cut`; else they are refused.
+    hypothesis, the most likely piece at each position, with equal neighbours merged. Sources longer
+    than `longest` are truncated if `cut`, and refused otherwise.
 
     Raises:
       UserError: if there are several models, or more hypotheses are wanted.
@@ -43,18 +43,18 @@ class Transcriber:
         cut: bool = False,
     ) -> None:
         if len(models) > 1:
-            raise UserError("a model of CTC writes alone: load one checkpoint of one --workdir")
+            raise UserError("a CTC model joins no ensemble: load one checkpoint of one --workdir")
         if n_best != 1:
-            raise UserError(f"n_best={n_best}: a model of CTC has one hypothesis; choose 1")
+            raise UserError(f"n_best={n_best}: a CTC model has one hypothesis; choose 1")
         (self._model,) = models
         self._tokenizers, self._objective = tokenizers, objective
         self.longest, self._cuts = longest, cut
-        self.acceptance = Acceptance()  # of drafts, of which a best path has none
+        self.acceptance = Acceptance()  # empty: there are no drafts
 
     def translate(
         self, params: Any, lines: Sequence, progress: Callable[[Iterable], Iterable] = iter
     ) -> list[Translation]:
-        """Return what is said in each source; see `hypotheses`."""
+        """Return the transcription of each source; see `hypotheses`."""
         return [found[0] for found in self.hypotheses(params, lines, progress)]
 
     def hypotheses(
@@ -66,21 +66,21 @@ class Transcriber:
         first: int = 1,
         align: bool = False,
     ) -> list[list[Translation]]:
-        """Return what is said in each source, and the log-probability of its best path.
+        """Return the transcription of each source, and the log-probability of its best path.
 
         Raises:
-          UserError: if a source is too long, or a beginning or alignments are asked for.
+          UserError: if a source is too long, or prefixes or alignments are asked for.
         """
         if prefixes is not None or align:
             what = "alignments" if align else "prefixes"
-            raise UserError(f"{what}: a model of CTC writes all at once; ask for none")
+            raise UserError(f"{what}: a CTC model writes all at once; ask for none")
         src = encoded(self._tokenizers.src, lines)
         if self._cuts:
             src = src._replace(lengths=np.minimum(src.lengths, self.longest))
         for number in np.flatnonzero(src.lengths > self.longest)[:1]:
             raise UserError(
-                f"line {first + number}: {src.lengths[number]:,} places, of at most "
-                f"{self.longest:,} that data.max_length allows; cut it"
+                f"line {first + number}: {src.lengths[number]:,} positions, more than the "
+                f"{self.longest:,} that data.max_length allows; shorten it"
             )
         found: list[list[Translation]] = [[Translation("", [], 0.0)] for _ in lines]
         for number, row in progress(self._each(params, src)):
@@ -95,7 +95,7 @@ class Transcriber:
             yield number, row
 
     def _said(self, row: np.ndarray) -> Translation:
-        """Return what the likeliest pieces and their log-probabilities, [S 2], write."""
+        """Return the transcription of the most likely pieces and their log-probabilities, [S 2]."""
         path = (int(piece) for piece, _ in itertools.groupby(row[:, 0]))
         ids = [piece for piece in path if piece != PAD]
         text = on_one_line(self._tokenizers.tgt.decode(ids))

@@ -1,4 +1,4 @@
-"""From lines of text to translations, in input order."""
+"""Translation of lines of text, in input order."""
 
 import itertools
 import logging
@@ -42,20 +42,21 @@ from transformer_jax.models.model import Model
 log = logging.getLogger("transformer_jax")
 
 NO_TRANSLATION = Translation("", [], NOTHING, log_prob=NOTHING)
-LONGEST = 1024  # pieces of a source, unless less is asked for
+LONGEST = 1024  # pieces of a source, by default
 
 
 class Translator(Lines):
     """A model, its tokenizers, and compiled searches.
 
-    Several models are an ensemble; their parameters come as a list then, too. `n_best` is how many
-    hypotheses of each line are wanted. A source of more than `longest` pieces is translated in
-    parts, with a warning if `warn`; if `cut`, what is beyond them is left out. The work is shared
-    among `devices`, by default this process's. A `draft` is the model that `decoding.draft` names,
-    a `lexicon` what `decoding.shortlist` takes pieces from.
+    Several models form an ensemble; their parameters are then a list as well. `n_best` is the
+    number of hypotheses wanted per line. A source of more than `longest` pieces is translated in
+    parts, with a warning if `warn`; if `cut`, it is truncated instead. The work is shared among
+    `devices`, by default this process's. `draft` is the model that `decoding.draft` names,
+    `lexicon` what `decoding.shortlist` takes pieces from.
 
     Raises:
-      UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece is none.
+      UserError: if more hypotheses are wanted than the search keeps, or a forbidden piece does
+        not exist.
     """
 
     def __init__(
@@ -107,22 +108,22 @@ class Translator(Lines):
         first: int = 1,
         align: bool = False,
     ) -> list[list[Translation]]:
-        """Return up to n_best translations of each line, best first; empty lines stay empty. Where
+        """Return up to n_best translations of each line, best first; empty lines stay empty. If
         the source side has vectors, lines are what its codec encodes, such as sounds.
 
-        Samples come as they were drawn, unless decoding.rerank orders them.
+        Samples come in the order drawn, unless decoding.rerank orders them.
 
         Each translation begins with its line's prefix, if there are any. Lines longer than
-        `longest` are translated in parts, with a warning, and scores added up. `progress` wraps the
-        loop over lines that are not empty, in the order in which they finish. `first` is the number
-        of the first line, on which samples depend. `align` asks for word alignments, which are
-        those of the first model.
+        `longest` are translated in parts, with a warning, and scores are added up. `progress` wraps
+        the loop over non-empty lines, in the order in which they finish. `first` is the number of
+        the first line, on which samples depend. `align` asks for word alignments, which are those
+        of the first model.
         """
         params = [params] if len(self.models) == 1 else list(params)
         self._check(params[0], align)
         parts = self.sentences(lines, prefixes, first)
         found: list[list[Translation]] = [[] for _ in parts]
-        with jax.set_mesh(self.mesh):  # whatever mesh a training around it has
+        with jax.set_mesh(self.mesh):  # whatever the mesh of a surrounding training run
             for _ in progress(self._each_line(params, parts, found)):
                 pass
         if align:
@@ -133,7 +134,7 @@ class Translator(Lines):
         self, lines: int, parts: Sequence[Sentence], found: Sequence[list[Translation]],
         align: bool = False,
     ) -> list[list[Translation]]:  # fmt: skip
-        """Return the translations of so many lines, of those of their parts; empty ones too."""
+        """Return the translations of all lines, from those of their parts; empty ones too."""
         results = [[Translation("", [], 0.0, [] if align else None)] for _ in range(lines)]
         pairs = zip(parts, found, strict=True)
         for line, group in itertools.groupby(pairs, key=lambda pair: pair[0].line):
@@ -145,17 +146,17 @@ class Translator(Lines):
         return isinstance(self.search, BeamSearch) and self.search.covers
 
     def _check(self, params: Any, align: bool) -> None:
-        """Refuse what needs attention to pieces of the source, where there is none."""
+        """Refuse what needs attention to source pieces if there is none."""
         penalty = f"decoding.coverage_penalty={self.config.coverage_penalty}"
         for what in ["alignments"] * align + [penalty] * self._covers:
             if isinstance(self._tokenizers.src, VectorCodec):
-                raise UserError(f"{what}: is of pieces of the source, and this model reads vectors")
+                raise UserError(f"{what}: needs pieces of the source, and this model reads vectors")
             check_attention(self.models[0], params, what)
 
     def _each_line(
         self, params: list, parts: Sequence[Sentence], found: list[list[Translation]]
     ) -> Iterator[int]:
-        """Fill in what is found for each part; yield lines as they are finished."""
+        """Fill in the translations of each part; yield lines as they finish."""
         params = jax.device_put(beside(params, self.draft), NamedSharding(self.mesh, jax.P()))
         left = Counter(part.line for part in parts)
         budget = self.config.tokens_per_batch
@@ -169,7 +170,7 @@ class Translator(Lines):
                 yield line
 
     def align(self, params: Any, parts: Sequence[Sentence], found: list, most: int = 4096):
-        """Add alignments to what was found, in batches of so many positions."""
+        """Add alignments to translations, in batches of `most` positions."""
         sources = [part.ids for part, items in zip(parts, found, strict=True) for _ in items]
         targets = [item.ids for items in found for item in items]
         aligned = iter(alignments(self.models[0], params, self._tokenizers, sources, targets, most))
@@ -179,7 +180,7 @@ class Translator(Lines):
     def _joined(
         self, parts: Sequence[Sentence], found: Sequence[list[Translation]]
     ) -> list[Translation]:
-        """Return the translations of a line, of those of its parts."""
+        """Return the translations of a line, from those of its parts."""
         if len(parts) == 1:
             return found[0]
         src, tgt = self._tokenizers
@@ -190,7 +191,7 @@ class Translator(Lines):
         ]
 
     def translations(self, tokens: np.ndarray, scores: np.ndarray) -> list[Translation]:
-        """Return the n_best of the hypotheses of a sentence, [W L] and [W]."""
+        """Return the n_best hypotheses of a sentence, from tokens [W L] and scores [W]."""
         pairs = list(zip(tokens, scores, strict=True))
         if self.config.rerank == "none" and self.config.search == "beam":
             pairs = pairs[: self._n_best]

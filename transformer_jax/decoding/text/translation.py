@@ -1,4 +1,4 @@
-"""What a search gives back for a line."""
+"""The translation of a line, whole or joined from parts."""
 
 import re
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ class Translation(NamedTuple):
     """One hypothesis."""
 
     text: str
-    ids: list[int]  # pieces, with EOS where the search came to one
+    ids: list[int]  # pieces, with EOS if the search reached it
     score: float  # log-probability / length penalty + coverage penalty: what the search ranks by
     alignments: Alignments | None = None  # (source word, target word), if asked for
-    log_prob: float | None = 0.0  # of the pieces, nats; not known where there is a coverage penalty
+    log_prob: float | None = 0.0  # of the pieces, nats; unknown if there is a coverage penalty
 
 
 def on_one_line(text: str) -> str:
-    """Return a text with spaces for its line ends: a translation is one line."""
+    """Replace line breaks by spaces: a translation is one line."""
     return re.sub(r"[\r\n]", " ", text)
 
 
@@ -29,9 +29,9 @@ def join(
     target_words: Sequence[int],
     eos: int = EOS,
 ) -> Translation:
-    """Return the translations of a line's parts as one; the last EOS alone stays.
+    """Join the translations of a line's parts; only the last EOS stays.
 
-    The others are how many words each part has. Scores and log-probabilities add up.
+    The other arguments are the numbers of words in each part. Scores and log-probabilities add up.
     """
     ids = [token for part in parts for token in part.ids if token != eos]
     last = parts[-1].ids[-1:]

@@ -1,4 +1,4 @@
-"""The number that a model says of a text."""
+"""Regression: predicting a number for a text."""
 
 import functools
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def values(
     texts: Sequence[str],
     tokens_per_batch: int = 4096,
 ) -> list[float]:
-    """Return the number of each text, in the unit of the training text.
+    """Return the number predicted for each text, in the unit of the training text.
 
     Raises:
       UserError: if the model does not predict numbers.
@@ -38,7 +38,7 @@ def values(
         raise UserError(
             f"config.objective.name={config.name!r}: such a model predicts no number of a text"
         )
-    nothing = Ragged.from_lists([[0]] * len(texts))  # whatever number: it is not read
+    nothing = Ragged.from_lists([[0]] * len(texts))  # placeholder: not read
     store = TokenStore(encoded(tokenizers.src, texts), nothing)
     items = objective.items(store, config, tokenizers.src)
     found = np.zeros(len(texts))

@@ -1,4 +1,4 @@
-"""What writes the text that a model makes of a source."""
+"""Making the Translator or Transcriber of a model."""
 
 from collections.abc import Sequence
 
@@ -23,10 +23,10 @@ def make_writer(
     draft: Draft | None = None,
     lexicon: Lexicon | None = None,
 ) -> Translator | Transcriber:
-    """Return a search, or of models of CTC the best path. Sources longer than `data.max_length`
-    are translated in parts, with a warning if `warn`; sounds are refused. Where `cut`, or where
-    `data.long_sources` says so, what is beyond is left out. `draft` and `lexicon` are
-    those of Translator.
+    """Return a Translator, or for CTC models a Transcriber. Sources longer than `data.max_length`
+    are translated in parts, with a warning if `warn`; sounds are refused. If `cut`, or if
+    `data.long_sources` says so, sources are truncated. `draft` and `lexicon` are those of
+    Translator.
 
     Raises:
       UserError: see Translator and Transcriber.

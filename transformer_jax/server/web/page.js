@@ -1,5 +1,5 @@
 "use strict";
-// What comes from a model or a person is put there as text alone, never as mark-up.
+// Text from a model or a person is inserted as text only, never as mark-up.
 const $ = (id) => document.getElementById(id);
 const state = { lines: [], shown: [], asking: null, timer: 0, model: null };
 
@@ -13,7 +13,7 @@ function headers() {
   return { "content-type": "application/json", ...(key ? { authorization: "Bearer " + bytes(key) } : {}) };
 }
 
-// A header has bytes, and the server reads them as UTF-8.
+// Headers are bytes, which the server reads as UTF-8.
 function bytes(text) {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }
@@ -26,7 +26,7 @@ async function ask(path, body, signal) {
   const error = new Error(`The server answered ${response.status}.`);
   error.status = response.status;
   error.again = Number(response.headers.get("retry-after") || 0);
-  try { error.message = (await response.json()).error.message; } catch { /* no JSON: the status says it */ }
+  try { error.message = (await response.json()).error.message; } catch { /* no JSON: keep the status */ }
   throw error;
 }
 
@@ -40,7 +40,7 @@ function failed(error, again) {
   if (error.again && again) {
     const seconds = Math.min(error.again, 10);
     state.timer = setTimeout(again, 1000 * seconds);
-    return say(`Busy: trying again in ${seconds} s.`);
+    return say(`Busy: retrying in ${seconds} s.`);
   }
   const text = error.status ? error.message : "The server cannot be reached.";
   say(text[0].toUpperCase() + text.slice(1), true);
@@ -63,7 +63,7 @@ function typed() {
   const text = $("source").value, limit = state.model.limits.characters;
   grow($("source"));
   highlight(-1, new Set());
-  $("count").textContent = text.length > limit / 2 ? `${text.length} of ${limit} characters a line` : "";
+  $("count").textContent = text.length > limit / 2 ? `${text.length} of ${limit} characters per line` : "";
   clearTimeout(state.timer);
   if (state.asking) state.asking.abort();
   say("");
@@ -139,7 +139,7 @@ function alternatives() {
   }));
 }
 
-// Highlight target words of a line, and what they are aligned with in the source behind its text.
+// Highlight the source words of a line that are linked, in a layer behind the source text.
 function highlight(number, sources) {
   const behind = $("behind"), text = $("source").value;
   behind.replaceChildren();
@@ -186,7 +186,7 @@ function caret() {
   if (word >= 0) link(number, word, null); else link(-1, null, null);
 }
 
-// The arrow keys go from word to word of the translation.
+// The arrow keys move from word to word of the translation.
 function stepped(event) {
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
   if (!step) return;
@@ -199,7 +199,7 @@ function stepped(event) {
   link(Number(state.at.dataset.line), null, Number(state.at.dataset.word));
 }
 
-// --- texts ---
+// --- generation ---
 
 async function write() {
   if (state.asking) return;
@@ -245,7 +245,7 @@ async function* events(response) {
   }
 }
 
-// --- beginning ---
+// --- start ---
 
 function begin(model) {
   state.model = model;
@@ -257,7 +257,7 @@ function begin(model) {
     $("into").textContent = language(model.target);
     $("source").lang = model.source;
     $("target").lang = model.target;
-    $("hint").textContent = model.aligns ? "Point at a word to see its source" : "";
+    $("hint").textContent = model.aligns ? "Point to a word to see its source" : "";
     $("translation").hidden = false;
     $("source").focus();
     typed();
@@ -289,7 +289,7 @@ $("target").addEventListener("blur", () => link(-1, null, null));
 $("clear").addEventListener("click", () => { $("source").value = ""; typed(); $("source").focus(); });
 $("copy").addEventListener("click", async () => {
   const text = state.lines.map((line) => line.all[line.rank].text).join("\n");
-  try { await navigator.clipboard.writeText(text); say("Copied."); } catch { say("Copying is not allowed here.", true); }
+  try { await navigator.clipboard.writeText(text); say("Copied."); } catch { say("Copying is not allowed.", true); }
 });
 $("prompt").addEventListener("input", () => grow($("prompt")));
 $("temperature").addEventListener("input", () => { $("degrees").textContent = Number($("temperature").value).toFixed(1); });
