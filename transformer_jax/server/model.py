@@ -80,7 +80,7 @@ class Served:
         return live_generation(generator, params, rows, longest, most)
 
     def renew(self, kind: str) -> None:
-        """Restart a stream after a failure: see `worker.Streams`."""
+        """Restart a stream after a failure: see `tickets.Streams`."""
         self.streams[kind] = self._make(kind)
 
     def compile(self) -> None:
