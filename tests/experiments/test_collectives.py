@@ -73,7 +73,7 @@ def test_every_notation_of_groups_is_read():
         )
         assert collectives(program) == [Collective("all-reduce", 4, 7, 1, 24.0)], text
     unknown = program.replace(groups[-1], "replica_groups=somewhere")
-    with pytest.raises(ValueError, match=r"cannot be read: %y = .*somewhere"):
+    with pytest.raises(ValueError, match=r"of this collective: %y = .*somewhere"):
         collectives(unknown)
 
 
