@@ -204,7 +204,7 @@ def test_intervals():
         (lambda a: translate.main([*a]), "'classify': such a model writes no text; see classify"),
         (lambda a: generate.main([*a, "--prompt=x"]), "such a model does not continue"),
         (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores; "
-         "make them with: python eval.py"),
+         "create them with: python eval.py"),
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "predicts classes; see eval.py"),
         (lambda a: evaluate.main([*a, "--checkpoint=best,last"]), "classify is of one model"),
     ],
