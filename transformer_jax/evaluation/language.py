@@ -18,7 +18,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.evaluation.validation import text_units
 
-# Which pieces count, for each objective that does not predict every piece from left to right.
+# Which pieces count, for objectives other than plain left-to-right prediction.
 _COUNTED = {
     "bidirectional_lm": "each once, from those before it",
     "masked_lm": "masked as in validation",
@@ -42,7 +42,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
 
     If the objective corrupts its input, the pieces that count are those predicted in validation,
     which are always the same. The pseudo-perplexity of a masked language model masks pieces one at
-    a time, in a sample of windows. If the model also predicts next sentences, half of the pairs are
+    a time, in some of the windows. If the model also predicts next sentences, half of the pairs are
     drawn as in validation.
 
     Raises:

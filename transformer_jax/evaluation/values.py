@@ -10,9 +10,9 @@ from transformer_jax.evaluation.run import Evaluation, described
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return the mean squared error, in the squared unit of the numbers, and Pearson's and
-    Spearman's correlations, unless all numbers are equal; each text's row has its number and the
-    predicted one.
+    """Return the mean squared error, on the numbers' own scale, and Pearson's and Spearman's
+    correlations, unless all numbers are equal; each text's row has its number and the predicted
+    one.
 
     Raises:
       UserError: if the model is an ensemble.

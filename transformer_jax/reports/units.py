@@ -102,7 +102,7 @@ def _both(rows: Sequence[Row]) -> list[tuple[float, float]]:
 
 
 def _per(unit: str) -> Unit:
-    """Return the bits per character or byte; windows share the split's units by their pieces."""
+    """Return the bits per character or byte; these are shared out to windows by their pieces."""
     return _ratio(lambda row: (
         -row["log_prob"] / math.log(2), row["pieces"] / row["tokens"] * row[unit]
     ))  # fmt: skip
