@@ -45,7 +45,7 @@ _STATE = 16  # bytes per parameter: itself, its gradient and Adam's two moments
 class Compiled(NamedTuple):
     """The compiler's figures for one step on one device."""
 
-    peak_bytes: int  # arguments, results and temporaries; shared memory counts once
+    peak_bytes: int  # arguments, results and temporaries; aliased memory counts once
     operations: float  # the body of a loop counts once
     bytes_accessed: float
     seconds: float  # of compilation
