@@ -109,7 +109,7 @@ def test_masked_pieces_are_learned_and_scored(home, capsys):
     assert first["validation_loss"] < 3  # of 60 pieces, ln 60 is 4.1
     assert evaluate.main([f"--workdir={home}/masked", "--split=validation"]) == 0
     printed = capsys.readouterr().out
-    assert "pieces, hidden by the masks of validation; written to" in printed
+    assert "pieces, masked as in validation; written to" in printed
     assert "pseudo_perplexity = " in printed
     written = json.loads((home / "masked/eval/validation.best.json").read_text())
     best = min(first["validation_loss"], last["validation_loss"])
@@ -204,7 +204,7 @@ def test_intervals():
         (lambda a: translate.main([*a]), "'classify': such a model writes no text; see classify"),
         (lambda a: generate.main([*a, "--prompt=x"]), "such a model does not continue"),
         (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores; "
-         "make them with: python eval.py"),
+         "create them with: python eval.py"),
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "predicts classes; see eval.py"),
         (lambda a: evaluate.main([*a, "--checkpoint=best,last"]), "classify needs a single model"),
     ],

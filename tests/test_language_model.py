@@ -128,7 +128,7 @@ def test_eval_counts_each_character_once(run, capsys):
         (lambda a: translate.main([*a, "--json"]), "such a model has no source to translate"),
         (lambda a: score.main([*a, "--source=x", "--target=x"]), "has no source; give --target"),
         (lambda a: evaluate.main([*a, "--source=x", "--reference=x"]), "has no source; name the"),
-        (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "a language model is scored alone"),
+        (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "an ensemble of language models"),
         (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores"),
         (lambda a: generate.main([*a, "--prompt=x", "--input=x"]), "give one of them"),
         (lambda a: generate.main([*a, "--stop="]), "--stop: must not be empty"),

@@ -57,7 +57,7 @@ def test_what_is_written_is_shorter(home):
 
 def test_it_is_scored_as_it_was_validated(home, capsys):
     assert evaluate.main([f"--workdir={home}/whole", "--split=validation"]) == 0
-    assert "pieces, of the spans that validation leaves out, with sent" in capsys.readouterr().out
+    assert "pieces, in the spans that validation removes, with sentine" in capsys.readouterr().out
     written = json.loads((home / "whole/eval/validation.best.json").read_text())
     rows = map(json.loads, (home / "whole/metrics.jsonl").read_text().splitlines())
     best = min(row["validation_loss"] for row in rows if "validation_loss" in row)

@@ -257,7 +257,7 @@ def test_reports_speak_of_them(home):
         (lambda at: score.main([f"--workdir={at}", "--target=x"]), "predicts labels; see eval.py"),
         (lambda at: transformer_jax.load(at).translate("x"), "writes no text; see tag"),
         (lambda at: transformer_jax.load(at).score("x"), "predicts labels; see tag"),
-        (lambda at: evaluate.main([f"--workdir={at}", "--checkpoint=best,last"]), "scored alone"),
+        (lambda at: evaluate.main([f"--workdir={at}", "--checkpoint=best,last"]), "of taggers"),
     ],
 )
 def test_what_does_not_fit_is_refused(home, command, message):

@@ -210,7 +210,7 @@ def test_trained_scored_and_asked(config, tmp_path, capsys):
     assert scores_tested(run, "test") == scores.keys() - of_others
     (shown,) = gather([(WorkDir(run), None)], "test")["gallery"]
     assert [e["caption"].partition(", ")[2].partition(" of 22")[0] for e in shown["examples"]] == [
-        "the nearest", "one in the middle", "the farthest"
+        "smallest error", "median error", "largest error"
     ]  # fmt: skip
 
     trained = transformer_jax.load(run)

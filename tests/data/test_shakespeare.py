@@ -57,8 +57,8 @@ def test_what_it_says_of_its_data(experiment, tmp_path):
     assert describe(prepared) == [
         "data: 21 training windows kept; dropped 0 empty; 6 for validation",
         f"vocabulary: {4 + len(set(TEXT))} pieces",
-        "batches: 2 an epoch; shapes 12x64; 14.1% of target positions are padding; "
-        "660 target tokens a step",
+        "batches: 2 per epoch; shapes 12x64; 14.1% of target positions are padding; "
+        "660 target tokens per step",
     ]
 
 

@@ -72,5 +72,5 @@ def test_forecasts_are_ranked_by_their_errors():
     errors = np.square(point - windows).mean((1, 2))
     found = drawings.forecasts(rows, point, None, 8, errors)
     assert [*found] == [5, 15, 11]  # in the middle of 29, behind 5 and without 11
-    assert found[11]["caption"] == "window 11, the farthest of 29: 100.000 squared deviations"
+    assert found[11]["caption"] == "window 11, largest error of 29: MSE 100.000, standardised"
     assert all(opened(entry["picture"]).std() > 0 for entry in found.values())

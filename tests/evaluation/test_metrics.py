@@ -118,7 +118,7 @@ def test_error_rates():
     wer, cer = score(hypotheses, references, config, resamples=200)
     assert wer.value == pytest.approx(100 * 4 / 10)  # too, four, five, seven
     assert wer.value == pytest.approx(100 * jiwer.wer(references, hypotheses))
-    assert "(2 substituted, 1 left out, 1 put in, of 10)" in wer.details
+    assert "(2 substituted, 1 deleted, 1 inserted, of 10)" in wer.details
     assert wer.signature.startswith("nrefs:1|case:mixed|unit:words|version:jiwer-")
     lines = [" ".join(x.split()) for x in hypotheses]
     assert cer.value == pytest.approx(100 * jiwer.cer(references, lines))

@@ -73,7 +73,7 @@ def test_every_notation_of_groups_is_read():
         )
         assert collectives(program) == [Collective("all-reduce", 4, 7, 1, 24.0)], text
     unknown = program.replace(groups[-1], "replica_groups=somewhere")
-    with pytest.raises(ValueError, match=r"cannot be read: %y = .*somewhere"):
+    with pytest.raises(ValueError, match=r"of this collective: %y = .*somewhere"):
         collectives(unknown)
 
 
@@ -132,8 +132,8 @@ def test_what_is_foolish_is_told():
     lines = list(on_gpus(experiment, 10**9, 1e12, slow, 10**8))
     assert sum(line.startswith("GPU: ") for line in lines) == 5
     shown = "\n".join(line for line in lines if line.startswith("warning: "))
-    assert "config.mesh.tensor=8 divides a state of 0.1 GB, which one A100 40GB holds" in shown
-    assert "on A100 40GB, A100 80GB, H100 SXM, H200 SXM, B200 a step would exchange" in shown
+    assert "config.mesh.tensor=8 shards a state of 0.1 GB, which fits on one A100 40GB" in shown
+    assert "on A100 40GB, A100 80GB, H100 SXM, H200 SXM, B200 a step would communicate" in shown
     wide = Experiment(mesh=MeshConfig(data=1, tensor=16))
     (line, *_) = (x for x in on_gpus(wide, 10**9, 1e18, slow, 10**11) if x.startswith("warning"))
-    assert "config.mesh.tensor=16 divides every layer among nodes of 8 devices" in line
+    assert "config.mesh.tensor=16 shards every layer across nodes of 8 devices" in line

@@ -184,12 +184,12 @@ def test_command(tmp_path, capsys):
     assert "batch: 8 x 16 source and 8 x 16 target" in shown
     assert "this machine: 1 cpu, peak" in shown
     whole = 1000 * by_formula.operations(model, 40, 8, 16, 16)
-    cost = f"{duration(whole / 1e6)} at 1e+06 operations/s a device; {whole / 3.6e10:.2f} kWh at"
+    cost = f"{duration(whole / 1e6)} at 1e+06 operations/s per device; {whole / 3.6e10:.2f} kWh at"
     assert f"  {cost} 100 W each" in shown
     assert "  under 1 s at 4.84e+13 operations/s" in shown  # on the GPU
-    assert "TPU: not compiled for; pip install" in shown
+    assert "TPU: not compiled; pip install" in shown
     assert "GPU: fits on one L4 of 24.0 GB: " in shown
-    assert " MB of arrays at once, counted and not compiled" in shown
+    assert " MB of arrays at once, counted without compiling" in shown
 
 
 def test_a_language_model_has_no_source_positions():

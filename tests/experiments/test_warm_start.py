@@ -112,7 +112,7 @@ def test_frozen_parameters_stay_bit_for_bit(home, decoder):
     # Three steps lead nowhere else.
     assert max(np.abs(after[name] - before[name]).max() for name in before) < 0.01
     log = workdir.log.read_text()
-    assert "parameters begin as those of" in log
+    assert "parameters initialised from" in log
     assert "taken: decoder/layer_0" in log
 
 
@@ -227,7 +227,7 @@ def test_sizes_and_names_that_do_not_fit_are_refused(source):
     state = TrainState(0, 0, random_params(narrow), (), None)
     with pytest.raises(UserError, match=r"feed_forward/.* is .*24.* there and .*20.* here"):
         warm_start.begin(of(source), state, pair)
-    with pytest.raises(UserError, match="no parameter of a name that is asked for"):
+    with pytest.raises(UserError, match="no parameter with a matching name"):
         warm_start.begin(of(source, init={"take": ("nothing",)}), state, pair)
     taken = warm_start.begin(of(source, init={"take": ("embedding/.*",)}), state, pair)
     assert any(line.startswith("  new: encoder/layer_0") for line in taken.lines)
@@ -351,4 +351,4 @@ def test_what_one_source_lacks_another_has(monkeypatch):
     known = set(rows) & set(table)  # of its pieces, though the other side has none
     assert len(known) > 10
     assert all(np.array_equal(table[p], old["embedding/table"][rows[p]] + 1) for p in known)
-    assert found.lines[0] == "parameters begin as those of one, step 1 and two, step 1:"
+    assert found.lines[0] == "parameters initialised from one, step 1 and two, step 1:"

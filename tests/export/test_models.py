@@ -38,7 +38,7 @@ def test_what_is_not_on_the_list_is_refused(field, architecture):
         if field == "architecture":
             allowed = settings.SUPPORTED[field]
         if allowed is not ANY and value not in allowed:
-            with pytest.raises(UserError, match=rf"^config\.model\.{field}=.*it writes {field}="):
+            with pytest.raises(UserError, match=rf"^config\.model\.{field}=.*it supports {field}="):
                 settings.refuse(config)
         elif allowed is not ANY:
             settings.refuse(config)
@@ -49,7 +49,7 @@ def test_sizes_and_schemes_that_do_not_go_together_are_refused():
     for changes, printed in (
         ({"v_head_dim": 5}, r"v_head_dim=5: .* \(6\)"),
         ({"positions": "sinusoidal", "relative_positions": "rope"},
-         r"positions='sinusoidal': .* beside relative_positions='rope'"),
+         r"positions='sinusoidal': .* with relative_positions='rope'"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=rf"^config\.model\.{printed}"):
             settings.refuse(dataclasses.replace(PLAIN["decoder"], **changes))
@@ -70,7 +70,7 @@ def test_codecs_without_a_sentencepiece_model_are_refused(name):
     if name == "subwords":
         return settings.refuse_codecs((name, name))
     for side, codecs in (("src", (name, "subwords")), ("tgt", ("subwords", name))):
-        with pytest.raises(UserError, match=rf"^config\.{side}\.codec='{name}': .* takes codec="):
+        with pytest.raises(UserError, match=rf"^config\.{side}\.codec='{name}': .* requires code"):
             settings.refuse_codecs(codecs)
 
 

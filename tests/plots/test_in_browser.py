@@ -183,7 +183,7 @@ def test_curves_are_switched_and_tell_their_values(browser, report, runs):
         page.get_by_role("checkbox", name="one", exact=True).uncheck()
         playwright.expect(lines).to_have_count(1)
         assert "one" not in tooltip(page, page.locator("#curve-loss svg"))
-        page.get_by_role("checkbox", name="logarithmic upwards").check()
+        page.get_by_role("checkbox", name="logarithmic vertical axis").check()
         page.locator("#across").select_option("minutes")
         playwright.expect(page.locator("#curve-loss")).to_contain_text("minutes")
 
@@ -221,7 +221,7 @@ def test_hostile_text_is_text(browser, report):
         arabic = page.locator("article dd", has_text="هذه").first
         assert arabic.evaluate("e => getComputedStyle(e).direction") == "rtl"
         assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-        buttons = page.get_by_role("button", name="Where it looks").all()
+        buttons = page.get_by_role("button", name="Attention").all()
         for button in buttons:
             button.click()  # pieces of all of them are on axes
         playwright.expect(page.locator(".attention svg")).to_have_count(len(buttons))
@@ -229,7 +229,7 @@ def test_hostile_text_is_text(browser, report):
 
 def test_attention_tells_its_weights(browser, report):
     with opened(browser, report) as page:
-        button = page.get_by_role("button", name="Where it looks: one").first
+        button = page.get_by_role("button", name="Attention: one").first
         button.focus()
         page.keyboard.press("Enter")
         assert button.get_attribute("aria-expanded") == "true"
@@ -271,11 +271,11 @@ def test_a_language_model_does_not_translate(browser, tmp_path):
     with opened(browser, path.as_uri()) as page:
         whole = page.locator("main").inner_text()
         for text in (
-            "How well it predicts", "A language model: a Transformer with 12,345 parameters.",
+            "Prediction quality", "A language model: a Transformer with 12,345 parameters.",
             "678 windows of 16 pieces of", "it has loss 1.835, perplexity 6.262, bits per",
         ):  # fmt: skip
             assert text in whole
-        page.get_by_text("What these figures are").click()
+        page.get_by_text("About these figures").click()
         assert "e to the power of the loss. " in page.locator("#scores-table").inner_text()
         shown = (
             page.locator("#scores").inner_text() + page.locator("#abstract p").first.inner_text()

@@ -70,7 +70,7 @@ def test_a_score_of_which_less_is_better_says_so(tmp_path, monkeypatch):
     rows = [Row({"variant": v}, {"validation bits": [x]}, {"published bits": x})
             for v, x in (("a", 1.5), ("b", 1.75))]  # fmt: skip
     draw_rows(rows, tmp_path / "x.svg")
-    assert ">bits, difference from a (less is better)</text>" in (tmp_path / "x.svg").read_text()
+    assert ">bits, difference from a (lower is better)</text>" in (tmp_path / "x.svg").read_text()
     draw_rows([Row({"seed": "1"}, {"validation bits": [1.5]})], tmp_path / "y.svg")
     assert ">validation bits</text>" in (tmp_path / "y.svg").read_text()
 

@@ -306,11 +306,11 @@ def test_a_checkpoint_of_another_run_is_refused(copy):
     checkpoints = Checkpoints(copy.checkpoints, SIX.checkpoint)
     checkpoints.amend(6, host={**checkpoints.record(6)["host"], "run": "another"})
     before = contents(copy)
-    with pytest.raises(UserError, match=r"/6: is of another run than this directory; move it"):
+    with pytest.raises(UserError, match=r"/6: belongs to another run than this directory; move"):
         runs.run_experiment(SIX, copy)
     assert contents(copy) == before
     copy.history.unlink()
-    with pytest.raises(UserError, match=r"/3: is of another run than this directory; move it"):
+    with pytest.raises(UserError, match=r"/3: belongs to another run than this directory; move"):
         runs.run_experiment(SIX, copy)
 
 
@@ -387,7 +387,7 @@ def test_another_tokenizer_is_refused(copy):
     train_pair(config, corpus.src, corpus.tgt).save(copy.path)
     with pytest.raises(UserError, match=r"its tokenizer is not the one that checkpoint 6"):
         load(copy.path, "last")
-    with pytest.raises(UserError, match=r"^tokenizer: not what checkpoint 6 was trained with"):
+    with pytest.raises(UserError, match=r"^tokenizer: not the one that checkpoint 6 was"):
         runs.run_experiment(SIX, copy)
 
 
@@ -402,7 +402,7 @@ def test_other_training_text_is_refused(copy, monkeypatch):
 
     monkeypatch.setattr(sources, "load", load_changed)
     before = {path: path.read_bytes() for path in copy.path.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"^training text: not what checkpoint 6 was trained with"):
+    with pytest.raises(UserError, match=r"^training text: not the one that checkpoint 6 was"):
         runs.run_experiment(SIX, copy)
     assert {path: path.read_bytes() for path in before} == before
 

@@ -199,7 +199,7 @@ def test_the_metrics_are_those_that_were_scored(run, capsys):
             output.pop("exact_match", None)
             file.write_text(json.dumps(output))
         if metrics is None:
-            with pytest.raises(UserError, match="has no score that can be tested; give --metric"):
+            with pytest.raises(UserError, match="has no score that can be tested; set --metric"):
                 command.main(argv)
         else:
             assert command.main(argv) == 0
@@ -245,7 +245,7 @@ def test_settings_are_found_in_any_order_and_form(run, capsys):
     [
         (["a"], r"a: compared with what\? name two work directories"),
         (["a", "nowhere"], "nowhere: no config.json here; train first"),
-        (["a", "a@last"], r"test.last.hyp: no such translations; make them with: python eval.py "
+        (["a", "a@last"], r"test.last.hyp: no such translations; create them with: python eval.py "
                           r"--workdir=.* --checkpoint=last --split=test$"),
         (["a", "a@lst"], "checkpoint='lst': must be best, last, a step, or average:N"),
         (["a", "other"], "other: was scored on other references than .*/a; score both"),

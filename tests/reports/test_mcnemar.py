@@ -131,5 +131,5 @@ def test_what_means_nothing_is_refused(two):
         compare.main([*two, "--reference=x"])
     rows = Path(two[1], "eval/test.best.jsonl")
     rows.write_text(rows.read_text().replace("probability_of_reference", "p"))
-    with pytest.raises(UserError, match="older version, which kept no probability_of_reference"):
+    with pytest.raises(UserError, match="older version, which did not store probability_of_ref"):
         compare.main(two)

@@ -347,7 +347,7 @@ def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_
         ("pictures", "A classifier of pictures", "pictures"),
         ("etth1", "A forecaster of time series", "windows of 336 rows"),
         ("picture_codes", "An autoencoder of pictures", "pictures"),
-        ("movie_reviews", "A classifier of texts", "texts, of each at most 512 pieces,"),
+        ("movie_reviews", "A classifier of texts", "texts, at most 512 pieces of each,"),
         ("bert_brown", "A masked language model", "windows of 128 pieces"),
         ("shakespeare", "A language model", "windows of 64 pieces"),
     ],

@@ -47,7 +47,7 @@ def test_spaces_are_those_of_numpy(name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model.d_ff", "--grid=model.d_ff: must be FIELD=VALUES, model.d_ff=256,512 for example"),
+        ("model.d_ff", "--grid=model.d_ff: must be FIELD=VALUES, for example model.d_ff=256,512"),
         ("model.d_fff=1", "config.model.d_fff: unknown field (did you mean 'model.d_ff'?)"),
         ("model=1", "config.model: is a group of fields; set one of ["),
         ("seed=linspace(1,2)", "--grid=seed=linspace(1,2): must be linspace(LOW,HIGH,COUNT), in"),
@@ -76,7 +76,7 @@ def test_a_grid_is_every_combination():
 
 
 def test_a_grid_of_something_to_draw_from():
-    with pytest.raises(UserError, match=r"--grid=model\.dropout_rate: .*; give --random=N too"):
+    with pytest.raises(UserError, match=r"--grid=model\.dropout_rate: .*; add --random=N"):
         grid([read_axis("model.dropout_rate=uniform(0,0.5)")])
 
 

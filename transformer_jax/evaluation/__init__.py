@@ -1,1 +1,1 @@
-"""Scores of translations and of checkpoints."""
+"""Evaluation of checkpoints and of translations."""

@@ -1,6 +1,4 @@
-"""How often answers are right: exact match and F1 of SQuAD (Rajpurkar et al. 2016,
-arXiv:1606.05250).
-"""
+"""Evaluation of answers: exact match and F1 of SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250)."""
 
 import re
 import string
@@ -17,8 +15,8 @@ _SIGNS = str.maketrans("", "", string.punctuation)
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return exact match and F1 (%), each against the right answer that gives most; a row for each
-    question has the first right answer, the one that is said, and both scores.
+    """Return exact match and F1 (%), each the maximum over the right answers; each question's row
+    has the first right answer, the predicted one, and both scores.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -50,12 +48,12 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
 
 
 def normalised(text: str) -> str:
-    """Return a text in lower case, without signs and articles, with single spaces."""
+    """Return a text in lower case, without punctuation and articles, with single spaces."""
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_SIGNS)).split())
 
 
 def f1(said: str, right: str) -> float:
-    """Return the harmonic mean of precision and recall of words."""
+    """Return the harmonic mean of word precision and recall."""
     one, other = normalised(said).split(), normalised(right).split()
     common = (Counter(one) & Counter(other)).total()
     return 2 * common / (len(one) + len(other)) if common else 0.0

@@ -1,4 +1,4 @@
-"""How often a model says the right class of a text."""
+"""Evaluation of classifiers: accuracy and loss."""
 
 import itertools
 import math
@@ -12,22 +12,22 @@ from transformer_jax.evaluation import gallery, moves
 from transformer_jax.evaluation.metrics import interval, is_right
 from transformer_jax.evaluation.run import Evaluation, described
 
-_LEAST = 1e-45  # of float32: a probability that is rounded to 0
+_LEAST = 1e-45  # the smallest float32, in place of a probability that was rounded to 0
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return the accuracy (%) and the loss (nats a text) on a split; a row for each text has its
-    class, the likeliest one, and the probability of either. Of moves of chess see `moves.judged`.
+    """Return the accuracy (%) and the loss (nats per text) on a split; each text's row has its
+    class, the likeliest class, and the probability of both. For chess moves see `moves.judged`.
 
-    Where a text has several classes, the likeliest one is right if it is among them; their
-    probability is the geometric mean, so that the loss is the cross-entropy that is trained, which
-    is no less than the logarithm of how many they are.
+    If a text has several classes, the prediction is right if it is one of them, and their
+    probability is the geometric mean. The loss is then the cross-entropy used in training, which is
+    at least the logarithm of the number of classes of the text.
 
     Raises:
-      UserError: if the model is an ensemble, or a text of the split is of no class of training.
+      UserError: if the model is an ensemble, or the class of a text does not occur in training.
     """
     codec = trained.tokenizers.tgt
-    classes.check(codec, corpus.tgt, lambda number: f"{split}: line {number}")  # before the work
+    classes.check(codec, corpus.tgt, lambda number: f"{split}: line {number}")  # fail early
     found = trained.classify(corpus.src)
     labels = map(codec.pieces, codec.encode(corpus.tgt))
     rows = [*map(_row, itertools.count(1), corpus.tgt, labels, found)]
@@ -47,7 +47,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         f"loss = {loss:.4f}",
     ]
     judged, rates, lines = moves.evaluated(trained, corpus.src, found)
-    for row, one in zip(rows, judged, strict=False):  # none, if they are no moves
+    for row, one in zip(rows, judged, strict=False):  # empty unless these are moves
         row |= one
     scores, details = scores | rates, details + lines
     result = described(trained, corpus.tgt, split, checkpoint, scores, details)

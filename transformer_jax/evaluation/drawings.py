@@ -1,4 +1,4 @@
-"""What a report draws of examples: sounds, trees, forecasts."""
+"""Drawings of examples for reports: sounds, trees, forecasts, reconstructed pictures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from transformer_jax.evaluation.trees import Bracket, brackets
 from transformer_jax.plots import forecast, tree
 from transformer_jax.plots import picture as pictures
 
-_EACH = 4  # of the worst, of those in the middle and of the best
-_WORDS = 24  # of a sentence whose tree is drawn, at most
+_EACH = 4  # examples from the worst, the middle and the best
+_WORDS = 24  # the longest sentence whose tree is drawn
 
 
 def spectrogram(sound: np.ndarray, codec: LogMel) -> str:
-    """Return the address of a picture of what a model hears: time across, pitch upwards."""
+    """Return the data URI of a sound's spectrogram: time from left to right, pitch upwards."""
     (frames,) = codec.encode([sound])
     low, high = float(frames.min(initial=0)), float(frames.max(initial=1e-6))
     bright = np.round(255 * (frames.T[::-1] - low) / (high - low)).astype(np.uint8)
@@ -25,7 +25,7 @@ def spectrogram(sound: np.ndarray, codec: LogMel) -> str:
 
 
 def spread(scores: Sequence[float]) -> list[int]:
-    """Return the places of the lowest scores, of some in the middle and of the highest ones."""
+    """Return the indices of the lowest scores, some middle ones and the highest."""
     order = sorted(range(len(scores)), key=lambda i: (scores[i], i))
     middle = max(0, len(order) // 2 - _EACH // 2)
     chosen = [*order[:_EACH], *order[middle : middle + _EACH], *order[-_EACH:]]
@@ -33,8 +33,8 @@ def spread(scores: Sequence[float]) -> list[int]:
 
 
 def trees(rows: Sequence[dict[str, Any]]) -> dict[int, dict[str, str]]:
-    """Return {place: {"picture": address, "caption": text}} of some sentences with their trees,
-    beside those of the reference.
+    """Return {index: {"picture": data URI, "caption": text}} for some sentences, with their
+    predicted trees beside the reference trees.
     """
     short = [i for i, row in enumerate(rows) if len(row["source"].split()) <= _WORDS]
     shares = {i: _agreement(rows[i]) for i in short}
@@ -71,12 +71,12 @@ def forecasts(
     window: int,
     errors: np.ndarray,
 ) -> dict[int, dict[str, str]]:
-    """Return {window: {"picture", "caption"}} of some windows of a split [N C], by their
+    """Return {window: {"picture", "caption"}} for some windows of a split [N C], chosen by their
     errors [windows]; `point` is [windows T C], deciles are [windows T C 9], in the rows' unit.
     """
     horizon = point.shape[1]
     order = np.argsort(errors, kind="stable")
-    places = {"the nearest": 0, "one in the middle": len(order) // 2, "the farthest": -1}
+    places = {"smallest error": 0, "median error": len(order) // 2, "largest error": -1}
     found = {}
     for title, place in places.items():
         i = int(order[place])
@@ -84,7 +84,7 @@ def forecasts(
             rows[i : i + window + horizon], point[i], None if deciles is None else deciles[i],
             min(window, 2 * horizon),
         )  # fmt: skip
-        caption = f"window {i}, {title} of {len(order):,}: {errors[i]:.3f} squared deviations"
+        caption = f"window {i}, {title} of {len(order):,}: MSE {errors[i]:.3f}, standardised"
         found[i] = {"picture": pictures.as_uri(figure), "caption": caption}
     return found
 
@@ -92,8 +92,8 @@ def forecasts(
 def reconstructions(
     pictures: np.ndarray, made: np.ndarray, errors: np.ndarray
 ) -> dict[int, dict[str, str]]:
-    """Return {place: {"picture", "caption"}} of some pictures [n H W C] beside what was made of
-    them, those of the largest errors [n] last.
+    """Return {index: {"picture", "caption"}} for some pictures [n H W C] beside their
+    reconstructions, those with the largest errors [n] last.
     """
     found = {}
     for i in spread(errors.tolist()):

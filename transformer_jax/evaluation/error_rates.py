@@ -1,5 +1,5 @@
-"""Word and character error rates, by jiwer's alignments, as metrics of sacrebleu's kind: so they
-have bootstrap intervals and paired tests as BLEU has.
+"""Word and character error rates from jiwer's alignments, as sacrebleu metrics, so that they have
+bootstrap intervals and paired tests like BLEU.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from sacrebleu.metrics.base import Metric, Score, Signature
 
 
 class ErrorRateScore(Score):
-    """100 times the errors over the words, or characters, of the references."""
+    """100 times the errors divided by the words, or characters, of the references."""
 
     def __init__(self, name: str, counts: Sequence[float]) -> None:
         substituted, deleted, inserted, length = map(float, counts)
         errors = substituted + deleted + inserted
         super().__init__(name, 100 * errors / max(length, 1))
         self._verbose = (
-            f"({substituted:.0f} substituted, {deleted:.0f} left out, {inserted:.0f} put in, of "
+            f"({substituted:.0f} substituted, {deleted:.0f} deleted, {inserted:.0f} inserted, of "
             f"{length:.0f})"
         )
 
@@ -35,8 +35,9 @@ class ErrorRateSignature(Signature):
 
 
 class ErrorRate(Metric):
-    """The least substitutions, deletions and insertions that make a reference of a hypothesis, over
-    the length of the references. Words stand between spaces; nothing else is normalised.
+    """The minimum number of substitutions, deletions and insertions that turn the hypotheses into
+    the references, divided by the references' length. Words are split at whitespace; nothing else
+    is normalised.
     """
 
     _SIGNATURE_TYPE = ErrorRateSignature
@@ -55,7 +56,7 @@ class ErrorRate(Metric):
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict) -> list[int]:
         reference, by_words = ref_kwargs["reference"], self.unit == "words"
-        if not reference or not hypothesis:  # all is put in, or left out
+        if not reference or not hypothesis:  # all insertions, or all deletions
             said, true = (len(x.split() if by_words else x) for x in (hypothesis, reference))
             return [0, true, said, true]
         found: Any = (jiwer.process_words if by_words else jiwer.process_characters)(

@@ -1,4 +1,4 @@
-"""How near forecasts are to what came, beside those of the simplest methods."""
+"""Evaluation of forecasts, with naive baselines for comparison."""
 
 from dataclasses import asdict
 from typing import Any
@@ -24,19 +24,22 @@ _OWN = ("mse", "mae", "crps", "coverage")  # scores of the model itself
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return the mean squared and the mean absolute error of all windows of a split, in deviations
-    of the training rows, by channel too; beside them, with names of their own, those of the last
-    `evaluation.season` rows repeated ("seasonal") and of ridge regression ("ridge").
+    """Return the mean squared and the mean absolute error over all windows of a split, in standard
+    deviations of the training rows, overall and by channel, and under names of their own those of
+    two baselines: the last `evaluation.season` rows repeated ("seasonal"), and ridge regression
+    ("ridge").
 
-    Where a distribution is predicted, "crps" is its mean quantile loss over deciles, twice the
-    pinball loss, and "coverage" the share of numbers between the first and the last decile, which
-    should be 0.8. A row for each window has its part in these, some of them what reports draw.
+    If the model predicts a distribution, "crps" is its mean quantile loss over deciles, twice the
+    pinball loss, and "coverage" the fraction of values between the first and the last decile, which
+    should be 0.8. Each window's row has its own scores; some also have what reports draw.
 
     Raises:
       UserError: if the model is an ensemble.
     """
     if isinstance(trained, TrainedEnsemble):
-        raise UserError("a forecast is scored alone: load one checkpoint of one --workdir")
+        raise UserError(
+            "cannot score an ensemble of forecasters: load one checkpoint of one --workdir"
+        )
     experiment = trained.experiment
     objective, season = experiment.objective, experiment.evaluation.season
     items = items_of(trained, corpus)
@@ -64,7 +67,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
     by_window = {name: parts[name].mean(1) for name in _OWN if name in parts}
     result = {
         "split": split, "checkpoint": checkpoint, "steps": trained.steps,
-        "sentences": len(items) // channels,  # windows: reports ask for that name
+        "sentences": len(items) // channels,  # windows, under the name that reports expect
         "channels": channels, "horizon": objective.horizon,
         "scores": {name: {"value": value, "signature": ""} for name, value in scores.items()},
         "by_channel": by_channel,
@@ -95,7 +98,7 @@ def _parts(
 
 
 def _details(scores: dict[str, float], season: int) -> list[str]:
-    """Return what is printed: a line for each method."""
+    """Return the printed lines: one per method."""
     titles = {
         "": "model",
         "seasonal_": f"the last {season} rows repeated",
@@ -109,8 +112,8 @@ def _details(scores: dict[str, float], season: int) -> list[str]:
     if "crps" in scores:
         share = LEVELS[-1] - LEVELS[0]
         lines.append(
-            f"crps = {scores['crps']:.4f} over deciles; {scores['coverage']:.1%} between the "
-            f"first and the last, of {share:.0%}"
+            f"crps = {scores['crps']:.4f} over deciles; {scores['coverage']:.1%} of values between "
+            f"the first and the last, ideally {share:.0%}"
         )
     return lines
 
@@ -130,8 +133,8 @@ def _drawn(
     deciles: np.ndarray | None,
     errors: np.ndarray,
 ) -> dict[int, dict[str, str]]:
-    """Return what reports draw of forecasts [windows x channels T], which are standardised, by
-    their errors [windows].
+    """Return what reports draw for standardised forecasts [windows x channels T], chosen by their
+    errors [windows].
     """
     codec, config = trained.tokenizers.tgt, trained.experiment.objective
     assert isinstance(codec, Series)

@@ -1,4 +1,4 @@
-"""What a report shows of examples that are no text: their pictures, and where a model looked."""
+"""Pictures of non-text examples for reports, with maps of where the model looked."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +16,13 @@ from transformer_jax.evaluation import drawings
 from transformer_jax.evaluation.metrics import is_right
 from transformer_jax.evaluation.pixels import as_uri
 
-_WRONG, _RIGHT = 24, 12  # how many of each are shown
+_WRONG, _RIGHT = 24, 12  # the numbers of wrong and right predictions shown
 
 
 def rollout(attention: np.ndarray) -> np.ndarray:
-    """Return how much of each place [T T] comes from each other one, of attention [L N T T]: means
-    of heads, half of each layer's input passing by, multiplied (Abnar and Zuidema 2020,
-    arXiv:2005.00928, section 3).
+    """Return how much each position draws from each other one [T T], given attention [L N T T]: the
+    product over layers of head-averaged attention, mixed half and half with the identity for the
+    residual connection (attention rollout; Abnar and Zuidema 2020, arXiv:2005.00928, section 3).
     """
     found = np.eye(attention.shape[-1])
     for layer in attention.mean(1, dtype=np.float64):
@@ -31,8 +31,8 @@ def rollout(attention: np.ndarray) -> np.ndarray:
 
 
 def looked(picture: np.ndarray, codec: Patches, weights: np.ndarray) -> np.ndarray:
-    """Return a picture [N H W C] whose patches are as bright as their weights [L] are large: bytes
-    [H N W 3], in red where that is most.
+    """Return a picture [N H W C] with the brightness of each patch scaled by its weight [L]: bytes
+    [H N W 3], reddest where the weight is greatest.
     """
     form = codec.form
     grey = picture.reshape(form.shape).mean(-1, keepdims=True)
@@ -53,11 +53,11 @@ def beside(pictures: np.ndarray) -> np.ndarray:
 def shown(
     trained: TrainedModel, values: Sequence[Any], rows: Sequence[dict[str, Any]]
 ) -> dict[int, dict[str, str]]:
-    """Return {place: what a report draws} of some rows: {"picture": address}, with "looked" the
-    address of where the model looked, with "caption" what is written below it.
+    """Return {index: what a report draws} for some rows: {"picture": data URI}, optionally with
+    "looked", the data URI of a map of where the model looked, and "caption", the text below it.
 
-    Of pictures and sounds those where the model is wrong, the surest first, and some others; of
-    trees the worst, the best and some between.
+    For pictures and sounds these are wrong predictions, the most confident first, and some right
+    ones; for trees the worst, the best and some in between.
     """
     source, target = trained.tokenizers.src, trained.tokenizers.tgt
     if isinstance(target, Trees):
@@ -72,8 +72,8 @@ def shown(
 def drawn(
     book: Codebook | PictureCodes, rows: Sequence[dict[str, Any]]
 ) -> dict[int, dict[str, str]]:
-    """Return the same of some rows, spread over all, whose hypotheses are codes of pictures: each
-    picture, and below it what was asked for. Lines that are no whole picture are left out.
+    """Return the same for evenly spread rows whose hypotheses are codes of pictures: the decoded
+    picture, with its source as the caption. Lines that are not a complete picture are left out.
     """
     every = max(1, -(-len(rows) // (_WRONG + _RIGHT)))
     codes = {i: book.read(rows[i]["hypothesis"]) for i in range(0, len(rows), every)}
@@ -100,7 +100,7 @@ def _picture(trained: TrainedModel, codec: Patches, value: np.ndarray) -> dict[s
 
 
 def _weights(trained: TrainedModel, value: np.ndarray) -> np.ndarray | None:
-    """Return how much what is said of a picture comes from each of its patches."""
+    """Return how much the prediction for a picture draws from each of its patches."""
     if trained.experiment.model.architecture != "encoder":
         return None
     try:
@@ -109,6 +109,6 @@ def _weights(trained: TrainedModel, value: np.ndarray) -> np.ndarray | None:
         return None
     config = trained.experiment.model
     if attention is None or len(attention) < config.num_encoder_layers:
-        return None  # a layer of which nothing is known
+        return None  # some layer has no attention weights
     from_each = rollout(attention)
     return from_each[0, 1:] if config.pooling == "first" else from_each.mean(0)[1:]

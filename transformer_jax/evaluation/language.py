@@ -1,4 +1,4 @@
-"""How well a language model predicts a split: loss, perplexity, bits a character and a byte."""
+"""Evaluation of language models: loss, perplexity, bits per character and per byte."""
 
 import math
 from dataclasses import asdict
@@ -18,38 +18,40 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.run import Evaluation
 from transformer_jax.evaluation.validation import text_units
 
-# Which pieces count, of models that read corrupted texts.
+# Which pieces count, for objectives other than plain left-to-right prediction.
 _COUNTED = {
     "bidirectional_lm": "each once, from those before it",
-    "masked_lm": "hidden by the masks of validation",
-    "masked_lm_nsp": "hidden by the masks of validation",
+    "masked_lm": "masked as in validation",
+    "masked_lm_nsp": "masked as in validation",
     "permutation_lm": "predicted in the orders of validation",
-    "span_corruption": "of the spans that validation leaves out, with sentinels and EOS",
-    "denoising": "each once, of texts with the noise of validation",
-    "text_prefix_lm": "of the rest of each window, behind where validation cuts it",
-    "text_continuation": "of the rest of each window, behind where validation cuts it, with EOS",
+    "span_corruption": "in the spans that validation removes, with sentinels and EOS",
+    "denoising": "each once, in texts with the noise of validation",
+    "text_prefix_lm": "in the rest of each window, after the cut of validation",
+    "text_continuation": "in the rest of each window, after the cut of validation, with EOS",
 }
-_POSITIONS = 2**20  # that are computed for a pseudo-perplexity; a small model takes minutes
+_POSITIONS = 2**20  # to compute for a pseudo-perplexity; takes minutes with a small model
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return the scores of a language model on a split; a row for each window has how many pieces
-    are predicted there, and their log-probability (nats).
+    """Return the scores of a language model on a split; each window's row has the number of pieces
+    predicted and their log-probability (nats).
 
-    Each piece counts once, EOS included where documents are lines; windows are those of training,
-    so the first pieces of one are predicted from fewer before them than its last. Characters and
-    bytes are left out where the codec does not keep the text as it is.
+    Each piece counts once, including EOS if documents are lines. Windows are those of training, so
+    the first pieces of a window have less context than its last. Scores per character and per byte
+    are left out if the codec does not preserve the text.
 
-    Of a model that reads corrupted texts those pieces count that are predicted where it is
-    validated, always the same. The pseudo-perplexity of a masked language model is of pieces that
-    are hidden one by one, of some windows. Where next sentences are predicted beside them, half of
-    the pairs are drawn as there.
+    If the objective corrupts its input, the pieces that count are those predicted in validation,
+    which are always the same. The pseudo-perplexity of a masked language model masks pieces one at
+    a time, in some of the windows. If the model also predicts next sentences, half of the pairs are
+    drawn as in validation.
 
     Raises:
       UserError: if the model is an ensemble.
     """
     if isinstance(trained, TrainedEnsemble):
-        raise UserError("a language model is scored alone: load one checkpoint of one --workdir")
+        raise UserError(
+            "cannot score an ensemble of language models: load one checkpoint of one --workdir"
+        )
     experiment, codec = trained.experiment, trained.tokenizers.tgt
     given = trained.model, trained.params, codec, experiment.objective, corpus.tgt
     name = experiment.objective.kind

@@ -1,5 +1,5 @@
-"""BLEU, chrF, TER and F1 of brackets through sacrebleu, word and character error rates through
-jiwer, always with the signature that says what was counted.
+"""BLEU, chrF, TER and bracket F1 through sacrebleu, word and character error rates through jiwer,
+always with the signature that says what was counted.
 """
 
 import math
@@ -17,10 +17,10 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.error_rates import ErrorRate
 from transformer_jax.evaluation.trees import BracketF1
 
-NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
+NORMAL = 1.959964  # 95 % of a normal distribution lie within this many standard deviations
 
-# Which way each is better is in transformer_jax/directions.py.
-# force: with tokenize=none the text is tokenised on purpose, and the warning about it is noise.
+# transformer_jax/directions.py says which way each metric is better.
+# force: with tokenize=none the text is already tokenised on purpose, so the warning is noise.
 METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
     "BLEU": lambda c: BLEU(tokenize=c.bleu_tokenize, lowercase=c.lowercase, force=True),
     "chrF": lambda c: CHRF(lowercase=c.lowercase),
@@ -32,7 +32,7 @@ METRICS: dict[str, Callable[[EvaluationConfig], Any]] = {
 
 
 def check(config: EvaluationConfig) -> None:
-    """Refuse a BLEU that cannot be computed here, before anything waits for it.
+    """Check that BLEU can be computed on this machine, before any work depends on it.
 
     Raises:
       UserError: if a tokenizer is not installed.
@@ -48,8 +48,8 @@ def check(config: EvaluationConfig) -> None:
 
 
 def sentence_metric(name: str, config: EvaluationConfig) -> Any:
-    """Return a metric for single sentences: BLEU of one shorter than four words counts what n-grams
-    it has.
+    """Return a metric for single sentences: with fewer than four words, BLEU uses the n-gram orders
+    that the sentence has.
     """
     metric = METRICS[name](config)
     if isinstance(metric, BLEU):
@@ -58,18 +58,18 @@ def sentence_metric(name: str, config: EvaluationConfig) -> Any:
 
 
 def interval(right: float, total: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share, Wilson's (1927, https://doi.org/10.2307/2276774), which
-    holds for few texts and shares near 0 and 1 too.
+    """Return Wilson's 95 % interval of a proportion (1927, https://doi.org/10.2307/2276774), which
+    is valid for few texts and for proportions near 0 and 1 too.
     """
     z, share = NORMAL**2 / total, right / total
     middle = (share + z / 2) / (1 + z)
     half = math.sqrt(z * share * (1 - share) + z * z / 4) / (1 + z)
-    # None or all: the end is the share itself, which rounding would miss.
+    # If none or all are right, that end is the proportion itself, which rounding would miss.
     return (middle - half if right else 0.0), (middle + half if right < total else 1.0)
 
 
 def is_right(row: Mapping[str, Any]) -> bool:
-    """Say whether what is said of a text is right: of those with several classes its row knows."""
+    """Say whether a prediction is right; with several classes per text, the row itself says so."""
     return row.get("right", row["hypothesis"] == row["reference"])
 
 
@@ -80,7 +80,7 @@ class Score(NamedTuple):
     value: float
     details: str  # as sacrebleu prints it
     signature: str
-    interval: tuple[float, float] | None  # 95 % of the bootstrap resamples lie in it
+    interval: tuple[float, float] | None  # contains 95 % of the bootstrap resamples
 
 
 def score(
@@ -89,11 +89,11 @@ def score(
     config: EvaluationConfig,
     resamples: int = 0,
 ) -> list[Score]:
-    """Return the scores that the config names against raw references: BLEU (Papineni et al. 2002),
-    chrF (Popovic 2015), TER (Snover et al. 2006), WER and CER or one's own.
+    """Return the scores named in the config, against raw references: BLEU (Papineni et al. 2002),
+    chrF (Popovic 2015), TER (Snover et al. 2006), WER, CER or a user-defined metric.
 
-    With `resamples`, each has the mean and the 95 % interval of so many bootstrap resamples of the
-    sentences (Koehn 2004), by sacrebleu, of whose kind it must be.
+    With `resamples`, each sacrebleu metric has the mean and the 95 % interval of that many
+    bootstrap resamples of the sentences (Koehn 2004), computed by sacrebleu.
 
     Raises:
       ValueError: if the numbers of lines differ.
@@ -121,12 +121,12 @@ def _resampled(
 ) -> tuple[float, float]:
     """Return the mean of the resamples and half the width of their interval.
 
-    Not by `corpus_score`, whose mean fails where some resamples score a float and others a
-    numpy.float32: the chrF of a resample without any match is the number 0.0.
+    This avoids `corpus_score`, whose mean fails if some resamples score a float and others a
+    numpy.float32: the chrF of a resample without any match is the float 0.0.
     """
     system: Any = [("", hypotheses)]
     _, scores = PairedTest(system, {"": metric}, [references], "bs", resamples)()
-    found: Any = list(scores.values())[-1][0]  # after the column of names
+    found: Any = list(scores.values())[-1][0]  # after the column with names
     return float(found.mean), float(found.ci)
 
 

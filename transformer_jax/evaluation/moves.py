@@ -1,4 +1,4 @@
-"""How often moves of chess are legal, and the teacher's."""
+"""Evaluation of chess moves: how often they are legal and agree with the teacher."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,17 +11,17 @@ RATES = ("legal", "agreement")
 
 
 def written(text: str) -> str:
-    """Return a move as UCI has it, of the squares that are written apart."""
+    """Return a move in UCI notation, given its squares separated by a space."""
     return text.replace(" ", "")
 
 
 def judged(fen: str, said: Iterable[str]) -> dict[str, bool]:
-    """Return what holds of the moves that are said of a position, as UCI has them, the likeliest
-    first.
+    """Return which of these hold for the predicted moves of a position, in UCI notation, the
+    likeliest first:
 
-    legal      the likeliest is legal, before any is masked (Ruoss et al. 2024, arXiv:2402.04494,
-               mask those that are not)
-    agreement  the likeliest legal one of them is one of the teacher's best, all of which count
+    legal      the likeliest move is legal, without masking (Ruoss et al. 2024, arXiv:2402.04494,
+               mask illegal moves)
+    agreement  the likeliest legal move is one of the teacher's best moves; ties all count
     """
     moves, board = [*said], chess_positions.read(fen)
     values = {move.uci(): value for move, value in chess_positions.move_values(board).items()}
@@ -35,8 +35,8 @@ def judged(fen: str, said: Iterable[str]) -> dict[str, bool]:
 def evaluated(
     trained: TrainedModel, fens: Sequence[Any], said: Iterable[Iterable[str]]
 ) -> tuple[list[dict[str, bool]], dict[str, dict[str, Any]], list[str]]:
-    """Return what holds of each position, both rates (%) as scores and as text; nothing of a model
-    that says no moves of chess, as classes or in words.
+    """Return the result of `judged` for each position, and both rates (%) as scores and as text;
+    all empty if the model does not predict chess moves, as classes or as text.
     """
     experiment = trained.experiment
     of_moves = experiment.tgt.codec == "moves" or experiment.objective.translates

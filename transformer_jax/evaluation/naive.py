@@ -1,4 +1,4 @@
-"""Forecasts without training, which every model should beat: yesterday again, and least squares."""
+"""Baselines that every forecasting model should beat: seasonal naive and ridge regression."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ import numpy as np
 from transformer_jax.arrays import Float
 from transformer_jax.data.token_store import TokenStore
 
-_PENALTY = 0.02  # of ridge regression, for each window: about the best on ETTh1's validation
-_WINDOWS = 8192  # at a time
+_PENALTY = 0.02  # of ridge regression, per window: close to the best on ETTh1's validation split
+_WINDOWS = 8192  # per batch
 
 
 def windows(items: TokenStore) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield what is read [n L] and what is behind it [n H], float64, some windows at a time."""
+    """Yield batches of windows [n L] and the values that follow them [n H], float64."""
     values = items.tgt.ids
     read, said = (
         np.lib.stride_tricks.sliding_window_view(values, int(side.lengths[0]))
@@ -25,14 +25,14 @@ def windows(items: TokenStore) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def seasonal(x: Float[np.ndarray, "n L"], horizon: int, season: int) -> np.ndarray:
-    """Return the last `season` rows again and again (the seasonal naive forecast)."""
+    """Return the seasonal naive forecast: the last `season` rows, repeated."""
     last = x[:, -min(season, x.shape[1]) :]
     return last[:, np.arange(horizon) % last.shape[1]]
 
 
 class Ridge:
-    """A linear map from a window to what is behind it, both without the window's last value, and
-    the same for all channels; by the normal equations.
+    """A linear map from a window to the values that follow it, both relative to the window's last
+    value, shared by all channels; solved by the normal equations.
     """
 
     def __init__(self, train: TokenStore) -> None:

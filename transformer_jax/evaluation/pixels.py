@@ -1,4 +1,4 @@
-"""Arrays of pixels as pictures of a page."""
+"""Pixel arrays as inline images of an HTML page."""
 
 import base64
 import io
@@ -9,11 +9,11 @@ from PIL import Image
 _SMALL, _LARGE = (
     84,
     640,
-)  # pixels of the longer side that a picture is drawn with, at least, at most
+)  # the least and most pixels of a drawn picture's longer side
 
 
 def as_uri(pixels: np.ndarray) -> str:
-    """Return a picture of bytes [H W], [H W 1] or [H W 3] as the address of a PNG that holds it."""
+    """Return a picture of bytes [H W], [H W 1] or [H W 3] as the data URI of a PNG."""
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
     times = max(1, -(-_SMALL // max(image.size)))
     image = image.resize((times * image.width, times * image.height), Image.Resampling.NEAREST)

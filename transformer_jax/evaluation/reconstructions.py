@@ -1,4 +1,4 @@
-"""How near pictures are to what a model makes of their codes."""
+"""Reconstruction error of pictures encoded as codes, and how many of the codes are used."""
 
 from dataclasses import asdict
 from typing import Any
@@ -14,16 +14,16 @@ from transformer_jax.evaluation.run import Evaluation
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return the root of the mean squared error of pixels (of 255), and how many codes a split has:
-    those that it uses, and the perplexity of their frequencies, which is as many where all are as
-    frequent. A row for each picture has its mean squared error, some of
-    them what reports draw.
+    """Return the root mean squared error of pixels (of 255), the number of distinct codes that a
+    split uses, and the perplexity of their frequencies, which equals that number if all codes are
+    equally frequent. Each picture's row has its mean squared error; some also have what reports
+    draw.
 
     Raises:
       UserError: if the model is an ensemble.
     """
     if isinstance(trained, TrainedEnsemble):
-        raise UserError("pictures are made by one model: load one checkpoint of one --workdir")
+        raise UserError("an ensemble cannot make pictures: load one checkpoint of one --workdir")
     coded, codec = trained.picture_codes, trained.tokenizers.tgt
     assert isinstance(codec, Patches)
     pictures = np.stack([np.reshape(picture, codec.form.shape[1:]) for picture in corpus.tgt])
@@ -40,7 +40,7 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
         )
     }
     details = [
-        f"pixel error = {scores['pixel_error']['value']:.2f} of 255 (root of the mean square)",
+        f"pixel error = {scores['pixel_error']['value']:.2f} of 255 (root mean square)",
         f"codes used = {len(share)} of {trained.experiment.model.num_codes}, perplexity "
         f"{scores['code_perplexity']['value']:.1f}",
     ]

@@ -1,4 +1,4 @@
-"""Score a checkpoint: translate, compare with raw references, write what was found."""
+"""Score a checkpoint: translate, compare with raw references, write the results."""
 
 import contextlib
 import hashlib
@@ -18,28 +18,28 @@ from transformer_jax.evaluation import gallery, moves, trees
 from transformer_jax.evaluation.metrics import Score, exact_match, score
 from transformer_jax.evaluation.sentences import describe
 
-_RESAMPLES = 1000  # sacrebleu's own number
+_RESAMPLES = 1000  # sacrebleu's default
 _MOST_SENTENCES = 10_000  # resampled, and described one by one
 
 
 def digest(lines: Sequence[str]) -> str:
-    """Return a hash of lines of text, by which two scores are known to have the same references."""
+    """Return a hash of lines of text, which shows whether two scores have the same references."""
     text = "".join(f"{line}\n" for line in lines)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Evaluation(NamedTuple):
-    """The scores of one checkpoint on one split, and what they are the scores of."""
+    """The scores of one checkpoint on one split, and what was scored."""
 
     result: dict[str, Any]
-    hypotheses: list[str] | None  # None: of what writes no lines
-    rows: list[dict[str, Any]]  # of the sentences, see `sentences.describe`
+    hypotheses: list[str] | None  # None if the model writes no lines
+    rows: list[dict[str, Any]]  # one per sentence, see `sentences.describe`
 
     def write(self, stem: str) -> None:
-        """Write STEM.hyp, where there are lines, STEM.json (the result) and STEM.jsonl (the rows).
+        """Write STEM.hyp, if there are lines, STEM.json (the result) and STEM.jsonl (the rows).
 
         Raises:
-          DiskError: if the disk does not take it.
+          DiskError: if writing fails.
         """
         if self.hypotheses is not None:
             write_hypotheses(stem, self.hypotheses)
@@ -49,10 +49,10 @@ class Evaluation(NamedTuple):
 
 
 def write_hypotheses(stem: str, hypotheses: Sequence[str]) -> None:
-    """Write STEM.hyp, and delete the scores beside it, which may be of other translations.
+    """Write STEM.hyp, and delete the scores beside it, which may belong to other translations.
 
     Raises:
-      DiskError: if the disk does not take it.
+      DiskError: if writing fails.
     """
     with writing(f"{stem}.hyp", Path(stem).parent):
         write_text(Path(f"{stem}.hyp"), "".join(f"{line}\n" for line in hypotheses))
@@ -61,10 +61,10 @@ def write_hypotheses(stem: str, hypotheses: Sequence[str]) -> None:
 
 
 def check_writable(directory: Path) -> None:
-    """Make a directory if it is not there, before the work whose result it is to have.
+    """Create a directory if it does not exist, and check that it is writable before any work.
 
     Raises:
-      DiskError: if nothing can be written there.
+      DiskError: if it is not writable.
     """
     with writing(str(directory), directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -83,10 +83,10 @@ def evaluate(
     progress: Any = iter,
     codebook: Codebook | PictureCodes | None = None,
 ) -> Evaluation:
-    """Translate, write STEM.hyp, and score. With a codebook what is written are codes of pictures.
+    """Translate, write STEM.hyp, and score. With a codebook the hypotheses are codes of pictures.
 
-    References are raw text and never pass through the tokenizer. A disk that does not take the
-    translations does not keep them from being scored: `Evaluation.write` tries again.
+    References are raw text and never pass through the tokenizer. If writing the translations fails,
+    they are scored all the same: `Evaluation.write` tries again.
     """
     of_trees = "labelled_F1" in trained.experiment.evaluation.metrics
     if of_trees:
@@ -97,7 +97,7 @@ def evaluate(
     with contextlib.suppress(DiskError):
         write_hypotheses(stem, hypotheses)  # before anything in the scoring can fail
     evaluation = trained.experiment.evaluation
-    # Resampling takes memory in proportion: too much for a training split.
+    # The memory of resampling grows with the split: too much for a training split.
     small = len(hypotheses) <= _MOST_SENTENCES
     scored = score(hypotheses, references, evaluation, _RESAMPLES if small else 0)
     judged, rates, lines = moves.evaluated(trained, src, ([moves.written(x)] for x in hypotheses))
@@ -109,7 +109,7 @@ def evaluate(
         "scores": {s.name: _as_dict(s) for s in scored} | rates,
         "details": [s.details for s in scored] + lines,
         "exact_match": exact_match(hypotheses, references),
-        # A best path has no settings.
+        # Best-path decoding has no settings.
         "decoding": None if trained.experiment.objective.kind == "ctc" else asdict(decoding),
         "evaluation": asdict(evaluation),
         "references": digest(references),
@@ -138,7 +138,7 @@ def described(
     scores: dict[str, dict[str, Any]],
     details: list[str],
 ) -> dict[str, Any]:
-    """Return the result of a model that writes no text."""
+    """Return the result of a model that does not write text."""
     return {
         "split": split,
         "checkpoint": checkpoint,

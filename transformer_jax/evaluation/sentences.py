@@ -1,6 +1,4 @@
-"""What there is to know of each sentence of an evaluation: scores, how rare its words are, and of a
-few the attention.
-"""
+"""Per-sentence results of an evaluation: scores, word frequencies, and attention of a few."""
 
 import random
 import re
@@ -23,7 +21,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.metrics import sentence_metric
 
 _PICKED = 8  # sentences of each kind whose attention is kept
-_MOST_PIECES = 80  # of a side whose attention is kept
+_MOST_PIECES = 80  # on either side, for attention to be kept
 _MOST_COUNTED = 1_000_000  # training lines
 
 
@@ -38,11 +36,11 @@ def describe(
     line                              from 1
     source reference hypothesis       text
     BLEU chrF                         of the sentence alone, 0 to 100
-    counts                            for the BLEU of several: its n-grams that the reference has,
-                                      n = 1 to 4, all its n-grams, its words, the reference's words
-    seen                              how often the training text has each word of the reference;
-                                      absent where that text cannot be read
-    attention                         cross-attention of the best, the worst and some random ones:
+    counts                            for the BLEU of several sentences: n-grams that match the
+                                      reference, n = 1 to 4, all n-grams, words, reference words
+    seen                              how often each word of the reference occurs in the training
+                                      text; absent if that text cannot be read
+    attention                         cross-attention of the best, worst and some random sentences:
                                       source and target pieces, weights [L N T S] in thousandths
     """
     hypotheses = [item.text for item in found]
@@ -54,7 +52,7 @@ def describe(
         rows.append({"line": i + 1, **texts, **scored})
         if seen is not None:
             rows[i]["seen"] = [seen[word] for word in words(references[i])]
-    # The members of an ensemble look at different places, some models at none.
+    # The members of an ensemble attend to different positions; some models have no attention.
     alone = not isinstance(trained, TrainedEnsemble) and all(isinstance(x, str) for x in src)
     if alone and trained.experiment.objective.kind != "ctc" and has_attention(
         trained.model, trained.params
@@ -67,7 +65,7 @@ def describe(
 
 
 def shown(source: Any) -> str:
-    """Return a source as a row has it: a text as it is, of anything else where it is from."""
+    """Return a source as a row has it: a text itself, the name of anything else."""
     return source if isinstance(source, str) else getattr(source, "name", "")
 
 
@@ -79,7 +77,7 @@ def words(line: str) -> list[str]:
 def sentence_scores(
     hypotheses: Sequence[str], references: Sequence[str], config: EvaluationConfig
 ) -> list[dict[str, Any]]:
-    """Return BLEU and chrF of each sentence alone, and what `corpus_bleu` takes."""
+    """Return BLEU and chrF of each sentence alone, and the counts that `corpus_bleu` takes."""
     bleu, chrf = (sentence_metric(name, config) for name in ("BLEU", "chrF"))
     found = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
@@ -91,14 +89,14 @@ def sentence_scores(
 
 
 def corpus_bleu(counts: Sequence[Sequence[int]]) -> BLEUScore:
-    """Return the BLEU of several sentences, whose `counts` these are."""
+    """Return the BLEU of several sentences, given their `counts`."""
     sums = np.sum(counts, axis=0).tolist()
     return BLEU.compute_bleu(sums[:4], sums[4:8], sums[8], sums[9], smooth_method="exp")
 
 
 def picked(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """Return the numbers, from 0, of the sentences with the best and the worst chrF, of those alike
-    the longest, and of random ones, the same for every system.
+    """Return the indices of the sentences with the best and the worst chrF, ties going to the
+    longest, and of random sentences, which are the same for every system.
     """
     order = sorted(
         range(len(rows)), key=lambda i: (-rows[i]["chrF"], -len(rows[i]["reference"]), i)
@@ -109,9 +107,9 @@ def picked(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
 
 
 def training_counts(experiment: Experiment, references: Sequence[str]) -> Counter[str] | None:
-    """Return how often the target side of the training text has each word of the references; None
-    if it cannot be read, or not without pictures or sounds. Of a very large text evenly spread
-    lines are counted.
+    """Return how often each word of the references occurs on the target side of the training text;
+    None if it cannot be read, or only together with pictures or sounds. In a very large text,
+    evenly spaced lines are counted.
     """
     if experiment.src.codec in VECTORS:
         return None

@@ -1,4 +1,4 @@
-"""How often a model says the right label of a word, and finds the right entities."""
+"""Evaluation of taggers: accuracy of words, precision, recall and F1 of entities."""
 
 import math
 import re
@@ -16,15 +16,15 @@ _OF_ENTITIES = re.compile(r"O|[BIES]-.+")
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return the accuracy of words (%), the loss (nats a word) and, where labels are those of
-    entities, B-PER and I-PER, their precision, recall and F1 (%). A row for each text has its
-    labels, their log-probability (nats), and those that are said.
+    """Return the accuracy of words (%), the loss (nats per word) and, if the labels mark entities,
+    like B-PER and I-PER, their precision, recall and F1 (%). Each text's row has its labels, their
+    log-probability (nats), and the predicted labels.
 
     Raises:
-      UserError: if the model is an ensemble, or a label of the split is none of training.
+      UserError: if the model is an ensemble, or a label of the split does not occur in training.
     """
     if isinstance(trained, TrainedEnsemble):
-        raise UserError("a tagger is scored alone: load one checkpoint of one --workdir")
+        raise UserError("cannot score an ensemble of taggers: load one checkpoint of one --workdir")
     given = trained.model, trained.params, trained.tokenizers, trained.experiment.objective
     found = tag(*given, corpus.src, corpus.tgt)
     references = [line.split() for line in corpus.tgt]
@@ -59,11 +59,11 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
 
 
 def entities(labels: Sequence[str]) -> set[tuple[int, int, str]]:
-    """Return (first word, one behind the last, kind) of each entity.
+    """Return (first word, one past the last, kind) of each entity.
 
-    As conlleval of the CoNLL shared tasks and seqeval count by default, for labels of any scheme of
-    B, I, E and S: I or E go on if B or I of the same kind stands before them, and begin an entity
-    if not.
+    Entities are those of conlleval (CoNLL shared tasks) and of seqeval's default mode, for any
+    scheme of B, I, E and S: I or E continues an entity if B or I of the same kind precedes it, and
+    begins one otherwise.
     """
     found: list[tuple[int, int, str]] = []
     before, kind_before = "O", ""

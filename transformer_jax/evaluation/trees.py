@@ -1,10 +1,9 @@
-"""Labelled F1 of the brackets of trees, as EVALB counts them (Collins 1997's settings).
+"""Labelled bracket F1 of constituency trees, counted as EVALB does (Collins 1997's settings).
 
-Brackets are the same that have one label and hold the same words; one that stands twice has to be
-found twice. A linearised tree has neither TOP nor parts of speech, so none is counted. It has no
-words either: those that are punctuation count as any other unless the sentences are given beside
-the trees; then they are left out of what brackets hold, as EVALB does by parts of speech, here by
-what they look like.
+Brackets match if they have the same label and span the same words; one that occurs twice has to be
+found twice. A linearised tree has neither TOP nor parts of speech, so neither is counted. It has no
+words either: punctuation counts like any other word unless the sentences are given with the trees.
+It is then excluded from the spans, which EVALB does by part of speech and this module by word form.
 """
 
 from collections import Counter
@@ -16,17 +15,17 @@ from sacrebleu.utils import sum_of_lists
 
 from transformer_jax.data.codecs.trees import WORD, fault
 
-Bracket = tuple[str, int, int]  # label, first word, one behind the last
+Bracket = tuple[str, int, int]  # label, first word, one past the last
 # Words that the Penn Treebank tags as , : `` '' or . (Marcus et al. 1993).
 PUNCTUATION = frozenset([",", ":", ";", "--", "-", "...", "``", "`", "''", "'", ".", "?", "!"])
 
 
 def brackets(tree: Sequence[str], words: int) -> tuple[list[Bracket], bool]:
-    """Return the brackets that hold something, and whether the tree had to be repaired, which
-    should have so many words.
+    """Return the brackets that are not empty, and whether the tree, which should have `words`
+    words, had to be repaired.
 
-    What closes a bracket closes those that were opened in it as well; what closes none, and words
-    that are too many, are left out. Missing words stand at the end, within what is open there.
+    A closing bracket also closes those opened inside; one that closes nothing, and surplus words,
+    are ignored. Missing words are added at the end, inside the brackets still open there.
     """
     repaired = fault(tree) is not None or tree.count(WORD) != words
     found, stack, place = [], [], 0
@@ -45,7 +44,7 @@ def brackets(tree: Sequence[str], words: int) -> tuple[list[Bracket], bool]:
 
 
 class BracketScore(Score):
-    """The F1 (%) of brackets; also their precision and recall (%)."""
+    """The F1 (%) of brackets, with their precision and recall (%)."""
 
     def __init__(self, right: int, said: int, true: int, repaired: int, trees: int) -> None:
         super().__init__("labelled F1", 200 * right / max(said + true, 1))
@@ -58,7 +57,7 @@ class BracketScore(Score):
 
 
 class BracketSignature(Signature):
-    """Says whether punctuation counts."""
+    """A signature that says whether punctuation counts."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         super().__init__(args)
@@ -67,8 +66,8 @@ class BracketSignature(Signature):
 
 
 class BracketF1(Metric):
-    """Labelled F1 as one of sacrebleu's metrics, which resamples and tests it. References are the
-    right trees and, for a count without punctuation, their sentences.
+    """Labelled F1 as a sacrebleu metric, for its resampling and significance tests. References are
+    the correct trees and, to exclude punctuation, their sentences.
     """
 
     _SIGNATURE_TYPE = BracketSignature
@@ -98,19 +97,19 @@ class BracketF1(Metric):
 
 
 def _moved(tree: Sequence[str], words: int, places: Sequence[int]) -> tuple[Counter[Bracket], bool]:
-    """Return the brackets by the words that count: `places` says how many there are before each."""
+    """Return brackets over the words that count; `places` has how many of those precede each."""
     found, repaired = brackets(tree, words)
     moved = ((label, places[begin], places[end]) for label, begin, end in found)
     return Counter(bracket for bracket in moved if bracket[1] < bracket[2]), repaired
 
 
 def flat(words: int) -> str:
-    """Return the tree that is one sentence of so many words."""
+    """Return the tree with all words directly under one S."""
     return " ".join(["(S", *[WORD] * words, ")S"])
 
 
 def right_branching(words: int) -> str:
-    """Return the tree in which each word but the last has all behind it for a sister."""
+    """Return the tree in which each word but the last has all words after it as its sister."""
     depth = max(words - 1, 1)
     return " ".join([*[f"(S {WORD}"] * (depth if words > 1 else 0), *["(S"] * (words == 1), WORD,
                      *[")S"] * depth])  # fmt: skip
@@ -122,7 +121,7 @@ CONTROLS = {"flat": flat, "right-branching": right_branching}
 def details(
     hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]
 ) -> list[str]:
-    """Return lines on trees: F1 without punctuation, and F1 of trees that say nothing."""
+    """Return lines on trees: F1 without punctuation, and F1 of the uninformed baselines."""
     without = BracketF1().corpus_score(hypotheses, [references, sources])
     lines = [f"without punctuation: {without}"]
     for name, tree in CONTROLS.items():

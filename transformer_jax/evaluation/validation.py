@@ -1,4 +1,4 @@
-"""Validation while training: loss on the whole split, greedy BLEU on part of it."""
+"""Validation during training: loss on the whole split, greedy BLEU on part of it."""
 
 import functools
 import math
@@ -43,14 +43,14 @@ def make_validation(
     plan: Plan,
     mesh: Mesh,
 ) -> Callable[[Any], Scores]:
-    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}; of what is said
-    in sound, "wer" in place of BLEU.
+    """Return the function params -> {"loss": nats per token, "bleu": greedy BLEU}; for speech,
+    "wer" in place of BLEU.
 
-    The loss is over the items that `selected` leaves; for BLEU, a source that is too long is
-    translated in parts, as `translate` does. Classes and tags also have "accuracy", the share of
-    those that are the likeliest, and no "bleu"; what is predicted beside pieces has a loss and an
-    accuracy of its own, "next_sentence_loss". A language model also has "bits_per_character" and
-    "bits_per_byte", see `text_units`.
+    The loss is over the items that `selected` keeps; for BLEU, a source that is too long is
+    translated in parts, as `translate` does. Classes and tags also have "accuracy", the fraction
+    for which the right one is the likeliest, and no "bleu"; a secondary prediction has a loss and
+    an accuracy of its own, as in "next_sentence_loss". A language model also has
+    "bits_per_character" and "bits_per_byte", see `text_units`.
     """
     measured = experiment.measured
     title: Any = directions.VALIDATION[measured].title
@@ -69,7 +69,7 @@ def make_validation(
         given = [model], tokenizers, experiment.objective, data, greedy
         translator = make_writer(*given, warn=False, cut=vectors)
         sources, references = ([side[i] for i in chosen] for side in (corpus.src, corpus.tgt))
-    # The lengths of training, so that what is longer than any of them costs one more shape.
+    # The lengths of training, plus a single shape for anything longer than all of them.
     longest = int(np.maximum(*store.lengths)[selected(store, data).pairs].max())
     lengths = sorted({min(max(shape[1:]), longest) for shape in plan.shapes} | {longest})
     batches = fixed_batches(store, lengths, data.tokens_per_batch, data.rows_divisible_by)
@@ -89,7 +89,7 @@ def make_validation(
             scores[f"{name}_accuracy"] = beside.correct / beside.weight
         scores |= {f"bits_per_{x}": total.nll / math.log(2) / n for x, n in units.items()}
         if chosen:
-            # Whole on every device: a search on divided parameters would gather them each step.
+            # Replicated on every device: a search on sharded parameters would gather at each step.
             found = translator.translate(own_copy(gather(params)), sources)
             texts = [item.text for item in found]
             scores[measured] = score(texts, references, protocol)[0].value
@@ -100,16 +100,16 @@ def make_validation(
 
 @functools.lru_cache(maxsize=8)
 def _programs(model: Model, config: TrainingConfig, mesh: Mesh) -> tuple[Any, Any]:
-    """Return the loss sums and parameters gathered, for all runs like this: compiled once."""
+    """Return the compiled programs that sum losses and gather parameters, cached across runs."""
     everywhere = on_every_device(mesh)
     sums = jax.jit(make_validation_step(model, config), out_shardings=everywhere)
     return sums, jax.jit(lambda params: params, out_shardings=everywhere)
 
 
 def selected(store: TokenStore, config: DataConfig) -> Selection:
-    """Leave out items that are too long for training: they would need more memory than it does.
+    """Leave out items that are too long for training: they would need more memory than training.
 
-    All others count, uneven and empty ones too.
+    All others count, including uneven and empty ones.
 
     Raises:
       UserError: if no item is left.
@@ -125,7 +125,7 @@ def selected(store: TokenStore, config: DataConfig) -> Selection:
 
 
 def notes(store: TokenStore, experiment: Experiment) -> list[str]:
-    """Return what the log should say about the validation items, if anything is unusual."""
+    """Return notes for the log about anything unusual in the validation items."""
     objective = objective_named(experiment.objective.name)
     noun, scored = objective.noun, experiment.evaluation.bleu_sentences > 0
     parts = "; for BLEU, long sources are translated in parts"
@@ -149,8 +149,8 @@ def notes(store: TokenStore, experiment: Experiment) -> list[str]:
 def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str, int]:
     """Return how many characters and bytes a language model predicts; EOS stands for a line end.
 
-    Nothing where there is another objective, or where the codec does not keep the text as it is:
-    what it changes, or has no piece for, would count as predicted.
+    Empty for other objectives, or if the codec does not preserve the text: what it changes, or has
+    no piece for, would count as predicted.
     """
     objective = experiment.objective
     texts = corpus.tgt if objective.kind == "language_model" else ()
@@ -165,6 +165,6 @@ def text_units(experiment: Experiment, codec: Codec, corpus: Corpus) -> dict[str
 
 
 def spread(total: int, most: int) -> list[int]:
-    """Return `most` of `total` places at even distances, or all: splits may be sorted by length."""
+    """Return `most` of `total` indices, evenly spaced, or all: splits may be sorted by length."""
     count = min(total, most)
     return [i * total // count for i in range(count)]

@@ -1,4 +1,4 @@
-"""How near the numbers that a model says are to those of a split."""
+"""Evaluation of regression: mean squared error and correlations."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from transformer_jax.evaluation.run import Evaluation, described
 
 
 def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str) -> Evaluation:
-    """Return the mean squared error, in the unit of the numbers, and Pearson's and Spearman's
-    correlations, where not all numbers are the same; a row for each text has its number and the one
-    that is said.
+    """Return the mean squared error, on the numbers' own scale, and Pearson's and Spearman's
+    correlations, unless all numbers are equal; each text's row has its number and the predicted
+    one.
 
     Raises:
       UserError: if the model is an ensemble.
@@ -41,13 +41,13 @@ def evaluate(trained: TrainedModel, corpus: Corpus, split: str, checkpoint: str)
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Return Pearson's correlation; NaN where all numbers of one are the same."""
+    """Return Pearson's correlation; NaN if either array is constant."""
     one, other = one - one.mean(), other - other.mean()
     with np.errstate(invalid="ignore"):
         return float((one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum()))
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """Return the rank of each number, the same ones the mean of theirs."""
+    """Return the rank of each number; equal numbers share the mean of their ranks."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]

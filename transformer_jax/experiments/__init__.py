@@ -1,1 +1,1 @@
-"""Single runs: planned without training, prepared from a config, trained, and noted."""
+"""Single runs: planning without training, data preparation, training, and run history."""

@@ -1,31 +1,31 @@
-"""Accelerators as their makers describe them."""
+"""Published figures of accelerators."""
 
 from typing import NamedTuple
 
 
 class Links(NamedTuple):
-    """What a device can send, bytes a second in one direction."""
+    """The bandwidth of a device, in bytes per second in one direction."""
 
-    node: int  # devices that are joined directly
-    near: float  # to those
-    far: float  # to others
+    node: int  # devices that are connected directly
+    near: float  # to those devices
+    far: float  # to other devices
 
 
 class Chip(NamedTuple):
     """One accelerator."""
 
     memory: float  # bytes
-    operations: float  # most a second, bfloat16 matrix products without sparsity
+    operations: float  # peak per second, dense bfloat16 matrix products
     watts: float | None = None  # board power; None: not published
-    links: Links | None = None  # None: not made to be joined
+    links: Links | None = None  # None: no interconnect
 
 
-# Inside a slice, along one axis of the torus: half of the rate in both directions, divided by axes.
+# Inside a slice, along one axis of the torus: half the bidirectional rate, divided by the axes.
 _V5E = Chip(16e9, 197e12, links=Links(256, 100e9, 3.1e9))
 _V6E = Chip(32e9, 918e12, links=Links(256, 200e9, 12.5e9))
 _V5P = Chip(95e9, 459e12, links=Links(8960, 200e9, 6.25e9))
 
-# By topology, as libtpu names them: the smallest first.
+# By libtpu's names of topologies, the smallest first.
 TPUS = {
     "v5e:2x2": _V5E,
     "v5e:2x4": _V5E,
@@ -38,7 +38,7 @@ TPUS = {
     "v5p:8x8x16": _V5P,
 }
 
-# Inside a node by NVLink, beyond it by one network card a device.
+# NVLink inside a node, one network card per device between nodes.
 _A100, _H100 = Links(8, 300e9, 25e9), Links(8, 450e9, 50e9)
 
 GPUS = {

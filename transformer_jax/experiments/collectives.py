@@ -1,4 +1,4 @@
-"""What a compiled program sends between devices, read from its text."""
+"""The communication between devices in a compiled program, read from its HLO text."""
 
 import math
 import re
@@ -29,20 +29,20 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 
 class Collective(NamedTuple):
-    """Exchanges of one kind among groups of one shape, in one run of a program."""
+    """The collectives of one kind among groups of one shape, in one run of a program."""
 
-    kind: str  # as XLA names it: "all-reduce"
-    devices: int  # of a group
-    span: int  # from the first to the last number of a group, both counted
+    kind: str  # XLA's name, such as "all-reduce"
+    devices: int  # per group
+    span: int  # from the first to the last device number of a group, inclusive
     times: int
-    sent: float  # bytes that each device sends, by a ring
+    sent: float  # bytes that each device sends, with ring algorithms
 
 
 def collectives(text: str) -> list[Collective]:
-    """Return what one run of a compiled program exchanges; `text` is its `as_text()`.
+    """Return the collectives of one run of a compiled program; `text` is its `as_text()`.
 
-    The body of a loop counts as often as it is said to run, else once; of a condition's branches
-    all count.
+    The body of a loop counts once per known trip, or once if that is unknown; all branches of a
+    conditional count.
     """
     bodies, entry = _computations(text)
     partitions = int(found[1]) if (found := _PARTITIONS.search(text)) else 1
@@ -55,7 +55,7 @@ def collectives(text: str) -> list[Collective]:
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
-    """Return the lines of each computation, and which one is run."""
+    """Return the lines of each computation, and the name of the entry computation."""
     bodies: dict[str, list[str]] = {}
     name = entry = ""
     for line in text.splitlines():
@@ -71,14 +71,14 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 def _run(
     name: str, bodies: dict[str, list[str]], partitions: int, times: int
 ) -> Iterator[tuple[str, list[int], float, int]]:
-    """Yield kind, a group, bytes sent and number of times of all that a computation does."""
+    """Yield the kind, a group, the bytes sent and the count of each collective of a computation."""
     for line in bodies.get(name, ()):
         if found := _COLLECTIVE.search(line):
             group = _group(line, partitions)
             if len(group) > 1:
                 size = _bytes(found[1])
                 yield found[2], group, _sent(found[2], size, len(group), bool(found[3])), times
-            continue  # what it calls adds two numbers
+            continue  # it only calls its reduction
         trips = _TRIPS.search(line)
         inner = times * int(trips[1]) if trips else times
         called = _CALLED.findall(line)
@@ -92,7 +92,7 @@ def _group(line: str, partitions: int) -> list[int]:
     """Return the devices of the first group, or of the pair that is furthest apart.
 
     Raises:
-      ValueError: if they are written in a way that is not known here.
+      ValueError: if their notation is unknown.
     """
     if found := _LISTED.search(line):
         return [int(number) for number in found[1].split(",")]
@@ -107,18 +107,18 @@ def _group(line: str, partitions: int) -> list[int]:
         return sorted({first, last})
     if _ALL.search(line):
         return list(range(partitions))
-    raise ValueError(f"the devices of this exchange cannot be read: {line.strip()}")
+    raise ValueError(f"cannot parse the devices of this collective: {line.strip()}")
 
 
 def _numbers(shape: str, order: str | None) -> np.ndarray:
-    """Return the numbers from 0, in rows of a shape, by its axes in another order."""
+    """Return arange(prod(shape)), reshaped, transposed by `order` and flattened."""
     sizes = [int(n) for n in shape.split(",")]
     axes = [int(n) for n in order.split(",")] if order else range(len(sizes))
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(tuple(axes)).reshape(-1)
 
 
 def _along(mesh: str, axes: str) -> np.ndarray:
-    """Return the first group along axes of a mesh, or along parts of them, 'axis':(before)size."""
+    """Return the first group along axes of a mesh, or parts of axes, as in 'axis':(before)size."""
     sizes = {name: int(size) for name, size, _, _ in _AXIS.findall(mesh)}
     group = np.zeros(1, int)
     for name, _, before, size in _AXIS.findall(axes):
@@ -131,7 +131,7 @@ def _along(mesh: str, axes: str) -> np.ndarray:
 
 
 def _bytes(result: str) -> int:
-    """Return the size of a result, one array or several; of `pred` a byte each."""
+    """Return the size of a result, one array or several; each `pred` takes a byte."""
     found = _ARRAY.findall(result)
     sizes = [
         math.prod(int(n) for n in shape.split(",") if n) * int(bits) for _, bits, shape in found
@@ -143,9 +143,9 @@ def _bytes(result: str) -> int:
 
 
 def _sent(kind: str, size: int, devices: int, starts: bool) -> float:
-    """Return the bytes that a device sends for a result of so many bytes.
+    """Return the bytes that a device sends for a result of `size` bytes.
 
-    What only starts has its operands beside its results, except all-reduce.
+    The result of an asynchronous start also contains its operands, except for all-reduce.
     """
     n = devices
     if kind == "all-reduce":

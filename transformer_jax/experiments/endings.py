@@ -1,4 +1,4 @@
-"""What the trainer says when it ends."""
+"""The trainer's final messages."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from transformer_jax.workdir import WorkDir
 
 
 def already_finished(step: int, reason: str, changed: dict[str, Any]) -> Outcome:
-    """Say that the run is finished, on the terminal alone: not even its train.log is touched."""
+    """Say that the run is finished, on the terminal only: train.log is not touched."""
     if jax.process_index() > 0:
         return Outcome.FINISHED
     log_to(None)
@@ -41,12 +41,12 @@ def say_goodbye(
         return
     if outcome == Outcome.UNSAVED:
         log.info(
-            "stopped at step %d, which is not saved; make room and run the same command again to "
-            "go on from step %d", report.step, max(checkpoints.steps(), default=0),
+            "stopped at step %d, which is not saved; free disk space and run the same command "
+            "again to resume from step %d", report.step, max(checkpoints.steps(), default=0),
         )  # fmt: skip
         return
     if outcome == Outcome.INTERRUPTED:
-        log.info("saved; run the same command again to go on")
+        log.info("saved; run the same command again to resume")
         return
     best = checkpoints.best()
     scores = (checkpoints.record(best)["scores"] or {}).items()

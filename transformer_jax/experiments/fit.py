@@ -1,19 +1,19 @@
-"""Settings that are allowed but do not suit each other or the data, and what to change."""
+"""Warnings about settings that are valid but do not suit each other or the data, with remedies."""
 
 from transformer_jax import parts
 from transformer_jax.config import SIZED, Experiment
 from transformer_jax.data.batching import longer_side
 from transformer_jax.experiments.prepare import Prepared
 
-_BATCHES = 20  # that the training text fills, at least; what is proposed has 50 and more
-_OCCURRENCES = 20  # of a piece, on average; what is proposed has about 50
-_PARAMETERS = 50  # for each token of the training text; configs/small.py has 20 for 10,000 pairs
+_BATCHES = 20  # fewest that the training text should fill; the proposed value gives at least 50
+_OCCURRENCES = 20  # fewest per piece, on average; the proposed value gives about 50
+_PARAMETERS = 50  # most per token of the training text; configs/small.py has 20 for 10,000 pairs
 
 
 def misfits(experiment: Experiment, prepared: Prepared, parameters: int) -> list[str]:
-    """Return a line for each setting that does not fit, with one that does; often none.
+    """Return a line for each unsuitable setting, with a better value; often none.
 
-    `parameters` is how many numbers the model has.
+    `parameters` is the model's number of parameters.
     """
     lengths = [side[prepared.selection.pairs] for side in prepared.train.lengths]
     source, target = (int(side.sum()) * prepared.items // len(prepared.train) for side in lengths)
@@ -31,7 +31,7 @@ def _of_steps(experiment: Experiment) -> list[str]:
     every = experiment.evaluation.every_steps
     tenth = max(steps // 10, 1)
     lines = []
-    own = parts.read(experiment.optimizer.schedule) is not None  # and rises as it likes
+    own = parts.read(experiment.optimizer.schedule) is not None  # with a warm-up of its own, if any
     if warmup >= steps > 1 and not own:
         lines.append(
             f"optimizer.warmup_steps={warmup}: the learning rate is still rising when training "
@@ -53,8 +53,8 @@ def _of_batches(experiment: Experiment, tokens: int) -> list[str]:
         return []
     return [
         f"data.tokens_per_batch={data.tokens_per_batch}: the training text of {tokens:,} "
-        f"tokens is only {-(-tokens // data.tokens_per_batch)} such batches, and an epoch hardly "
-        f"more updates; try --config.data.tokens_per_batch={fitting}"
+        f"tokens fills only {-(-tokens // data.tokens_per_batch)} such batches, so an epoch has "
+        f"hardly more updates; try --config.data.tokens_per_batch={fitting}"
     ]
 
 

@@ -1,6 +1,6 @@
-"""history.jsonl: what each start of a training ran on, and how it ended.
+"""history.jsonl: the environment of each start of a training, and how it ended.
 
-Two rows for each start of the trainer. One that was killed leaves the first alone.
+Each start of the trainer writes two rows; one that is killed leaves only the first.
 """
 
 import importlib.metadata
@@ -31,8 +31,8 @@ _LIBRARIES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiec
 def started(
     step: int, prepared: Prepared, parameters: int, run: str, changed: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the row of a start: the command, the code, the machine, the sizes, the run that it is
-    part of, and {path: (old, new)} of the fields that changed since the last start."""
+    """Return the row of a start: the command, the code, the machine, the sizes, the run that it
+    belongs to, and {path: (old, new)} of the fields changed since the last start."""
     program, *arguments = sys.orig_argv
     tokenizers = prepared.tokenizers
     return {
@@ -53,7 +53,7 @@ def started(
 
 
 def run_name(workdir: WorkDir) -> str | None:
-    """Return the name that a run got at its first start; None if that is not known here."""
+    """Return the name given to a run at its first start; None if history.jsonl does not have it."""
     with suppress(UserError, OSError):
         names = (row.get("run") for row in read_rows(workdir.history))
         return next((name for name in names if isinstance(name, str)), None)
@@ -61,20 +61,20 @@ def run_name(workdir: WorkDir) -> str | None:
 
 
 def ended(step: int, outcome: str, seconds: dict[str, float]) -> dict[str, Any]:
-    """Return the row of an end; `seconds` by activity since the last row of timings.jsonl."""
+    """Return the row of an end; `seconds` is by activity, since the last row of timings.jsonl."""
     now = time.time()
     return {"step": step, "event": "end", "time": now, "outcome": outcome, "seconds": seconds}
 
 
 def note(workdir: WorkDir, row: dict[str, Any]) -> None:
-    """Append a row, in the first process alone. What the disk does not take is left out: training
-    goes on."""
+    """Append a row, in the first process only. If writing fails, it is skipped with a warning and
+    training continues."""
     if jax.process_index() != 0:
         return
     workdir.check_claim()
     try:
-        with suppress(UserError):  # a damaged line stays as it is
-            if workdir.history.exists():  # without what a crash left half-written
+        with suppress(UserError):  # leaves a damaged line as it is
+            if workdir.history.exists():  # drops a line that a crash left incomplete
                 write_rows(workdir.history, read_rows(workdir.history))
         append_row(workdir.history, row)
     except OSError as error:
@@ -82,8 +82,8 @@ def note(workdir: WorkDir, row: dict[str, Any]) -> None:
 
 
 def commit() -> str | None:
-    """Return the commit of this source tree, "-dirty" after it if files differ from it; None if it
-    is no git checkout."""
+    """Return the commit of this source tree, with "-dirty" appended if files differ from it; None
+    outside a git checkout."""
     if not (_SOURCE / ".git").exists():
         return None
     ask = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
@@ -94,7 +94,7 @@ def commit() -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this package and of what its results depend on."""
+    """Return the versions of Python, this package and the libraries that its results depend on."""
     found = {"python": platform.python_version()}
     for name in ("transformer-jax", *_LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""The lexicon of a work directory, from the texts that its model was trained on."""
+"""The lexicon of a work directory, estimated from its model's training texts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +12,17 @@ from transformer_jax.workdir import WorkDir
 
 
 def read(workdir: WorkDir) -> tuple[TokenStore, TokenizerPair]:
-    """Return the pairs of texts that a work directory's model was trained on, and its tokenizers.
+    """Return the text pairs that a work directory's model was trained on, and its tokenizers.
 
     Raises:
-      UserError: if it does not read texts and write others, or the data is not there.
+      UserError: if the model does not translate text, or the data is missing.
     """
     experiment = workdir.experiment()
     name = experiment.objective.name
     if not experiment.translates_text:
         raise UserError(
-            f"{workdir.path}: a shortlist is of translations of text, and objective.name={name!r} "
-            f"with src.codec={experiment.src.codec!r} makes none"
+            f"{workdir.path}: a shortlist needs a model that translates text, and objective.name="
+            f"{name!r} with src.codec={experiment.src.codec!r} does not"
         )
     tokenizers = TokenizerPair.load(workdir.path, experiment.tokenizer.joint, experiment.codecs)
     corpus = sources.tasks(experiment.data, experiment.objective)[name]
@@ -35,7 +35,7 @@ def write(
     """Estimate the lexicon of pairs and save it in the work directory; return the file's path.
 
     Raises:
-      DiskError: if the disk does not take it.
+      DiskError: if writing fails.
     """
     sizes = tokenizers.sizes
     made = lexicon.estimate(store, sizes, tokenizers.digest, progress=progress)

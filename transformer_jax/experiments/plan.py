@@ -1,6 +1,7 @@
-"""What a run would take, without training: counts, memory, time, energy.
+"""The cost of a run, estimated without training: operations, memory, time, energy.
 
-As a program it compiles for a TPU slice: an experiment's JSON comes in, a line of JSON goes out.
+Run as a program, it compiles for a TPU slice: it reads an experiment as JSON and prints a line of
+JSON.
 """
 
 import dataclasses
@@ -38,21 +39,21 @@ from transformer_jax.training.heartbeat import duration
 from transformer_jax.training.programs import abstract_batch, peak_bytes
 from transformer_jax.training.step import jit_train_step
 
-_STATE = 16  # bytes a parameter: itself, its gradient and Adam's two means
+_STATE = 16  # bytes per parameter: itself, its gradient and Adam's two moments
 
 
 class Compiled(NamedTuple):
-    """What a compiler says of one step on one device."""
+    """The compiler's figures for one step on one device."""
 
-    peak_bytes: int  # arguments, results and temporaries, those that share memory once
+    peak_bytes: int  # arguments, results and temporaries; aliased memory counts once
     operations: float  # the body of a loop counts once
     bytes_accessed: float
-    seconds: float  # that compiling took
-    collectives: list[Collective]  # what devices exchange
+    seconds: float  # of compilation
+    collectives: list[Collective]  # communication between devices
 
 
 def compile_step(experiment: Experiment, devices: Any) -> Compiled:
-    """Compile the train step for devices, which need not be there, on the longest batch.
+    """Compile the train step for devices, which need not be present, on the longest batch.
 
     Raises:
       UserError: if the mesh does not fit the devices or the sizes.
@@ -81,10 +82,10 @@ def compile_step(experiment: Experiment, devices: Any) -> Compiled:
 
 
 def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compiled | str:
-    """Compile for a TPU slice such as "v5e:2x2", or return the reason why it cannot be run there.
+    """Compile for a TPU slice such as "v5e:2x2", or return the reason why it cannot run there.
 
-    `libtpu` is a directory that holds it, apart from this environment, where it would be loaded by
-    every start of JAX; so the compiler runs in a process of its own.
+    `libtpu` is the directory of that package, kept outside this environment, where every start of
+    JAX would load it; so the compiler runs in a separate process.
     """
     paths = [libtpu, *(path for path in sys.path if path)]
     environment = {
@@ -110,7 +111,7 @@ def compile_for_tpu(experiment: Experiment, topology: str, libtpu: str) -> Compi
 def report(
     experiment: Experiment, libtpu: str | None, rate: float | None, watts: float | None
 ) -> Iterator[str]:
-    """Yield the lines of a plan; rate in operations a second and watts are those of one device."""
+    """Yield the lines of a plan; `rate`, in operations per second, and `watts` are per device."""
     sizes, shape = expected_sizes(experiment), longest_shape(experiment)
     cost = step_cost(experiment, sizes, shape)
     per_step = cost.operations.products
@@ -121,7 +122,7 @@ def report(
         sides = f"{shape.rows} x {max(shape.src_length, shape.tgt_length)}"
     yield f"batch: {sides} positions, the longest of its shapes"
     yield (
-        f"operations: {per_step:.3g} a step in matrix products, {whole:.3g} in "
+        f"operations: {per_step:.3g} per step in matrix products, {whole:.3g} in "
         f"{experiment.training.steps:,} steps"
     )
     for what in cost.operations.missing:
@@ -133,7 +134,7 @@ def report(
         chip = Chip(0, rate, watts)
         yield f"  {_cost(whole, chip, jax.device_count(), 1.0)}"
     if mine.collectives:
-        yield "exchanges, a device and step:"
+        yield "communication, per device and step:"
         yield from (f"  {line}" for line in exchanged(mine.collectives))
     yield from _tpu_lines(experiment, libtpu, cost)
     if mine.collectives:
@@ -150,8 +151,8 @@ def _parameters(experiment: Experiment, sizes: Sizes) -> int:
 def _tpu_lines(experiment: Experiment, libtpu: str | None, cost: Cost) -> Iterator[str]:
     if libtpu is None:
         yield (
-            "TPU: not compiled for; pip install --no-deps --target=DIR libtpu, in a version that "
-            "fits this jax, then add --libtpu=DIR"
+            "TPU: not compiled; pip install --no-deps --target=DIR libtpu, in a version that "
+            "matches this jax, then add --libtpu=DIR"
         )
         return
     sizes = dataclasses.astuple(experiment.mesh)
@@ -172,20 +173,20 @@ def _tpu_lines(experiment: Experiment, libtpu: str | None, cost: Cost) -> Iterat
             yield f"  {described(topology, count, step)}"
             return
         reason = found if isinstance(found, str) else f"needs {gigabytes(found.peak_bytes)}"
-        yield f"TPU: not on {topology}: {reason}"
+        yield f"TPU: does not run on {topology}: {reason}"
 
 
 def _gpu_lines(cost: Cost, whole: float) -> Iterator[str]:
     need = (
-        f"{gigabytes(cost.memory)} of arrays at once, counted and not compiled; kernels that only "
-        "a GPU has need less"
+        f"{gigabytes(cost.memory)} of arrays at once, counted without compiling; GPU-only kernels "
+        "need less"
     )
     for name, chip in GPUS.items():
-        if cost.memory <= 0.9 * chip.memory:  # the rest is the allocator's and the libraries'
+        if cost.memory <= 0.9 * chip.memory:  # the rest is for the allocator and libraries
             yield f"GPU: fits on one {name} of {gigabytes(chip.memory)}: {need}"
             yield f"  {_cost(whole, chip, 1)}"
             return
-    yield f"GPU: on none of {', '.join(GPUS)}: {need}; try model.remat='full'"
+    yield f"GPU: fits on none of {', '.join(GPUS)}: {need}; try model.remat='full'"
 
 
 def _pieces(sizes: Sizes) -> str:
@@ -197,8 +198,8 @@ def _pieces(sizes: Sizes) -> str:
 
 def _described(compiled: Compiled) -> str:
     return (
-        f"peak {gigabytes(compiled.peak_bytes)} a device, {compiled.operations:.3g} operations "
-        f"and {gigabytes(compiled.bytes_accessed)} read and written a step and device (a loop's "
+        f"peak {gigabytes(compiled.peak_bytes)} per device, {compiled.operations:.3g} operations "
+        f"and {gigabytes(compiled.bytes_accessed)} read and written per step and device (a loop's "
         f"body counts once), compiled in {compiled.seconds:.0f} s"
     )
 
@@ -206,7 +207,7 @@ def _described(compiled: Compiled) -> str:
 def _cost(whole: float, chip: Chip, count: int, share: float = 0.4) -> str:
     seconds = whole / (count * chip.operations * share)
     text = duration(seconds) if seconds >= 1 else "under 1 s"
-    text += f" at {share * chip.operations:.3g} operations/s a device"
+    text += f" at {share * chip.operations:.3g} operations/s per device"
     if share < 1:
         text += f", {share:.0%} of its bfloat16 peak"
     if chip.watts is not None:

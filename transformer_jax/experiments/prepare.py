@@ -1,4 +1,4 @@
-"""From an experiment to its data: read, tokenised, selected and planned. Nothing is written into
+"""Data preparation: reading, tokenisation, selection and batch planning. Nothing is written into
 the work directory here, so a mistake in the input leaves no half-made run behind.
 """
 
@@ -34,13 +34,13 @@ class Prepared(NamedTuple):
     tokenizers: TokenizerPair
     objective: Objective
     train: TokenStore  # the items of the objective
-    items: int  # of the training data; fewer than there are, if it was cut more than once
+    items: int  # of the training data; fewer than in `train` if it was segmented more than once
     selection: Selection
     plan: Plan
     validation: Corpus
     validation_store: TokenStore  # the items of the objective
-    notes: list[str]  # what the log says about mixtures and the validation split
-    identity: dict[str, str]  # digests: a run goes on with these or not at all
+    notes: list[str]  # for the log, about mixtures and the validation split
+    identity: dict[str, str]  # digests that must match for a run to resume
 
 
 def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
@@ -57,8 +57,8 @@ def prepare(experiment: Experiment, workdir: WorkDir) -> Prepared:
     tokenizer, codecs = experiment.tokenizer, experiment.codecs
     if experiment.tgt.codec == "trees":
         _check(data, train, held_out, lambda x, place: trees.check_pairs(x.src, x.tgt, place))
-    # Before there are checkpoints, nothing depends on a tokenizer that lies there; but of several
-    # processes the first has just put it there.
+    # Before the first checkpoint, nothing depends on a tokenizer in the work directory; but with
+    # several processes, the first has just saved it there.
     if workdir.checkpoints.exists() or jax.process_index() > 0:
         tokenizers = TokenizerPair.load(workdir.path, tokenizer.joint, codecs)
     else:
@@ -110,7 +110,7 @@ def _check(
     data: DataConfig, train: Corpus, held_out: Corpus,
     check: Callable[[Corpus, Callable[[int], str]], None],
 ) -> None:  # fmt: skip
-    """Check the lines of both splits: `check` is given the file and the line of each number."""
+    """Check the lines of both splits: `check` gets a function from line number to file and line."""
     splits: tuple[tuple[sources.Split, Corpus], ...] = ("train", train), ("validation", held_out)
     for split, corpus in splits:
         check(corpus, functools.partial(text_files.place, data, split, source=False))
@@ -122,7 +122,7 @@ def _opened(
     tokenizers: TokenizerPair,
     sampling: Sampling | None,
 ) -> tuple[Objective, TokenStore]:
-    """Return what the training texts are for, and their store."""
+    """Return the objective of the training texts, and their store."""
     members, texts = [], []
     for name, corpus in corpora.items():
         objective, config = objective_named(name), experiment.objective.alone(name)
@@ -138,7 +138,7 @@ def _opened(
 def _part_of(
     experiment: Experiment, corpora: dict[str, Corpus], text: TokenStore, items: TokenStore
 ) -> np.ndarray:
-    """Return which part of data.train each item is of."""
+    """Return the index of the part of data.train that each item comes from."""
     train = experiment.data.train
     named = experiment.objective.of_parts(train).values()
     found = [
@@ -152,7 +152,7 @@ def _part_of(
 
 
 def _tasks(items: TokenStore, corpora: dict[str, Corpus], chosen: np.ndarray) -> list[str]:
-    """Return a line for the log on each of several objectives."""
+    """Return a log line for each objective, if there are several."""
     if len(corpora) == 1:
         return []
     counts, _ = np.histogram(chosen, np.cumsum([0, *map(len, members_of(items))]))
@@ -163,7 +163,7 @@ def _tasks(items: TokenStore, corpora: dict[str, Corpus], chosen: np.ndarray) ->
 
 
 def _cut(store: TokenStore, source: Codec, most: int | None) -> TokenStore:
-    """Return the store with sources as long as training reads them."""
+    """Return the store with sources cut to the length that training reads."""
     if most is None:
         return store
     return Uneven(store.src.cut(most, special_of(source).eos), store.tgt, store.special)
@@ -178,12 +178,12 @@ def _dropped(selection: Selection) -> str:
 
 
 def describe(prepared: Prepared) -> list[str]:
-    """Return lines for the log: what data there is and how it becomes batches."""
+    """Return log lines about the data and its batches."""
     store, selection, plan = prepared.train, prepared.selection, prepared.plan
     side, noun = longer_side(plan), prepared.objective.noun
     read, (positions, tokens) = ("source", "target")[side], filled(store, plan)
     times = len(store) // prepared.items
-    repeated = f", of {prepared.items:,} cut {times} times at random" if times > 1 else ""
+    repeated = f", from {prepared.items:,} segmented {times} times at random" if times > 1 else ""
     shapes = "  ".join(f"{s.rows}x{s[1 + side]}" for s in plan.shapes)
     return [
         f"data: {len(selection.pairs):,} training {noun}s kept{repeated}; "
@@ -191,7 +191,7 @@ def describe(prepared: Prepared) -> list[str]:
         f"vocabulary: {_counted(prepared.tokenizers.src)}"
         + ("" if prepared.tokenizers.src is prepared.tokenizers.tgt
            else f" source, {_counted(prepared.tokenizers.tgt)} target"),
-        f"batches: {len(plan):,} an epoch; shapes {shapes}; {1 - tokens / positions:.1%} of "
-        f"{read} positions are padding; {tokens / len(plan):,.0f} {read} tokens a step",
+        f"batches: {len(plan):,} per epoch; shapes {shapes}; {1 - tokens / positions:.1%} of "
+        f"{read} positions are padding; {tokens / len(plan):,.0f} {read} tokens per step",
         *prepared.notes,
     ]  # fmt: skip

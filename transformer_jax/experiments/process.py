@@ -1,4 +1,4 @@
-"""What a program sets for its whole process, before it computes anything."""
+"""Process-wide settings of the programs, made before anything is computed."""
 
 import ctypes
 import os
@@ -8,21 +8,21 @@ import jax
 
 from transformer_jax.disk import cache_dir
 
-# By the numbers of malloc.h: one arena for all threads, nothing by mmap, no trimming.
+# Option numbers of malloc.h: one arena for all threads, no mmap, no trimming.
 _MALLOC = {-8: 1, -4: 0, -1: -1}
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs, so that a second start compiles nothing."""
+    """Cache compiled programs on disk, so that a second start compiles nothing."""
     jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 def use_every_core() -> None:
-    """Make devices of a CPU's cores, up to 4, so that each searches among sentences of its own.
+    """Make up to 4 devices from a CPU's cores, so that each decodes its own sentences.
 
-    To be called before anything is computed; it changes nothing on accelerators, nor where the
-    number of devices is given already.
+    Call it before anything is computed; it has no effect on accelerators, or if the number of
+    devices is already set.
     """
     given = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not given and jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
@@ -32,12 +32,11 @@ def use_every_core() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, for the next step to use; Linux with glibc only.
+    """Make the C library keep freed memory for the next step; Linux with glibc only.
 
-    On a CPU, XLA asks for its temporary memory anew in every step. If it goes back to the system in
-    between, every page of it costs a fault: a fifth of a small model's step. The price is that the
-    process stays as large as it ever was. To be called before arrays are made: later it
-    helps less.
+    On a CPU, XLA allocates its temporary memory anew in every step. If it is returned to the system
+    in between, every page costs a fault: a fifth of a small model's step. The price is that the
+    process never shrinks. Call it before arrays are created: later it helps less.
     """
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -46,9 +45,9 @@ def keep_freed_memory() -> None:
 
 
 def open_many_files() -> None:
-    """Let the process have as many files and connections open as the system allows; not on Windows.
+    """Raise the process's limit of open files and connections to the system's; not on Windows.
 
-    Often it begins with 1,024, which slow clients alone could use up.
+    The default is often 1,024, which slow clients alone could use up.
     """
     with suppress(ImportError, OSError, ValueError):
         import resource

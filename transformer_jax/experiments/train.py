@@ -43,21 +43,21 @@ from transformer_jax.workdir import WorkDir
 
 
 def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
-    """Train, or go on training, in a work directory.
+    """Train, or resume training, in a work directory.
 
     Raises:
       UserError: if the config, the data or the directory is wrong; nothing is written then.
     """
     workdir.check(experiment)  # early; the claim checks again
     for part, field in own_parts(experiment).items():
-        parts.resolve(part, field)  # which runs its file
+        parts.resolve(part, field)  # runs the part's file
     mesh = make_mesh(experiment.mesh)
     check_mesh(mesh, experiment, chosen_sizes(experiment))
     first = jax.process_index() == 0
     if not first:
-        together("prepare")  # the first process makes what all of them read
+        together("prepare")  # the first process creates what all of them read
         if not workdir.config.exists():
-            raise UserError(f"--workdir={workdir.path}: must be one that all processes share")
+            raise UserError(f"--workdir={workdir.path}: all processes must share this directory")
     prepared = prepare(experiment, workdir)
     check_mesh(mesh, experiment, prepared.tokenizers.sizes)
     process.use_compilation_cache()
@@ -78,10 +78,10 @@ def run_experiment(experiment: Experiment, workdir: WorkDir) -> Outcome:
 
 
 def _identity(workdir: WorkDir, checkpoints: Checkpoints, prepared: Prepared) -> dict[str, str]:
-    """Return the digests of what is prepared and the name of the run, made at its first start.
+    """Return the digests of the prepared data and the name of the run, created at its first start.
 
     Raises:
-      UserError: if checkpoints are of other data, another tokenizer or another run.
+      UserError: if checkpoints belong to other data, another tokenizer or another run.
     """
     hosts = checkpoints.hosts()
     names = [history.run_name(workdir), *(host.get("run") for host in hosts.values())]
@@ -90,13 +90,13 @@ def _identity(workdir: WorkDir, checkpoints: Checkpoints, prepared: Prepared) ->
         for what, digest in prepared.identity.items():
             if host.get(what, digest) != digest:
                 raise UserError(
-                    f"{what.replace('_', ' ')}: not what checkpoint {step} was trained with; "
-                    "restore it, or train in another --workdir"
+                    f"{what.replace('_', ' ')}: not the one that checkpoint {step} was trained "
+                    "with; restore it, or train in another --workdir"
                 )
         if host.get("run", run) != run:
             raise UserError(
-                f"{workdir.checkpoints}/{step}: is of another run than this directory; move it "
-                "back to where it comes from, or delete it"
+                f"{workdir.checkpoints}/{step}: belongs to another run than this directory; move "
+                "it back to where it came from, or delete it"
             )
     return {**prepared.identity, "run": run}
 
@@ -156,7 +156,7 @@ def _train(
 def _follow(
     run: Run, step: TrainStep, start: Start, prepared: Prepared, workdir: WorkDir, schedule: Any
 ) -> Outcome:
-    """Train from the start on, and report it."""
+    """Train from `start`, with reports."""
     config, plan, done = run.experiment.training, prepared.plan, int(start.state.step)
     items = partial(items_of, plan, prepared.items)
     noun = prepared.objective.noun
@@ -176,7 +176,7 @@ def _follow(
 
 @lru_cache(maxsize=8)
 def _optimizer(config: OptimizerConfig, model: ModelConfig) -> Any:
-    """Return an optimizer for what it keeps, which is the same with any schedule."""
+    """Return an optimizer for its state, which is the same with any schedule."""
     return make_optimizer(config, lambda _: 0.0, frozen_of(config, model))
 
 

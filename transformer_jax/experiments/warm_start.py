@@ -1,4 +1,4 @@
-"""Parameters that begin as those of another run: what is taken, resized, and left as it was drawn.
+"""Initialisation from another run: which parameters are taken, resized, or left at random values.
 
 A name here is a parameter's path, "encoder/layer_0/feed_forward/up/kernel".
 """
@@ -27,22 +27,22 @@ from transformer_jax.training.selected import matches
 from transformer_jax.training.state import TrainState
 from transformer_jax.workdir import WorkDir
 
-_NOISE = 0.1  # of new pieces around the mean of the old ones, in standard deviations of those
+_NOISE = 0.1  # of new pieces around the mean of the old ones, in the latter's standard deviations
 
 
 class WarmStart(NamedTuple):
-    """The state to begin with, and lines for the log that say where it comes from."""
+    """The initial state, and log lines that say where it comes from."""
 
     state: TrainState
     lines: list[str]
 
 
 def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None:
-    """Return the tokenizer of the source, if an experiment takes it over; of one that predicts
-    labels of texts, that of what it reads, beside the labels of its training text.
+    """Return the tokenizers of the source, if the experiment takes them over; if it predicts labels
+    of texts, the source side only, with a codec of the labels in its training text.
 
     Raises:
-      UserError: if the config asks for another one.
+      UserError: if the config asks for another tokenizer.
     """
     init = experiment.init
     if init.source is None or not init.tokenizer:
@@ -50,7 +50,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
     theirs, tokenizers = _named(init, _read_tokenizers, init.source)
     different = differences(theirs, experiment)
     said = LABELS.get(experiment.objective.kind)
-    if said is not None:  # whatever stands on the other side there
+    if said is not None:  # ignore the source's target side
         (there, _), (here, _) = theirs.codecs, experiment.codecs
         different = {k: v for k, v in different.items() if k != "tokenizer.joint"}
         different = {k: v for k, v in different.items() if k.split(".")[0] not in ("src", "tgt")}
@@ -60,7 +60,7 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
             if path.split(".")[0] == name:
                 raise UserError(
                     f"config.{path}={here!r}: the tokenizer of {init.source} has {there!r}; "
-                    "set it to that, or train one here with --config.init.tokenizer=False"
+                    "set it to that, or train a new one with --config.init.tokenizer=False"
                 )
     if said is not None:
         codec = kind_named(experiment.tgt.codec).train(experiment.tokenizer, train.tgt, ())
@@ -69,10 +69,10 @@ def tokenizers_of(experiment: Experiment, train: Corpus) -> TokenizerPair | None
 
 
 def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) -> WarmStart:
-    """Return step 0 with the parameters of the source where names are the same.
+    """Return step 0 with the parameters of the source for which the names match.
 
     Raises:
-      UserError: if the source has nothing to take, or a parameter has other sizes there.
+      UserError: if no name matches, or a parameter has another size in the source.
     """
     init = experiment.init
     loaded = _load(init)
@@ -100,25 +100,25 @@ def begin(experiment: Experiment, state: TrainState, tokenizers: TokenizerPair) 
         (resized if how else taken).append(f"{name} {how}".strip())
     if not taken and not resized:
         raise UserError(
-            f"config.init.source={init.source!r}: has no parameter of a name that is asked for; "
-            f"there are {', '.join(_groups(given))}, and here {', '.join(_groups(ours))}: see "
+            f"config.init.source={init.source!r}: has no parameter with a matching name; it has "
+            f"{', '.join(_groups(given))}, and this model {', '.join(_groups(ours))}: see "
             "config.init.take and config.init.rename"
         )
     left = [name for name in given if name not in ours or not matches(init.take, name)]
     places = [f"{x.path}, step {', '.join(map(str, x.steps))}" for x in loaded]
-    lines = [f"parameters begin as those of {' and '.join(places)}:"]
+    lines = [f"parameters initialised from {' and '.join(places)}:"]
     for what, named in (("taken", taken), ("new", fresh), ("not taken", left)):
         lines += [f"  {what}: {group}" for group in _groups(named)]
     lines += [f"  resized: {line}" for line in resized]
     params = unflatten_dict(found, sep="/")
     average = None if state.average is None else jax.tree.map(np.array, params)
-    if average is not None:  # arrays of their own: a step uses up both
+    if average is not None:  # separate arrays: a step donates both
         average = jax.tree.map(lambda x, y: jax.device_put(x, y.sharding), average, params)
     return WarmStart(replace(state, params=params, average=average), lines)
 
 
 def _named(init: InitConfig, read: Callable[[str, str | None], Any], place: str | None) -> Any:
-    """Return what is read of the work directory and the checkpoint, if it is named, of a source."""
+    """Return what `read` gives for a source: its work directory and, if named, its checkpoint."""
     assert place is not None
     path, at, checkpoint = place.rpartition("@")
     field = "source" if place == init.source else "also"
@@ -157,7 +157,7 @@ def _flat(params: Any) -> dict[str, np.ndarray]:
 
 
 def _renamed(name: str, rename: Sequence[str], given: Mapping[str, Any]) -> str:
-    """Return what a parameter is called here: by the first entry whose name is not given yet."""
+    """Return a parameter's name here: from the first entry whose name is not taken yet."""
     for entry in rename:
         there, here = entry.split("=")
         if name.startswith(there) and (found := here + name.removeprefix(there)) not in given:
@@ -166,7 +166,7 @@ def _renamed(name: str, rename: Sequence[str], given: Mapping[str, Any]) -> str:
 
 
 def _axes(experiment: Experiment, tokenizers: TokenizerPair) -> dict[str, str | None]:
-    """Return what the rows of each parameter are: the logical name of its first axis."""
+    """Return the logical name of each parameter's first axis: what its rows are."""
     boxed = abstract_params(build_for(experiment, *tokenizers.sizes))
     flat = flatten_dict(boxed, sep="/")
     return {name: box.names[0] if getattr(box, "names", ()) else None for name, box in flat.items()}
@@ -189,7 +189,7 @@ def _fit(
     codecs: tuple[Codec | None, Codec | None],
     seed: int,
 ) -> tuple[np.ndarray, str]:
-    """Return an array of the leaf's shape, and how its rows were found if not all as they were."""
+    """Return an array of the leaf's shape, and how its rows were found unless all were copied."""
     theirs, ours = codecs
     rows_alone = array.ndim == leaf.ndim and array.shape[1:] == leaf.shape[1:]
     if theirs is not None and ours is not None and rows_alone:
@@ -205,12 +205,12 @@ def _fit(
         return grown, f"{len(array):,} -> {len(leaf):,} positions"
     raise UserError(
         f"config.init.source: {name} is {_sizes(array)} there and {_sizes(leaf)} here; make them "
-        "equal, or leave it out of config.init.take"
+        "equal, or exclude it from config.init.take"
     )
 
 
 def _by_pieces(array: np.ndarray, theirs: Codec, ours: Codec, seed: int) -> tuple[np.ndarray, str]:
-    """Return rows in the order of our pieces; those of new ones lie about the mean of all."""
+    """Return rows in the order of our pieces; rows of new pieces are drawn around the mean."""
     places = {piece: row for row, piece in enumerate(theirs.pieces(range(theirs.size)))}
     rows = [places.get(piece) for piece in ours.pieces(range(ours.size))]
     noise = np.random.default_rng([seed, ours.size]).normal(size=(ours.size, *array.shape[1:]))

@@ -1,1 +1,1 @@
-"""Trained models for other engines."""
+"""Export of trained models for other engines, and import of theirs."""

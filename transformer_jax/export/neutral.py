@@ -1,10 +1,10 @@
-"""Fields of a model that other engines and formats have no words for, and what they may be."""
+"""Model fields that other engines and formats have no setting for, and the values they may have."""
 
 from transformer_jax.allowed import ANY, Allowed
 
-# Fields that are no part of an exported model, or mean nothing without a word that is: how it was
-# trained and runs, and sizes, of which an exporter may ask more. An exporter that does know one of
-# them says so in a list of its own.
+# Fields that are not part of an exported model, or have no effect without one that is: settings of
+# training and execution, and sizes, which an exporter may restrict further. An exporter that
+# supports one of them says so in a list of its own.
 NEUTRAL: Allowed = {
     "d_model": ANY,
     "d_ff": ANY,
@@ -17,10 +17,10 @@ NEUTRAL: Allowed = {
     "encoder_pattern": ("full",),
     "decoder_pattern": ("full",),
     "window": (None,),
-    "dilation": ANY,  # of dilated layers alone
-    "global_tokens": ANY,  # of longformer's alone
+    "dilation": ANY,  # of dilated layers only
+    "global_tokens": ANY,  # of longformer only
     "conv_kernel": ANY,  # of Conformers
-    "block_size": ANY,  # of bigbird's, like the next
+    "block_size": ANY,  # of bigbird, like the next
     "random_blocks": ANY,
     "recurrence": ("luong",),  # of recurrent models, like the next three
     "source_attention": ("general",),
@@ -28,11 +28,11 @@ NEUTRAL: Allowed = {
     "reverse_source": (False,),
     "hash_rounds": ANY,  # of lsh, like the next
     "hash_buckets": ANY,
-    "position_rank": ANY,  # of attention-free ones
-    "num_features": ANY,  # of random features alone, like the next two
+    "position_rank": ANY,  # of attention-free layers
+    "num_features": ANY,  # of random features only, like the next two
     "redraw_every": ANY,
     "feature_seed": ANY,
-    "dropout_rate": ANY,  # of training alone, like the next three
+    "dropout_rate": ANY,  # used in training only, like the next three
     "attention_dropout_rate": ANY,
     "activation_dropout_rate": ANY,
     "layer_drop_rate": ANY,
@@ -41,10 +41,10 @@ NEUTRAL: Allowed = {
     "pooling": ("first",),
     "pooler": (True,),
     "stem": ("embedding",),
-    "stem_layers": ANY,  # of a stem of convolutions, like the next
+    "stem_layers": ANY,  # of a convolutional stem, like the next
     "grid": ANY,
     "grid_positions": ("none",),
-    "patch_length": ANY,  # of a stem of series, like the next two
+    "patch_length": ANY,  # of a stem for series, like the next two
     "patch_stride": ANY,
     "distribution": ("point",),
     "num_latents": ANY,  # of Perceivers
@@ -65,10 +65,10 @@ NEUTRAL: Allowed = {
     "share_relative_positions": (None,),
     "embedding_norm": ("none",),
     "layer_sharing": ("none",),
-    "initializer": ("xavier", "t5", "gpt2"),  # where training began
+    "initializer": ("xavier", "t5", "gpt2"),  # used at the start of training only
     "compute_dtype": ("float32", "bfloat16"),  # weights are float32; an engine chooses its own
-    "lora_rank": (None,),  # a trained adaptation is read as the sum that it is
-    "lora_alpha": (8.0,),  # which mean nothing without a rank
+    "lora_rank": (None,),  # trained adapters are merged into the weights when read
+    "lora_alpha": (8.0,),  # no effect without a rank, like the next
     "lora_maps": (("query", "value"),),
     "layer_loop": ("unrolled", "scan"),
     "remat": ("none", "dots", "full"),

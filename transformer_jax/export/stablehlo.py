@@ -1,7 +1,7 @@
-"""A model's programs as StableHLO, which XLA runs without code of ours: `jax.export`.
+"""Export of a model's programs as StableHLO, which XLA runs without this package: `jax.export`.
 
-A directory with a file for each program, what `jax.export.deserialize` reads; the parameters beside
-them, in model.safetensors; the tokenizer; and README.json, which says what goes in and comes out.
+The directory holds a file per program, for `jax.export.deserialize`; the parameters, in
+model.safetensors; the tokenizer; and README.json, which describes inputs and outputs.
 """
 
 import dataclasses
@@ -31,11 +31,11 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 
 log = logging.getLogger("transformer_jax")
-READ = ("translate", "language_model", "masked_lm", "classify")  # whose ids are all there is to say
+READ = ("translate", "language_model", "masked_lm", "classify")  # fully described by ids
 
 
 class Program(NamedTuple):
-    """A function of parameters {path: array} and of inputs by their names."""
+    """A function of parameters {path: array} and named inputs."""
 
     function: Callable[..., Any]
     inputs: Mapping[str, Any]  # shapes
@@ -53,15 +53,15 @@ def export(
 ) -> None:
     """Write the directory.
 
-    `length` is that of sources and prompts, and of all texts where a program cannot leave it open;
-    None: what the model was trained on. `max_tokens` is how many pieces the step has room for;
-    None: 256, or as many as the model has positions for.
+    `length` is that of sources and prompts, and of all texts if a program needs a fixed length;
+    None: the length used in training. `max_tokens` is the capacity of the decoding state in pieces;
+    None: 256, or the model's number of positions if that is smaller.
 
     Raises:
       UserError: if the output exists, or the model reads more than pieces.
     """
     if output.exists():
-        raise UserError(f"--output={output}: exists already; name a new directory")
+        raise UserError(f"--output={output}: already exists; name a new directory")
     refuse(experiment)
     _check(experiment, length, max_tokens, platforms)
     flat = {k: np.ascontiguousarray(v) for k, v in flatten_dict(params, sep="/").items()}
@@ -91,17 +91,17 @@ def export(
 
 
 def refuse(experiment: Experiment) -> None:
-    """Raise a UserError if the programs would need more than ids, or cannot be written."""
+    """Raise a UserError if the programs need inputs other than ids, or cannot be written."""
     name = experiment.objective.name
     if experiment.objective.kind not in READ:
         raise UserError(
-            f"config.objective.name={name!r}: such a model reads or says more than pieces; the "
-            f"export to StableHLO writes {' or '.join(map(repr, READ))}"
+            f"config.objective.name={name!r}: such a model reads or predicts more than pieces; the "
+            f"export to StableHLO supports {' or '.join(map(repr, READ))}"
         )
     if (stem := experiment.model.stem) != "embedding":
-        raise UserError(f"config.model.stem={stem!r}: such a model reads vectors, and no pieces")
+        raise UserError(f"config.model.stem={stem!r}: such a model reads vectors, not pieces")
     try:
-        import flatbuffers  # noqa: F401 (of jax.export)
+        import flatbuffers  # noqa: F401 (needed by jax.export)
     except ImportError:
         raise UserError(
             "the export to StableHLO needs flatbuffers: pip install 'transformer-jax[stablehlo]'"
@@ -114,7 +114,7 @@ def _check(
     max_tokens: int | None,
     platforms: Sequence[str],
 ) -> None:
-    """Refuse sizes and platforms that there are not."""
+    """Refuse sizes out of range and unknown platforms."""
     limit = experiment.model.position_limit
     for name, value in (("length", length), ("max_tokens", max_tokens)):
         if value is not None and not 1 <= value <= (limit or 1 << 20):
@@ -131,7 +131,7 @@ def programs(
     length: int,
     max_tokens: int,
 ) -> dict[str, list[Program]]:
-    """Return what each program may be, by its name, the most general first."""
+    """Return the possible forms of each program by its name, the most general first."""
     config = dataclasses.replace(experiment.model, attention="dense", layer_loop="unrolled")
     objective = objective_named(experiment.objective.name)
     options = {"order": objective.order, "single": True, "predicts": objective.predicts}
@@ -165,7 +165,7 @@ def programs(
     }
     if reads:
         return found
-    trees = []  # what the state is a list of the leaves of
+    trees = []  # the structure of the state, whose leaves are passed as a list
 
     def prefill(params: Any, ids: Array) -> list[Array]:
         leaves, tree = jax.tree.flatten(start(params, ids))
@@ -190,21 +190,21 @@ def programs(
 def _first(
     choices: Sequence[Program], params: Any, platforms: Sequence[str]
 ) -> tuple[Program, jax.export.Exported]:
-    """Return the first program that can be written."""
+    """Return the first program that can be exported."""
     for number, program in enumerate(choices):
         try:
             write = jax.export.export(jax.jit(program.function), platforms=platforms)
             return program, write(params, *program.inputs.values())
-        except Exception as error:  # of many kinds: an array's length must often be a number
+        except Exception as error:  # of many types: often an array needs a concrete length
             if number + 1 == len(choices):
                 raise
-            log.info("lengths are fixed, for this model does not leave them open: %s",
+            log.info("lengths are fixed, as this model does not allow symbolic ones: %s",
                      str(error).partition("\n")[0])  # fmt: skip
     raise AssertionError("no choice")
 
 
 def _open(names: Sequence[str], limit: int | None) -> dict[str, Any]:
-    """Return ids whose number and lengths are open."""
+    """Return ids with symbolic batch size and lengths."""
     bounds = [] if limit is None else [f"{name} <= {limit}" for name in names]
     batch, *lengths = jax.export.symbolic_shape(", ".join(["batch", *names]), constraints=bounds)
     return {name: _ids(batch, length) for name, length in zip(names, lengths, strict=True)}
@@ -236,12 +236,12 @@ def _readme(
         "parameters": "model.safetensors",
         "how": (
             "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(parameters, *inputs); "
-            "inputs in the order below. Ids are int32; after the end of a text stands pad. A "
-            "target begins with bos. state: what prefill returns, and each step returns anew. The "
-            "first piece of a step is bos behind a source, and behind a prompt the last piece of "
-            "it, which prefill is not given; positions count from 0."
+            "inputs in the order below. Ids are int32; texts are padded at the end with pad. A "
+            "target begins with bos. state: returned by prefill, and anew by each step. The first "
+            "piece given to step is bos after a source; after a prompt it is the prompt's last "
+            "piece, which prefill is not given. Positions count from 0."
         ),
-        "positions": limit,  # of a text, or of a prompt and what is written together
+        "positions": limit,  # of a text, or of a prompt and its continuation together
         "special": dict(special._asdict()),
         "programs": words,
     }

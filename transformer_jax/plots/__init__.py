@@ -1,1 +1,1 @@
-"""Pictures of runs, and pages. matplotlib is imported only when a picture is drawn."""
+"""Plots of runs, and HTML pages. matplotlib is imported only when a plot is drawn."""

@@ -1,4 +1,4 @@
-"""The picture of cross-attention: darker where a target piece looks more."""
+"""The plot of cross-attention: darker cells are larger weights."""
 
 import warnings
 from pathlib import Path
@@ -12,7 +12,7 @@ from transformer_jax.plots.picture import save
 
 
 def draw(attention: CrossAttention, path: Path, layer: int = -1, head: int | None = None) -> None:
-    """Draw the attention of a layer, of a head or the mean of all, and write the picture.
+    """Plot the attention of a layer, for one head or the mean of all, and write the file.
 
     Layers and heads count from 0; -1 is the last.
 
@@ -28,7 +28,7 @@ def draw(attention: CrossAttention, path: Path, layer: int = -1, head: int | Non
     which = "mean of all heads" if head is None else f"head {head % heads}"
     figure.axes[0].set_xlabel(f"source; layer {layer % layers}, {which}", fontsize="small")
     with warnings.catch_warnings():
-        # A script that the font lacks is drawn as boxes; an SVG holds the text all the same.
+        # Scripts missing from the font are drawn as boxes; an SVG still contains the text.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         save(figure, path)
 
@@ -39,9 +39,9 @@ def _panel(weights: np.ndarray, attention: CrossAttention) -> Any:
     rows, columns = weights.shape
     figure = Figure(figsize=(1.8 + 0.25 * columns, 1.4 + 0.25 * rows), layout="constrained")
     panel = figure.subplots()
-    # From white to black, and a scale of its own: 0 is always white.
+    # From white to black, scaled to the largest weight; 0 is always white.
     image = panel.imshow(weights, cmap="Greys", vmin=0, aspect="equal")
-    text: dict[str, Any] = {"parse_math": False, "fontsize": "small"}  # a $ is a piece
+    text: dict[str, Any] = {"parse_math": False, "fontsize": "small"}  # a piece may be $
     panel.set_xticks(range(columns), map(_shown, attention.source), rotation=90, **text)
     panel.set_yticks(range(rows), map(_shown, attention.target), **text)
     panel.set_ylabel("target", fontsize="small")
@@ -55,5 +55,5 @@ def _panel(weights: np.ndarray, attention: CrossAttention) -> Any:
 
 
 def _shown(piece: str) -> str:
-    """Return a piece without characters that no picture can hold."""
+    """Return a piece with unprintable characters replaced."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in piece)

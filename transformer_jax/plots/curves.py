@@ -1,4 +1,4 @@
-"""The picture of training curves, a panel for each measure: runs differ by dashes and shades."""
+"""The plot of training curves, a panel per measure; runs differ by dashes and shades."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from transformer_jax.directions import VALIDATION
 from transformer_jax.plots.picture import save
 
-# By the names of the columns that reports.curves.curves returns.
+# Keys are the columns that reports.curves.curves returns.
 TITLES = {
     "loss": "training loss",
     "nll": "training loss without smoothing",
@@ -17,11 +17,11 @@ TITLES = {
     "validation_loss": "validation loss",
     **{f"validation_{name}": f"validation {metric.title}"
        for name, metric in VALIDATION.items() if name != "loss"},
-    "target_tokens_per_s": "target tokens a second",
+    "target_tokens_per_s": "target tokens per second",
 }  # fmt: skip
 _LOSSES = ("loss", "nll", "validation_loss")
 ACROSS = {"step": "step", "tokens": "target tokens", "minutes": "minutes of training"}
-# As dark as print allows, then lighter; never the same dashes and shape as the neighbour's.
+# Shades that print well; adjacent runs never share dashes and marker.
 _INKS = ("black", "0.45", "0.2", "0.6")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (10, 3)))
 _SHAPES = ("o", "s", "^", "D", "v", "X", "P")
@@ -35,9 +35,9 @@ def draw(
     log: bool = False,
     nats: bool = True,
 ) -> None:
-    """Draw `measures` of `runs`, name -> columns by group, and write the picture.
+    """Plot `measures` of `runs`, name -> columns by group, and write the file.
 
-    `log` makes the scale upwards logarithmic; `nats` says that losses are in nats a token.
+    `log` makes the vertical axis logarithmic; `nats` says that losses are in nats per token.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
@@ -49,7 +49,7 @@ def draw(
     for panel, measure in zip(panels, measures, strict=False):
         for number, (name, groups) in enumerate(runs.items()):
             _line(panel, number, name, groups, measure, across)
-        unit = ", nats a token" * (nats and measure in _LOSSES)
+        unit = ", nats per token" * (nats and measure in _LOSSES)
         panel.set_title(TITLES[measure] + unit, fontsize="medium", loc="left")
         panel.set_xlabel(ACROSS[across])
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -70,7 +70,7 @@ def _line(
 ) -> None:
     table = next(columns for columns in groups.values() if measure in columns)
     known = [i for i, value in enumerate(table[measure]) if value is not None]
-    # Few points are marked each; of many about eight, elsewhere on every line.
+    # Mark every point if there are few, else about eight, at different places on each line.
     every = max(len(known) // 8, 1)
     panel.plot(
         [table[across][i] for i in known], [table[measure][i] for i in known],

@@ -1,4 +1,4 @@
-"""The picture of a forecast: what was read, what came, and what was said, with its deciles."""
+"""The plot of a forecast: the input, the actual values, and the forecast with its deciles."""
 
 from typing import Any
 
@@ -13,9 +13,8 @@ def draw(
     deciles: Float[np.ndarray, "T C 9"] | None,
     last: int,
 ) -> Any:
-    """Return the figure of the end of what was read, of `last` rows, and of what is behind it, a
-    panel for each channel. `rows` are what was read and what came, and end together with the
-    forecast.
+    """Return the figure of the last `last` input rows and what follows them, a panel per channel.
+    `rows` are the input and the actual values; they end with the forecast's last row.
     """
     from matplotlib.figure import Figure
 
@@ -36,14 +35,14 @@ def draw(
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels[channels:]:
         panel.set_axis_off()
-    panels[0].set_xlabel("rows from the end of what is read", fontsize="small")
+    panels[0].set_xlabel("rows from the end of the input", fontsize="small")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4,
                   frameon=False)  # fmt: skip
     return figure
 
 
 def _bands(panel: Any, ahead: np.ndarray, deciles: np.ndarray | None) -> None:
-    """Shade what is between deciles, the wider the lighter."""
+    """Shade the bands between deciles, the wider the lighter."""
     if deciles is None:
         return
     for low, shade, label in ((0, "0.9", "8 of 10"), (2, "0.78", "4 of 10")):

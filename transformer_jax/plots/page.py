@@ -1,8 +1,8 @@
-"""One page of HTML that holds all it needs: data, style, program and plotting library.
+"""A self-contained HTML page: data, style, program and plotting library.
 
-The data lie in it as JSON, compressed, since the text of a test set is most of it. The page's own
-policy lets no script run but the two that are hashed in it, and nothing be fetched. What comes from
-a corpus is never mark-up: the page's program puts it there as text alone.
+The data are embedded as compressed JSON, as the text of a test set makes up most of it. The page's
+content security policy allows only its two hashed scripts and no requests. Text from a corpus is
+never treated as mark-up: the page's program inserts it as text only.
 """
 
 import base64
@@ -22,10 +22,10 @@ MOST_BYTES = 2_000_000  # of a page
 
 
 def render(report: dict[str, Any]) -> str:
-    """Return the page of a report as `reports.report.gather` returns it.
+    """Return the page of a report from `reports.report.gather`.
 
-    Of a report that is too large for MOST_BYTES, sentences beyond the picked ones are left out, the
-    page saying so, and at last attention.
+    If the page would exceed MOST_BYTES, sentences other than the picked ones are left out, which
+    the page says, and finally attention.
     """
     library, smaller = _script(_library()), {**report, "left_out": 0}
     page = _filled(smaller, library)
@@ -44,21 +44,21 @@ def unpack(page: str) -> dict[str, Any]:
 
 
 def _library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one program, which takes seconds to make anew."""
+    """Return Vega, Vega-Lite and Vega-Embed as one program, cached since bundling takes seconds."""
     kept = cache_dir() / f"vega-of-vl-convert-{version('vl-convert-python')}.js"
     with suppress(OSError):
         return kept.read_text(encoding="utf-8")
     import vl_convert
 
     text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    with suppress(OSError):  # without a cache it is made each time
+    with suppress(OSError):  # without a cache it is bundled every time
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text(kept, text)
     return text
 
 
 def _script(text: str) -> tuple[str, str]:
-    """Return a program as it can stand in a page, and its hash for the page's policy."""
+    """Return a program escaped for inclusion in a page, and its hash for the page's policy."""
     text = text.replace("</script", r"<\/script").replace("<!--", r"<\!--")
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return text, f"'sha256-{digest}'"
@@ -83,7 +83,7 @@ def _file(name: str) -> str:
 
 
 def _smaller(report: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the report without half of what can be left out; None if there is nothing."""
+    """Return the report without half of what can still be left out; None if nothing can."""
     kept = {i for kind in report["picked"].values() for i in kind}
     others = [s["line"] for s in report["sentences"] if s["line"] - 1 not in kept]
     if others:

@@ -1,4 +1,4 @@
-"""What every picture has in common."""
+"""Saving of figures, shared by all plots."""
 
 import base64
 import io
@@ -12,17 +12,17 @@ SUFFIXES = (".svg", ".pdf", ".png")
 
 
 def check_suffix(path: Path, option: str) -> None:
-    """Check that a picture can be written under this name, given by an option.
+    """Check that a figure can be written under the name given by an option.
 
     Raises:
-      UserError: if its ending names no known format.
+      UserError: if its suffix is not a known format.
     """
     if path.suffix not in SUFFIXES:
         raise UserError(f"{option}={path}: must end in {', '.join(SUFFIXES)}")
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a picture in the format of its ending: the same one is the same file, byte for byte."""
+    """Write a figure in the format of the suffix; the same figure gives the same bytes."""
     import matplotlib as mpl
 
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
@@ -35,7 +35,7 @@ def save(figure: Any, path: Path) -> None:
 
 
 def as_uri(figure: Any) -> str:
-    """Return the address of a PNG that holds a picture."""
+    """Return a figure as the data URI of a PNG."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=110, metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

@@ -1,4 +1,4 @@
-"""The picture of a sweep's table: scores against each swept field, or beside published figures."""
+"""The plot of a sweep's table: scores against each swept field, or beside published figures."""
 
 import math
 from collections.abc import Sequence
@@ -13,24 +13,24 @@ TITLES: dict[str, Metric] = {
     metric.title: metric
     for metrics in (VALIDATION, TRANSLATION, PREDICTION)
     for metric in metrics.values()
-}  # the first that has scores is drawn
+}  # the first with scores is plotted
 _OURS, _THEIRS, _GRID = "#0b5fa5", "#c8500a", "#d9d9d9"
 
 
 def draw_rows(rows: Sequence[Any], path: Path) -> None:
-    """Draw the rows of `sweeps.table`, and write the picture in the format of its ending."""
+    """Plot the rows of `sweeps.table`, and write the file in the format of its suffix."""
     save(_beside(rows) if any(row.published for row in rows) else _against(rows), path)
 
 
 def _score_column(rows: Sequence[Any], metric: str) -> str | None:
-    """Return the column of a metric: of the evaluated split if there is one, else validation."""
+    """Return the column of a metric: on the evaluated split if there is one, else validation."""
     columns = list(dict.fromkeys(column for row in rows for column in row.measured))
     of_metric = [column for column in columns if column.partition(",")[0].endswith(f" {metric}")]
     return of_metric[-1] if of_metric else None
 
 
 def _beside(rows: Sequence[Any]):
-    """A line for each variant: its difference from the first, ours and the published one."""
+    """Plot a line per variant: its measured and its published difference from the first."""
     from matplotlib.figure import Figure
 
     pairs = [
@@ -55,7 +55,7 @@ def _beside(rows: Sequence[Any]):
         less = metric in TITLES and not TITLES[metric].greater_is_better
         panel.set_xlabel(
             f"{metric}, {'% above' if metric == 'perplexity' else 'difference from'} {names[0]}"
-            + (" (less is better)" if less else "")
+            + (" (lower is better)" if less else "")
         )
         panel.set_title(f"measured: {column}", fontsize="small", loc="left")
         _tidy(panel, "y")
@@ -67,7 +67,7 @@ def _beside(rows: Sequence[Any]):
 
 
 def _differences(values: Sequence[float], metric: str) -> list[float]:
-    """Return differences from the first value; of perplexities, which are ratios, per cent."""
+    """Return differences from the first value; for perplexities, relative ones in per cent."""
     first = values[0]
     if metric == "perplexity":
         return [100 * (value / first - 1) for value in values]
@@ -75,7 +75,7 @@ def _differences(values: Sequence[float], metric: str) -> list[float]:
 
 
 def _against(rows: Sequence[Any]):
-    """A panel for each swept field: the score of every row against its value."""
+    """Plot a panel per swept field: the score of every row against its value."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

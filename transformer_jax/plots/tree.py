@@ -1,14 +1,14 @@
-"""The picture of trees over one sentence: a line over what each bracket holds."""
+"""The plot of trees over one sentence: a line over the span of each bracket."""
 
 from collections.abc import Sequence
 from typing import Any
 
-_WORD, _LEVEL = 0.42, 0.24  # inches of a word across, and of a level upwards
+_WORD, _LEVEL = 0.42, 0.24  # inches: the width of a word, and the height of a level
 
 
 def draw(words: Sequence[str], trees: Sequence[tuple[str, Sequence[tuple[str, int, int]]]]) -> Any:
-    """Return the figure of titled trees, one above the other, whose brackets are (label, first
-    word, one behind the last), inner ones before those around them.
+    """Return the figure of titled trees, one above the other, with brackets (label, first word,
+    one past the last), inner ones before those that enclose them.
     """
     from matplotlib.figure import Figure
 
@@ -37,7 +37,7 @@ def draw(words: Sequence[str], trees: Sequence[tuple[str, Sequence[tuple[str, in
 
 
 def _levels(brackets: Sequence[tuple[str, int, int]]) -> list[int]:
-    """Return how high each bracket stands: above all that came before it and lies in it."""
+    """Return the level of each bracket: above all earlier ones inside it."""
     found: list[int] = []
     for place, (_, first, behind) in enumerate(brackets):
         inside = [found[i] for i, (_, a, b) in enumerate(brackets[:place])

@@ -1,1 +1,1 @@
-"""What work directories hold, gathered and compared: no model, no drawing."""
+"""Reports on work directories: data gathered and systems compared, without models or drawing."""

@@ -1,7 +1,7 @@
-"""Where systems translate well and where not: by length, by rare words, sentence by sentence.
+"""Breakdowns of translation quality by length, by rare words and by sentence.
 
 A system's rows are those of `evaluation.sentences`; all systems have the same references. BLEU is
-that of a group as a whole, chrF the mean of its sentences.
+computed on a group as a whole, chrF is the mean of its sentences.
 """
 
 import bisect
@@ -15,27 +15,27 @@ from transformer_jax.evaluation.sentences import corpus_bleu, words
 
 Rows = Sequence[dict[str, Any]]
 
-# Upper ends of groups: words of a reference, and times that the training text has a word.
+# Upper ends of groups: words of a reference, and occurrences of a word in the training text.
 _LENGTHS = (5, 10, 15, 20, 30, 50)
 _COUNTS = (0, 1, 10, 100, 1000)
 
 
 def by_length(systems: Sequence[Rows]) -> list[dict[str, Any]]:
-    """Return the scores of sentences grouped by the words of their reference."""
+    """Return the scores of sentences, grouped by the number of words in their reference."""
     return _grouped(systems, [len(words(row["reference"])) for row in systems[0]], _LENGTHS)
 
 
 def by_rarest_word(systems: Sequence[Rows]) -> list[dict[str, Any]]:
-    """Return the scores of sentences grouped by how often the training text has the rarest word of
-    their reference; [] where that is not known.
+    """Return the scores of sentences, grouped by the training-text count of the rarest word in
+    their reference; [] if counts are unknown.
     """
     rarest = [min(row.get("seen", ()), default=None) for row in systems[0]]
     return _grouped(systems, rarest, _COUNTS)
 
 
 def words_found(systems: Sequence[Rows]) -> list[dict[str, Any]]:
-    """Return how many of the references' words, grouped by how often the training text has them, a
-    system's hypotheses have, too, in per cent; a word counts as often as the hypothesis has it.
+    """Return the percentage of reference words that a system's hypotheses contain, grouped by their
+    training-text count; a word matches at most as often as the hypothesis has it.
     """
     rows = []
     for number, system in enumerate(systems):
@@ -87,8 +87,8 @@ def _label(edges: Sequence[int], group: int) -> str:
 
 
 def marks(reference: str, hypothesis: str) -> tuple[list[int], list[int]]:
-    """Return which words, from 0, of the reference the hypothesis lacks, and which of its own the
-    reference lacks, when both are laid beside one another.
+    """Return the indices of reference words missing from the hypothesis, and of hypothesis words
+    missing from the reference, when both are aligned.
     """
     one, other = reference.split(), hypothesis.split()
     missing, extra = set(range(len(one))), set(range(len(other)))

@@ -1,7 +1,7 @@
-"""Is one system better than another? Paired tests over the sentences, texts or windows of a split.
+"""Comparison of systems by paired tests over the sentences, texts or windows of a split.
 
-What each of them contributes to which score, and which test that has, is in `units`. The tests
-speak of these outputs on sentences like these, not of other seeds of the same recipe: train several
+`units` defines what each of them contributes to a score, and the test of that score. The tests
+apply to these outputs on similar sentences, not to other seeds of the same recipe: train several
 for that.
 """
 
@@ -31,7 +31,7 @@ class Result(NamedTuple):
     score: float
     interval: float  # half the width of its 95 % interval
     p_values: dict[str, float]  # test -> p; {} for the baseline
-    # From the baseline, and the ends of its 95 % interval; None for it.
+    # From the baseline, and the ends of its 95 % interval; None for the baseline itself.
     difference: tuple[float, float, float] | None = None
 
     @property
@@ -51,7 +51,7 @@ class Difference(NamedTuple):
 
 
 def testable(system: System) -> list[str]:
-    """Return the scores that eval.py wrote and for which there is a paired test.
+    """Return the scores written by eval.py that have a paired test.
 
     Raises:
       UserError: if there are none.
@@ -60,7 +60,7 @@ def testable(system: System) -> list[str]:
     found = [name for name in system.scores if name in known]
     if not found:
         raise UserError(
-            f"{system.name}: has no score that can be tested; give --metric, one of "
+            f"{system.name}: has no score that can be tested; set --metric to one of "
             f"{', '.join(known)}"
         )
     return found
@@ -72,11 +72,11 @@ def paired_tests(
 ) -> list[Result]:  # fmt: skip
     """Return the results of each metric and system; the first system is the baseline.
 
-    `tests` are of what is resampled, `samples` 0 takes sacrebleu's numbers: 1000 resamples, 10,000
+    `tests` are the resampling tests; `samples` 0 uses sacrebleu's defaults: 1000 resamples, 10,000
     trials.
 
     Raises:
-      UserError: if a metric has no test, or its parts were not kept.
+      UserError: if a metric has no test, or eval.py did not store its parts.
     """
     results = []
     for name in names:
@@ -95,8 +95,8 @@ def paired_tests(
 
 
 def against_first(systems: Sequence[System], samples: int = 0) -> list[Result]:
-    """Return the tests against the first system of each other one that can be compared with it, by
-    all scores that both have, from what eval.py kept of each unit; see `paired_tests`.
+    """Return the tests of every other system that can be compared with the first, on all scores
+    that both have, from the rows that eval.py stored; see `paired_tests`.
     """
     found = []
     for other in systems[1:]:
@@ -104,7 +104,7 @@ def against_first(systems: Sequence[System], samples: int = 0) -> list[Result]:
             check([systems[0], other], None)
             names = [name for name in testable(other) if name in systems[0].scores]
             for name in names if systems[0].rows and other.rows else ():
-                with contextlib.suppress(UserError):  # an older version did not keep its parts
+                with contextlib.suppress(UserError):  # an older version did not store its parts
                     pair = [systems[0], other]
                     found.append(paired_tests(pair, None, [name], samples=samples)[1])
     return found
@@ -122,15 +122,15 @@ def contributed(system: System, references: Sequence[str] | None, unit: Unit) ->
     """Return what each unit of a system contributes to a score [n k].
 
     Raises:
-      UserError: if an older version did not keep it.
+      UserError: if the system was scored by an older version that did not store it.
     """
     rows = _rows(system, references)
     try:
         return blocks(np.asarray(unit.of([*rows] or [{}]), np.float64), system.block)
     except KeyError as error:
         raise UserError(
-            f"{system.name}: was scored by an older version, which kept no {error.args[0]} of "
-            f"each text or window; run again: {system.command}"
+            f"{system.name}: was scored by an older version, which did not store {error.args[0]} "
+            f"for each text or window; run again: {system.command}"
         ) from None
 
 
@@ -146,7 +146,7 @@ def _rows(system: System, references: Sequence[str] | None) -> Sequence[dict[str
 def differences(
     one: System, other: System, references: Sequence[str] | None, name: str
 ) -> list[Difference]:
-    """Return every sentence with the gain of `other` over `one`, the greatest gain first."""
+    """Return every sentence with the gain of `other` over `one`, the largest gain first."""
     sides = [_rows(system, references) for system in (one, other)]
     score, gain = _of_row(one, name), {**TRANSLATION, **PREDICTION}[name].gain
     found = [
@@ -157,7 +157,7 @@ def differences(
 
 
 def _of_row(system: System, name: str) -> Callable[[dict[str, Any]], float]:
-    """Return the score of a row alone."""
+    """Return a function that scores a single row."""
     if name in METRICS:
         metric = sentence_metric(name, system.evaluation)
         return lambda row: float(metric.sentence_score(row["hypothesis"], [row["reference"]]).score)

@@ -1,4 +1,4 @@
-"""Curves of a run, from the rows that it wrote: against steps, tokens and minutes."""
+"""Training curves of a run against steps, tokens and minutes, from its logged rows."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,9 +13,7 @@ Along = Callable[[Sequence[int]], np.ndarray]
 
 
 def curves(metrics: Rows, timings: Rows, most: int = 1000) -> dict[str, Any]:
-    """Return columns: of the rows of training, of the validations, and of the rates, `most` rows
-    of each.
-    """
+    """Return columns of training, validation and throughput, at most `most` rows each."""
     minutes, tokens = minutes_along(timings), tokens_along(metrics)
 
     def columns(rows: Rows, *names: str) -> dict[str, list]:
@@ -35,19 +33,19 @@ def curves(metrics: Rows, timings: Rows, most: int = 1000) -> dict[str, Any]:
 
 
 def minutes_along(timings: Rows) -> Along:
-    """Return the minutes of training up to a step."""
+    """Return a function from steps to minutes of training."""
     return _along([0, *(row["step"] for row in timings)], minutes_of(timings))
 
 
 def tokens_along(metrics: Rows) -> Along:
-    """Return the target tokens up to a step."""
+    """Return a function from steps to target tokens."""
     rows = [row for row in metrics if "loss" in row]
     return _along([0, *(r["step"] for r in rows)], [0, *(r["target_tokens"] for r in rows)])
 
 
 def _along(steps: Sequence[int], values: Sequence[float]) -> Along:
-    """Return the function through these points, which goes on behind the last at its last slope:
-    rows are written every so many steps, and the end may be between.
+    """Return the piecewise linear function through these points, extended past the last with the
+    last slope: a run may end between two logged rows.
     """
 
     def at(wanted: Sequence[int]) -> np.ndarray:
@@ -59,7 +57,7 @@ def _along(steps: Sequence[int], values: Sequence[float]) -> Along:
 
 
 def _shown(name: str, row: dict[str, Any]) -> float | None:
-    """Return a value as tables have it; losses stay in nats."""
+    """Return a value as tables show it; losses stay in nats."""
     value, score = row.get(name), name.removeprefix("validation_")
     if value is None or score in (name, "loss"):
         return value
@@ -68,7 +66,7 @@ def _shown(name: str, row: dict[str, Any]) -> float | None:
 
 def _thinned(rows: Rows, most: int) -> Rows:
     stride = -(-len(rows) // most) or 1
-    return rows[::-1][::stride][::-1]  # the last one stays
+    return rows[::-1][::stride][::-1]  # keeps the last row
 
 
 def _rounded(values: Iterable[Any]) -> list[float | None]:

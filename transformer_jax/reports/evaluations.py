@@ -1,7 +1,7 @@
-"""What eval.py wrote of a run: the scores, and the search settings that they are the scores of.
+"""The evaluations that eval.py stored for a run: scores, and the search settings used for them.
 
-The settings are those stored with an evaluation, never those of config.json, which may have been
-written before or since.
+The settings are those stored with an evaluation, never those of config.json, which may be older or
+newer.
 """
 
 import json
@@ -19,7 +19,7 @@ from transformer_jax.workdir import WorkDir
 
 
 def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
-    """Return what eval.py wrote of each split and checkpoint, without the sentences.
+    """Return the results of eval.py for each split and checkpoint, without the sentences.
 
     Raises:
       UserError: if a file is damaged.
@@ -44,11 +44,11 @@ def evaluations(workdir: WorkDir) -> list[dict[str, Any]]:
 
 
 def protocol_of(written: Mapping[str, Any], where: str) -> EvaluationConfig:
-    """Return the protocol that eval.py stored with scores, fields that its version did not have at
-    their defaults. Which metrics there are is known by the scores.
+    """Return the protocol that eval.py stored with scores, with defaults for fields that its
+    version did not have. The metrics follow from the scores.
 
     Raises:
-      UserError: if it is damaged; begins with `where` it lies.
+      UserError: if it is damaged; begins with its location, `where`.
     """
     fields = {**asdict(EvaluationConfig()), **written["evaluation"]}
     fields["metrics"] = EvaluationConfig.metrics
@@ -56,13 +56,13 @@ def protocol_of(written: Mapping[str, Any], where: str) -> EvaluationConfig:
 
 
 def unlike(one: EvaluationConfig, other: EvaluationConfig) -> str | None:
-    """Return the field by which scores of two protocols cannot be compared, if there is one."""
+    """Return the field that makes scores of two protocols incomparable, if there is one."""
     fields = ("bleu_tokenize", "lowercase")
     return next((name for name in fields if getattr(one, name) != getattr(other, name)), None)
 
 
 def scored_split(workdirs: Sequence[WorkDir]) -> str:
-    """Return test, if that was scored or nothing was, else a split that was."""
+    """Return "test" if that was scored or nothing was, else a split that was scored."""
     scored = [found["split"] for workdir in workdirs for found in evaluations(workdir)]
     return "test" if "test" in scored or not scored else scored[0]
 
@@ -70,9 +70,9 @@ def scored_split(workdirs: Sequence[WorkDir]) -> str:
 def decoding_differences(
     settings: Sequence[Mapping[str, Any] | None],
 ) -> dict[str, list[str]]:
-    """Return {"decoding.FIELD": its value in each evaluation} of the fields that differ.
+    """Return {"decoding.FIELD": its value in each evaluation} for the fields that differ.
 
-    None are the settings of an evaluation that did not record them.
+    None stands for an evaluation that did not record its settings.
     """
     known = [one for one in settings if one is not None]
     return {

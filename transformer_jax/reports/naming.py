@@ -1,17 +1,17 @@
-"""What a report calls a model, and the items that it was trained on."""
+"""Names in reports for models and for the items that they were trained on."""
 
 from transformer_jax.config import Experiment
 from transformer_jax.config.words import MASKED, OF_TEXT
 
 _BODIES = {
     "recurrent": "recurrent model", "elmo": "recurrent model", "perceiver": "Perceiver",
-    "decomposable_attention": "model of decomposable attention",
+    "decomposable_attention": "decomposable attention model",
 }  # fmt: skip
 _READ = {"patches": "pictures", "log_mel": "sounds", "series": "time series"}
-KINDS = {  # of each objective
+KINDS = {  # by objective
     "classify": "A classifier of {read}", "classify_pairs": "A classifier of pairs of texts",
-    "regress": "A regression of {read}", "tag": "A tagger of words",
-    "answer": "A reader that answers questions", "forecast": "A forecaster of {read}",
+    "regress": "A regression model of {read}", "tag": "A word tagger",
+    "answer": "A question answering model", "forecast": "A forecaster of {read}",
     "reconstruct": "An autoencoder of {read}",
     **dict.fromkeys(OF_TEXT, "A language model"),
     **dict.fromkeys(MASKED, "A masked language model"),
@@ -20,16 +20,16 @@ KINDS = {  # of each objective
 
 
 def named(experiment: Experiment) -> dict[str, str]:
-    """Return its "body", a noun; its "kind", with an article; and its "items", a plural that its
-    corpus follows.
+    """Return an experiment's "body", a noun; its "kind", with an article; and its "items", a plural
+    that is followed by "of" and the corpus.
     """
     objective, codec = experiment.objective, experiment.codecs[0]
     read = _READ.get(codec, "texts")
     items = f"windows of {objective.window} pieces"
     if objective.translates:
-        items = "pairs of sentences" if codec not in _READ else f"{read} with their texts"
+        items = "sentence pairs" if codec not in _READ else f"{read} with their texts"
     elif objective.kind in ("classify", "classify_pairs", "regress") and codec not in _READ:
-        items = f"texts, of each at most {objective.window} pieces,"
+        items = f"texts, at most {objective.window} pieces of each,"
     elif codec == "series":
         items = f"windows of {objective.window} rows"
     elif codec in _READ:

@@ -1,10 +1,10 @@
-"""Do two systems differ by more than chance would explain? Paired tests by resampling the units of
-a split: sentences, texts, windows, pictures.
+"""Paired significance tests that resample the units of a split: sentences, texts, windows,
+pictures.
 
 Paired bootstrap resampling (Koehn 2004) and paired approximate randomisation (Riezler and Maxwell
-2005), with the draws of sacrebleu's command line and its p-values, but that a draw which shows as
-much as was seen counts as well: of scores that count few units many draws do, and a system does not
-differ from itself. Beside them stands the interval of the difference.
+2005), with the draws and p-values of sacrebleu's command line, except that draws equal to the
+observed difference also count: with scores of few units there are many, and a system must not
+differ from itself. They come with the interval of the difference.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +14,14 @@ import numpy as np
 
 from transformer_jax.arrays import Float
 
-# How often each unit counts [T n] and what units contribute [n k] -> T scores.
+# The count of each unit [T n] and the contributions of units [n k] -> T scores.
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}  # sacrebleu's names
-_DRAWS = {"bs": 1000, "ar": 10_000}  # sacrebleu's numbers
+_DRAWS = {"bs": 1000, "ar": 10_000}  # sacrebleu's defaults
 _SEED = 12345  # sacrebleu's
-_AT_A_TIME = 2**22  # numbers drawn
-_ROUNDING = 1e-9  # relative: sums of other orders are the same
+_AT_A_TIME = 2**22  # random numbers drawn at a time
+_ROUNDING = 1e-9  # relative: treats sums in another order as equal
 
 
 class Tested(NamedTuple):
@@ -32,17 +32,17 @@ class Tested(NamedTuple):
 
 
 def of_sums(score: Callable[[np.ndarray], np.ndarray]) -> Score:
-    """Return the score that is a function of sums over units, [T k] -> [T]."""
+    """Return a score given as a function of sums over units, [T k] -> [T]."""
     return lambda counts, units: score(counts @ units)
 
 
 def value(units: Float[np.ndarray, "n k"], score: Score) -> float:
-    """Return the score of all units, each once."""
+    """Return the score of all units, each counted once."""
     return float(score(np.ones((1, len(units))), units)[0])
 
 
 def half_interval(units: Float[np.ndarray, "n k"], score: Score, samples: int = 0) -> float:
-    """Return half the width of the 95 % interval of a score, by the bootstrap."""
+    """Return half the width of the 95 % bootstrap interval of a score."""
     low, high = _ends(_bootstrap([units], score, samples)[0])
     return (high - low) / 2
 
@@ -51,9 +51,9 @@ def resampled(
     one: Float[np.ndarray, "n k"], other: Float[np.ndarray, "n k"], score: Score,
     tests: Sequence[str] = tuple(TESTS), samples: int = 0,
 ) -> Tested:  # fmt: skip
-    """Return the tests of the difference of `other` from `one`, whose units are the same ones.
+    """Return the tests of the difference of `other` from `one`, on the same units.
 
-    `samples` 0 takes sacrebleu's numbers: 1000 resamples, 10,000 trials.
+    `samples` 0 uses sacrebleu's defaults: 1000 resamples, 10,000 trials.
     """
     seen = value(other, score) - value(one, score)
     first, second = _bootstrap([one, other], score, samples)
@@ -65,12 +65,12 @@ def resampled(
 
 
 def blocks(units: Float[np.ndarray, "n k"], length: int) -> Float[np.ndarray, "m k"]:
-    """Return the sums over so many consecutive units, the last of what is left.
+    """Return the sums over blocks of `length` consecutive units, the last of which may be shorter.
 
-    Windows of a series overlap, so their errors depend on each other, as if there were fewer. What
-    is drawn are blocks of as many windows as one predicts rows (Kuensch 1989,
-    https://doi.org/10.1214/aos/1176347265): windows of two blocks between which another one lies
-    share no row that is predicted.
+    Windows of a series overlap, so their errors are correlated, as if there were fewer. Resampling
+    therefore draws blocks of as many windows as one predicts rows (Kuensch 1989,
+    https://doi.org/10.1214/aos/1176347265): windows of blocks that are not adjacent share no
+    predicted row.
     """
     return units if length == 1 else np.add.reduceat(units, np.arange(0, len(units), length))
 
@@ -87,7 +87,7 @@ def _bootstrap(systems: Sequence[np.ndarray], score: Score, samples: int) -> np.
 
 
 def _exchanged(one: np.ndarray, other: np.ndarray, score: Score, samples: int) -> np.ndarray:
-    """Return how far two systems are apart if units change sides at random [T]."""
+    """Return the absolute differences of two systems whose units are swapped at random [T]."""
     chance, both = np.random.default_rng(_SEED), np.concatenate([one, other])
     found = []
     for rows in _parts(samples or _DRAWS["ar"], len(one)):
@@ -101,8 +101,8 @@ def _exchanged(one: np.ndarray, other: np.ndarray, score: Score, samples: int) -
 
 
 def _parts(samples: int, count: int) -> Iterator[int]:
-    """Yield how many draws are made at a time; of bits 32 at least, as none is left over then, and
-    the draws are those of all at once.
+    """Yield the numbers of draws per batch, multiples of 32 except the last: no random bits are
+    then left over, and the draws equal those made all at once.
     """
     most = max(32, _AT_A_TIME // count // 32 * 32)
     for first in range(0, samples, most):
@@ -110,12 +110,12 @@ def _parts(samples: int, count: int) -> Iterator[int]:
 
 
 def _p_value(gaps: np.ndarray, seen: float) -> float:
-    """Return the share of draws, what was seen among them, that show as much or are undefined."""
+    """Return the share of draws, with the observed one, that are at least as large or undefined."""
     return float(np.sum(~(gaps < seen * (1 - _ROUNDING))) + 1) / (len(gaps) + 1)
 
 
 def _ends(scores: np.ndarray) -> tuple[float, float]:
-    """Return between what 95 % of the scores lie."""
+    """Return the interval that contains 95 % of the scores."""
     outside = len(scores) // 40
     order = np.sort(scores)
     return float(order[outside]), float(order[-1 - outside])

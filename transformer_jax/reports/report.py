@@ -1,4 +1,4 @@
-"""All that a report shows, gathered from work directories as plain data: no model, no drawing."""
+"""The contents of a report, gathered from work directories as plain data."""
 
 import contextlib
 import dataclasses
@@ -27,23 +27,23 @@ from transformer_jax.reports.systems import read_scored
 from transformer_jax.sweeps.points import shown
 from transformer_jax.workdir import WorkDir, read_rows
 
-_MOST_TESTED = 5000  # translations that paired tests resample: more takes too long
-_MOST_POINTS = 8000  # of the curves of all runs
+_MOST_TESTED = 5000  # translations that paired tests resample: more would take too long
+_MOST_POINTS = 8000  # in the curves of all runs together
 _DRAWN = ("line", "reference", "hypothesis", "probability", "mse", "picture", "looked", "caption")
-_SHOWN = ("hypothesis", "attention")  # of a sentence's row, beside its scores
+_SHOWN = ("hypothesis", "attention")  # of a sentence's row, besides its scores
 
 
 def gather(
     places: Sequence[tuple[WorkDir, str | None]], split: str | None = None
 ) -> dict[str, Any]:
-    """Return the contents of a report about runs, or about one sweep.
+    """Return the contents of a report on runs, or on one sweep.
 
-    `places` are work directories with the checkpoint whose translations of `split` are shown, None
-    for the one that eval.py takes by default; or the directory of a sweep alone. Without a split it
-    is test, if that was scored or nothing was.
+    `places` are work directories, each with the checkpoint whose translations of `split` are shown
+    (None: the one that eval.py uses by default), or a single sweep directory. The split defaults to
+    test if that was scored or nothing was.
 
     Raises:
-      UserError: if one of them holds nothing of the kind.
+      UserError: if one of them holds neither a run nor a sweep.
     """
     swept = [place for place, _ in places if sweep_rows.is_sweep(place.path)]
     if swept and len(places) > 1:
@@ -59,7 +59,7 @@ def gather(
         whole = all_runs = named([runs.read(*place) for place in places])
         split = split or scored_split([run.workdir for run in whole])
     most = max(50, min(1000, _MOST_POINTS // len(all_runs)))
-    first = {run.workdir.path: run for run in reversed(all_runs)}  # of each training
+    first = {run.workdir.path: run for run in reversed(all_runs)}  # per training
     return {
         "title": f"Sweep {swept[0].path.name}" if swept else _title(all_runs),
         "made": time.strftime("%Y-%m-%d %H:%M %Z"),
@@ -85,7 +85,7 @@ def _title(whole: Sequence[Run]) -> str:
 
 
 def named(found: list[Run]) -> list[Run]:
-    """Tell runs apart whose directories have the same name."""
+    """Distinguish runs whose directories have the same name."""
     names = [run.name for run in found]
     return [
         run if names.count(run.name) == 1
@@ -95,9 +95,10 @@ def named(found: list[Run]) -> list[Run]:
 
 
 def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str, Any]:
-    """Return what is shown of a run; of a sweep's points, but for the best, curves and times alone.
+    """Return what is shown of a run; for a sweep's points other than the best, only curves and
+    times.
 
-    `again` says that another checkpoint of the same training is shown before it.
+    `again`: another checkpoint of the same training is shown before it.
     """
     content: dict[str, Any] = {
         "name": run.name, "training": run.training, "whole": whole, "again": again,
@@ -118,7 +119,7 @@ def _run(run: Run, whole: bool, again: bool, split: str, most: int) -> dict[str,
 
 
 def _scores(whole: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return every evaluation of these trainings, and the search settings in which they differ."""
+    """Return every evaluation of these runs, with the search settings in which they differ."""
     rows = [{"run": run.training, **row} for run in whole for row in run.evaluations]
     differing = decoding_differences([row["decoding"] for row in rows])
     for number, row in enumerate(rows):
@@ -140,7 +141,7 @@ def _gallery(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
             for row in rows
             if "picture" in row
         ]
-        # Where it is wrong first, the surest of these before others; the nearest first.
+        # Wrong predictions first, the most confident of them first; then the smallest errors.
         drawn.sort(key=lambda row: (
             row["right"], -row.get("probability", 0.0), row.get("mse", 0.0),
         ))  # fmt: skip
@@ -159,16 +160,16 @@ class _Scored:
     number: int  # of the run
     name: str
     result: dict[str, Any]  # what eval.py wrote
-    rows: list[dict[str, Any]]  # one a sentence
+    rows: list[dict[str, Any]]  # one per sentence
 
 
 def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
-    """Return the systems with translations of the first one's references, and what they show."""
+    """Return the systems that share the first one's references, with their translations."""
     found = [
         _Scored(number, run.name, evaluation, rows)
         for number, run in enumerate(whole)
         if (evaluation := run.evaluation(split))
-        # Those of an older version have none, those of very many sentences neither.
+        # Results of older versions, or of very many sentences, have no rows.
         and (rows := read_rows(Path(evaluation["sentences_file"]), "line"))
         and len(rows) == evaluation["sentences"]
         and {"chrF", "counts"} <= rows[0].keys()  # translations
@@ -188,20 +189,20 @@ def _systems(whole: Sequence[Run], split: str) -> dict[str, Any]:
 
 
 def _alike(one: _Scored, other: _Scored) -> bool:
-    """Say whether two were scored on the same references by the same protocol."""
+    """Say whether both were scored on the same references by the same protocol."""
     protocols = (protocol_of(system.result, "evaluation") for system in (one, other))
     return one.result["references"] == other.result["references"] and unlike(*protocols) is None
 
 
 def _tests(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
-    """Return the tests of each run against the first, as `transformer-jax compare` has them."""
+    """Return the tests of each run against the first, as in `transformer-jax compare`."""
     systems = []
     for run in whole:
         evaluation = run.evaluation(split)
         most = _MOST_TESTED if run.experiment.objective.translates else math.inf
         if evaluation is not None and evaluation["sentences"] <= most:
             stem = str(Path(evaluation["sentences_file"]).with_suffix(""))
-            with contextlib.suppress(UserError):  # of an older version
+            with contextlib.suppress(UserError):  # written by an older version
                 systems.append(read_scored(stem, run.experiment.objective.kind, run.name, ""))
     return [
         {
@@ -217,7 +218,7 @@ def _tests(whole: Sequence[Run], split: str) -> list[dict[str, Any]]:
 
 
 def _sentence(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a sentence and what each system made of it."""
+    """Return a sentence with the output of each system."""
     systems: list[dict[str, Any]] = []
     for row in rows:
         missing, extra = breakdown.marks(row["reference"], row["hypothesis"])

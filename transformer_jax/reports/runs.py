@@ -1,4 +1,4 @@
-"""What a work directory says of its run, read while the trainer may be writing there."""
+"""The facts of a run, read from its work directory while the trainer may be writing there."""
 
 import dataclasses
 import shlex
@@ -27,7 +27,7 @@ ACTIVITIES = ("step", "input", "evaluation", "checkpoint")
 
 @dataclass(frozen=True)
 class Run:
-    """A work directory, and which of its checkpoints is spoken of."""
+    """A work directory and one of its checkpoints."""
 
     name: str
     workdir: WorkDir
@@ -51,27 +51,27 @@ class Run:
         return evaluations(self.workdir)
 
     def evaluation(self, split: str) -> dict[str, Any] | None:
-        """Return what eval.py wrote of this checkpoint on a split; None if it has not been run."""
+        """Return eval.py's result for this checkpoint on a split; None if it has not been run."""
         wanted = (split, self.checkpoint)
         scored = (row for row in self.evaluations if (row["split"], row["checkpoint"]) == wanted)
         return next(scored, None)
 
     @property
     def training(self) -> str:
-        """The name of its work directory, whichever the checkpoint."""
+        """The name of its work directory, without the checkpoint."""
         return self.name.removesuffix(f"@{self.checkpoint}")
 
     @cached_property
     def point(self) -> Point:
-        """The run as a sweep sees it."""
+        """The run as a point of a sweep."""
         return Point("", {}, self.experiment, self.workdir, ())
 
 
 def read(workdir: WorkDir, checkpoint: str | None = None, name: str | None = None) -> Run:
-    """Return a run; None takes the checkpoint that eval.py does by default.
+    """Return a run; without a checkpoint, the one that eval.py uses by default.
 
     Raises:
-      UserError: if there is none, or nothing of it to be seen yet.
+      UserError: if there is none, or it has nothing to show yet.
     """
     experiment = workdir.experiment()
     run = Run(
@@ -90,7 +90,7 @@ def read(workdir: WorkDir, checkpoint: str | None = None, name: str | None = Non
 
 
 def facts(run: Run) -> dict[str, Any]:
-    """Return what an abstract of the run says."""
+    """Return the facts for a summary of the run."""
     experiment, started = run.experiment, _last_start(run)
     steps = max((row["step"] for row in (*run.metrics, *run.timings)), default=None)
     data = experiment.data
@@ -127,7 +127,7 @@ def facts(run: Run) -> dict[str, Any]:
 
 
 def state(run: Run) -> str:
-    """Return how far a run is: what its trainer noted last, else what its rows say."""
+    """Return the state of a run: as its trainer last recorded it, else inferred from its rows."""
     step = max((row["step"] for row in run.metrics), default=0)
     if run.history and run.history[-1]["event"] == "end":
         return str(run.history[-1]["outcome"])
@@ -146,17 +146,17 @@ def _ago(seconds: float) -> str:
 
 
 def command(run: Run) -> str:
-    """Return a command that trains the same, written from config.json."""
+    """Return a command that trains the same model, derived from config.json."""
     changed = differences(Experiment(), run.experiment)
     words = [*program("train").split(), "--config=configs/base.py", f"--workdir=runs/{run.name}"]
-    changed.pop("data.how_to_get", None)  # shown, not used
+    changed.pop("data.how_to_get", None)  # for display only
     words += [f"--config.{path}={as_text(new)}" for path, (_, new) in changed.items()]
     return shlex.join(words)
 
 
 def settings(run: Run, split: str) -> list[list[str]]:
-    """Return [path, value, default] of the fields that differ from the defaults; those of decoding
-    as they were when `split` was scored, if it was.
+    """Return [path, value, default] of the fields that differ from the defaults; decoding fields as
+    they were when `split` was scored, if it was.
     """
     experiment, scored = run.experiment, run.evaluation(split)
     if scored is not None and scored["decoding"] is not None:
@@ -206,6 +206,6 @@ def _machine(machine: dict[str, Any] | None) -> str | None:
 
 
 def seconds(run: Run) -> dict[str, float]:
-    """Return the seconds of a run by activity; {} where they were not recorded."""
+    """Return the seconds of a run by activity; {} if they were not recorded."""
     parts = [row["seconds"] for row in [*run.timings, *run.history] if "seconds" in row]
     return {name: round(sum(part[name] for part in parts), 1) for name in ACTIVITIES if parts}

@@ -1,4 +1,4 @@
-"""The points of a sweep, found again in its directory."""
+"""The points of a sweep, read from its directory, and their table."""
 
 import contextlib
 import csv
@@ -24,19 +24,19 @@ from transformer_jax.sweeps.sweep import Record
 from transformer_jax.workdir import WorkDir
 
 _SWEPT_NOT = ("data.directory", "data.how_to_get", "profile.", "mesh.")
-_DRAWS = 1000  # of either test: tables have many rows
+_DRAWS = 1000  # for both tests: tables have many rows
 
 
 def is_sweep(directory: Path) -> bool:
-    """Say whether a directory holds work directories and is none."""
+    """Say whether a directory holds work directories and is not one itself."""
     return not (directory / "config.json").exists() and any(directory.glob("*/config.json"))
 
 
 def points(directory: Path) -> list[Point]:
-    """Return a sweep's points, the fields that differ between them as their settings.
+    """Return a sweep's points, with the fields that differ between them as their settings.
 
-    A variant of the config file gives its point's directory its name; then its fields are not
-    settings, but those are that follow it in the name.
+    If directories are named after variants of the config file, the fields of a variant are not
+    settings; only those that follow it in the name are.
 
     Raises:
       UserError: if a point's config.json is damaged.
@@ -57,14 +57,14 @@ def points(directory: Path) -> list[Point]:
 
 
 def _differing(experiments: Sequence[Experiment]) -> list[str]:
-    """Return the paths of the fields that differ and that matter to the scores."""
+    """Return the paths of the fields that differ and may affect the scores."""
     first = experiments[0]
     paths = {path for other in experiments for path in differences(first, other)}
     return sorted(path for path in paths if not path.startswith(_SWEPT_NOT))
 
 
 def published(directory: Path) -> dict[str, dict[str, float | None]]:
-    """Return the published figures of the variants, which table.csv has, if there is one."""
+    """Return the published figures of the variants from table.csv, if it exists."""
     found: dict[str, dict[str, float | None]] = {}
     with contextlib.suppress(OSError), open(directory / "table.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -77,13 +77,13 @@ def published(directory: Path) -> dict[str, dict[str, float | None]]:
 
 
 def tabulated(directory: Path, split: str | None) -> list[table.Row]:
-    """Return the table of a sweep's directory as it is now: means over seeds."""
+    """Return the current table of a sweep's directory, with means over seeds."""
     return table.tabulate(points(directory), directory, split, published(directory))
 
 
 def compare(tabled: Sequence[table.Row], split: str | None) -> None:
-    """Test each row of a table against the first by what eval.py kept of a split, points of the
-    same seed against each other, and note the p-values in it.
+    """Test each row of a table against the first on what eval.py stored for a split, comparing
+    points with the same seed, and record the p-values in the rows.
     """
     base = {point.experiment.seed: point for row in tabled[:1] for point in row.points}
     for row in tabled[1:]:
@@ -93,7 +93,7 @@ def compare(tabled: Sequence[table.Row], split: str | None) -> None:
 
 
 def _p_values(one: Point | None, other: Point, split: str | None) -> dict[str, float]:
-    """Return the greatest p of the tests of each score; {} where both are not scored."""
+    """Return the largest p-value of each score's tests; {} unless both points are scored."""
     if one is None or split is None or not (is_scored(one, split) and is_scored(other, split)):
         return {}
     try:
@@ -102,7 +102,7 @@ def _p_values(one: Point | None, other: Point, split: str | None) -> dict[str, f
                         point.experiment.objective.kind, point.name, "")
             for point in (one, other)
         ]  # fmt: skip
-    except UserError:  # of an older version
+    except UserError:  # written by an older version
         return {}
     searched = systems[1].decoding is not None
     return {
@@ -115,11 +115,11 @@ def _p_values(one: Point | None, other: Point, split: str | None) -> dict[str, f
 def rows(
     found: Sequence[Point], directory: Path, split: str | None
 ) -> tuple[dict[str, Any], list[Run]]:
-    """Return the table of a sweep, a row for each point, the best validation first, and the runs
-    that have something to show, in the same order.
+    """Return the table of a sweep, a row per point, the best validation first, and the runs that
+    have metrics, in the same order.
 
     Raises:
-      UserError: if no point has anything to show yet.
+      UserError: if no point has metrics yet.
     """
     figures = published(directory)
     differing = _differing([point.experiment for point in found])

@@ -1,4 +1,4 @@
-"""What runs wrote for a split, and whether it can be compared."""
+"""The outputs of runs on a split, and checks that they can be compared."""
 
 import json
 from collections.abc import Sequence
@@ -16,42 +16,42 @@ from transformer_jax.reports.units import TEXTS, UNITS
 from transformer_jax.sweeps.scores import decoding_of
 from transformer_jax.workdir import WorkDir, read_rows
 
-_SIZES = ("tokens", "characters", "bytes")  # of a split, which its windows share
+_SIZES = ("tokens", "characters", "bytes")  # of a split, apportioned to its windows
 
 
 @dataclass(frozen=True)
 class System:
-    """What a run wrote for a split."""
+    """The output of a run on a split."""
 
     name: str
-    hypotheses: list[str] | None  # None: of what writes no lines
+    hypotheses: list[str] | None  # None if the model writes no lines
     references: str  # their digest
     evaluation: EvaluationConfig
     decoding: dict[str, Any] | None = None  # the search settings; None if they were not recorded
-    scores: tuple[str, ...] = ()  # the names of those that eval.py wrote
+    scores: tuple[str, ...] = ()  # the names of the scores that eval.py wrote
     kind: str = "translate"  # of the objective
-    rows: Sequence[dict[str, Any]] = ()  # of each unit; () where there are none
-    block: int = 1  # so many units in succession are drawn together
-    command: str = ""  # which scores it
+    rows: Sequence[dict[str, Any]] = ()  # one per unit; () if there are none
+    block: int = 1  # number of consecutive units that are resampled together
+    command: str = ""  # that scores it
 
     @property
     def translates(self) -> bool:
-        """Whether what it wrote is compared with references that it did not store."""
+        """Whether its output is compared with references that are not stored with it."""
         return UNITS[self.kind] is TEXTS
 
 
 def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
-    """Read eval/<split>.<checkpoint>.*; None takes the checkpoint eval.py does.
+    """Read eval/<split>.<checkpoint>.*; the checkpoint defaults to that of eval.py.
 
-    The checkpoint may have settings behind it, as in "best,decoding.alpha=0.6": those of eval.py.
+    Settings of eval.py may follow the checkpoint, as in "best,decoding.alpha=0.6".
 
     Raises:
-      UserError: if they are not there or do not belong together.
+      UserError: if the files are missing or do not belong together.
     """
     experiment = workdir.experiment()
     name = checkpoint or experiment.evaluation.checkpoint
     name, *changed = name.split(",")
-    average_count(name)  # refuses what is no checkpoint's name
+    average_count(name)  # refuses invalid checkpoint names
     stem = workdir.eval / ",".join([f"{split}.{name.replace(':', '-')}", *changed])
     words = [f"--workdir={workdir.path}", f"--checkpoint={name}", f"--split={split}"]
     command = " ".join([program("evaluate"), *words, *(f"--config.{text}" for text in changed)])
@@ -60,20 +60,21 @@ def read_system(workdir: WorkDir, checkpoint: str | None, split: str) -> System:
 
 
 def read_scored(stem: str, kind: str, name: str, command: str) -> System:
-    """Read STEM.json, and STEM.hyp or STEM.jsonl beside it, of an objective of this kind.
+    """Read STEM.json, and STEM.hyp or STEM.jsonl beside it, for an objective of this kind.
 
     Raises:
-      UserError: if they are not there or do not belong together; `command` makes them.
+      UserError: if they are missing or do not belong together; it names `command`, which writes
+        them.
     """
     if kind not in UNITS:
-        raise UserError(f"{name}: of objective.name={kind!r} there is no paired test")
+        raise UserError(f"{name}: there is no paired test for objective.name={kind!r}")
     translates, written, lines = UNITS[kind] is TEXTS, Path(f"{stem}.json"), Path(f"{stem}.hyp")
     try:
         result = json.loads(written.read_text(encoding="utf-8"))
         hypotheses = files.read_lines(lines) if translates or lines.exists() else None
     except (UserError, OSError, ValueError):
         missing = f"{lines}: no such translations" if translates else f"{written}: no such scores"
-        raise UserError(f"{missing}; make them with: {command}") from None
+        raise UserError(f"{missing}; create them with: {command}") from None
     scores = tuple(result.get("scores", ()))
     sizes = {key: result[key] for key in _SIZES if key in result}
     rows = [sizes | row for row in read_rows(Path(f"{stem}.jsonl"), "line")]
@@ -81,7 +82,7 @@ def read_scored(stem: str, kind: str, name: str, command: str) -> System:
     known = {"references", "evaluation", "sentences"} <= result.keys()
     if not known or (hypotheses is not None and result["sentences"] != units):
         raise UserError(f"{written}: incomplete or older than this version; run again: {command}")
-    rows = rows if len(rows) == units else []  # of an older version, or of very many sentences
+    rows = rows if len(rows) == units else []  # from an older version, or too many sentences
     evaluation = protocol_of(result, f"{written}: evaluation")
     return System(
         name, hypotheses, result["references"], evaluation, decoding_of(result),
@@ -91,8 +92,8 @@ def read_scored(stem: str, kind: str, name: str, command: str) -> System:
 
 
 def check(systems: Sequence[System], references: Sequence[str] | None) -> None:
-    """Check that all systems were scored on these references and by one protocol; without
-    references, on the same units.
+    """Check that all systems were scored on these references and by one protocol; if references is
+    None, on the same ones.
 
     Raises:
       UserError: if not.
@@ -116,7 +117,7 @@ def check(systems: Sequence[System], references: Sequence[str] | None) -> None:
         if _cut(system) != _cut(first):
             raise UserError(
                 f"{system.name}: was scored in other windows or pieces than {first.name}; "
-                "only models with the same windows and the same tokenizer can be tested"
+                "only models with the same windows and the same tokenizer can be compared"
             )
         field = unlike(first.evaluation, system.evaluation)
         if field is not None:
@@ -128,5 +129,5 @@ def check(systems: Sequence[System], references: Sequence[str] | None) -> None:
 
 
 def _cut(system: System) -> tuple[int, list]:
-    """Return what rows of the same units have in common."""
+    """Return what must agree for two systems to have the same units."""
     return system.block, [row.get("pieces") for row in system.rows]

@@ -1,13 +1,11 @@
-"""What each unit of a split contributes to each score that eval.py writes, and how two systems are
-tested by it.
+"""The contribution of each unit of a split to each score that eval.py writes, and the score's test.
 
 A unit is a row of eval/<split>.<checkpoint>.jsonl: a sentence, a text, a window, a picture. It
-contributes some numbers, and a score is a function of their sums, correlations of all of them.
-Where a unit is right or wrong the test is McNemar's, which is exact; where it is more than that, as
-the labels of a sentence are, which depend on each other, units are resampled (`paired`).
+contributes some numbers, and a score is a function of their sums; correlations need all of them.
+If a unit is either right or wrong, the test is McNemar's, which is exact; otherwise, as for the
+labels of a sentence, which depend on each other, units are resampled (`paired`).
 
-There is no test of the scores of other methods ("ridge_mse"), nor of what a split uses of a
-codebook.
+There is no test of the scores of other methods ("ridge_mse"), nor of a split's use of a codebook.
 """
 
 import math
@@ -28,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 class Unit(NamedTuple):
-    """What rows contribute to a score [n k], the score of that, and which test it has."""
+    """The contributions of rows to a score [n k], the score of these, and its test."""
 
     of: Callable[[Sequence[Row]], Sequence[Sequence[float]]]
     score: Score
@@ -38,7 +36,7 @@ class Unit(NamedTuple):
 def correlation(
     counts: Float[np.ndarray, "T n"], x: Float[np.ndarray, "..."], y: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, " T"]:
-    """Return Pearson's correlation of numbers that count so often each."""
+    """Return Pearson's correlation of numbers, each counted `counts` times."""
     total = counts.sum(1, keepdims=True)
     x, y = (z - (counts * z).sum(1, keepdims=True) / total for z in (x, y))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -46,7 +44,7 @@ def correlation(
 
 
 def ranks(counts: Float[np.ndarray, "T n"], x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "T n"]:
-    """Return the ranks of numbers that count so often each, of the same ones the mean."""
+    """Return the ranks of numbers, each counted `counts` times; equal ones share the mean rank."""
     values, group = np.unique(x, return_inverse=True)
     order = np.argsort(group, kind="stable")
     begins = np.searchsorted(group[order], np.arange(len(values)))
@@ -63,7 +61,7 @@ def _spearman(counts: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def _ratio(of: Callable[[Row], Sequence[float]], score: Callable = lambda share: share) -> Unit:
-    """Return the unit of a part and a whole, whose score is of the ratio of their sums."""
+    """Return the unit of a numerator and a denominator, scored by the ratio of their sums."""
     whole = of_sums(lambda sums: score(sums[:, 0] / np.maximum(sums[:, 1], 1)))
     return Unit(lambda rows: [of(row) for row in rows], whole)
 
@@ -90,7 +88,7 @@ def _labels_right(row: Row) -> tuple[int, int]:
 
 
 def _entities(row: Row) -> tuple[int, int, int]:
-    """Return how many are right, are said, and should be."""
+    """Return the numbers of correct, predicted and true entities."""
     true, said = (entities(row[key].split()) for key in ("reference", "hypothesis"))
     return len(true & said), len(said), len(true)
 
@@ -104,7 +102,7 @@ def _both(rows: Sequence[Row]) -> list[tuple[float, float]]:
 
 
 def _per(unit: str) -> Unit:
-    """Return the bits of each character or byte; a window has its pieces' share of them."""
+    """Return the bits per character or byte; these are shared out to windows by their pieces."""
     return _ratio(lambda row: (
         -row["log_prob"] / math.log(2), row["pieces"] / row["tokens"] * row[unit]
     ))  # fmt: skip
@@ -130,7 +128,7 @@ _LANGUAGE = {
     "next_sentence_loss": _mean(lambda row: -row["next_sentence_log_prob"]),
     "next_sentence_accuracy": _share(lambda row: row["next_sentence_log_prob"] > math.log(0.5)),
 }  # fmt: skip
-# By the kind of the objective: score -> unit. Scores of texts that are translated have METRICS'.
+# Kind of objective -> score -> unit. Translations also have the scores in METRICS.
 UNITS: dict[str, dict[str, Unit]] = {
     **dict.fromkeys(("translate", "prefix_lm", "ctc"), TEXTS),
     **dict.fromkeys(("classify", "classify_pairs"), _CLASSES),
@@ -158,13 +156,13 @@ UNITS: dict[str, dict[str, Unit]] = {
 
 
 def units(kind: str, config: EvaluationConfig) -> dict[str, Unit]:
-    """Return {score: its unit} of models whose objective is of a kind."""
+    """Return {score: its unit} for models with an objective of this kind."""
     found = UNITS.get(kind, {})
     return found if found is not TEXTS else {n: _of_texts(n, config) for n in METRICS} | found
 
 
 def _of_texts(name: str, config: EvaluationConfig) -> Unit:
-    """Return the unit of a metric of sacrebleu's kind: the statistics of a sentence."""
+    """Return the unit of a sacrebleu metric: the statistics of a sentence."""
     metric = METRICS[name](config)
 
     def of(rows: Sequence[Row]) -> Sequence[Sequence[float]]:

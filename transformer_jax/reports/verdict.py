@@ -1,4 +1,4 @@
-"""Whether the best point of a sweep is better by more than another seed would make it."""
+"""Whether the best point of a sweep is better by more than the effect of the seed."""
 
 import math
 import statistics
@@ -10,16 +10,16 @@ from transformer_jax.directions import TRANSLATION, VALIDATION, Metric
 
 _SCORES = (*VALIDATION.values(), *TRANSLATION.values())
 _PER_CENT = {metric.title for metric in _SCORES} - {VALIDATION["loss"].title}
-_NEAR_ZERO = 1.0  # of a score out of 100: below, hardly a word is right
-_SEEDS = 1.0  # points of a score out of 100 by which runs that differ in the seed alone may differ
-_SEEDS_RATIO = 0.03  # of any other score, likewise
+_NEAR_ZERO = 1.0  # of a score out of 100: below this, hardly a word is right
+_SEEDS = 1.0  # how much runs that differ only in the seed may differ, in a score out of 100
+_SEEDS_RATIO = 0.03  # the same for any other score, relative
 
 
 def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str, Any]:
     """Return {"best": the name of the best setting's best point, or None, "why": a sentence}.
 
-    `rows` are those of a sweep's table, the best first, and `by` the column that they are ranked
-    by. Points that differ in the seed alone count as one, whose spread is then the measure.
+    `rows` are those of a sweep's table, the best first, and `by` the column that ranks them. Points
+    that differ only in the seed count as one setting, and their spread measures the noise.
     """
     groups: dict[tuple, list[float]] = defaultdict(list)
     names: dict[tuple, str] = {}
@@ -49,7 +49,7 @@ def verdict(rows: Sequence[dict[str, Any]], by: str, metric: Metric) -> dict[str
 
 
 def _noise(one: Sequence[float], other: Sequence[float], metric: Metric) -> float:
-    """Return the difference of two means that seeds explain in 95 of 100 cases, where there are
+    """Return the difference of two means that seeds alone explain in 95 of 100 cases, if there are
     several seeds, else a rule of thumb: what they explain on Multi30k (results/).
     """
     if min(len(one), len(other)) > 1:

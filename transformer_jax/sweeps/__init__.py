@@ -1,1 +1,1 @@
-"""Many runs that differ in a few fields: their points, how they are run, and the table of them."""
+"""Sweeps: many runs that differ in a few fields, their execution, and the table of results."""

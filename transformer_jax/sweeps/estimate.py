@@ -1,4 +1,4 @@
-"""How long a point will take: from finished points of its sweep, else from this machine's speed."""
+"""Estimates of a point's training time from finished points, else from this machine's speed."""
 
 import statistics
 import time
@@ -13,16 +13,16 @@ from transformer_jax.sweeps.sweep import Record
 from transformer_jax.sweeps.table import sizes, training_minutes
 from transformer_jax.training.cost import longest_shape, roughly
 
-# Of a large matrix product's speed, what a train step is taken to reach: an assumption, good for an
-# order of magnitude until a point of the sweep is finished and shows it.
+# The fraction of a large matrix product's speed that a train step is assumed to reach: good to an
+# order of magnitude, until a finished point of the sweep gives a measurement.
 _EFFICIENCY = 0.4
 
 
 def minutes(points: Sequence[Point], directory: Path) -> list[float]:
-    """Return the minutes of training of each point: measured, where it is finished."""
+    """Return the minutes of training of each point, measured if it is finished."""
     record = Record(directory)
     known = {point.name: training_minutes(point) for point in points if not record.due(point, None)}
-    # Of what a point took: one may have ended early.
+    # From the steps actually done: a point may have ended early.
     rates = [operations(p) * p.step() / p.experiment.training.steps / known[p.name]
              for p in points if known.get(p.name)]  # fmt: skip
     rate = statistics.median(rates) if rates else 60 * _EFFICIENCY * matrix_speed()
@@ -34,14 +34,14 @@ def minutes(points: Sequence[Point], directory: Path) -> list[float]:
 
 
 def operations(point: Point) -> float:
-    """Return about how many operations a run's matrix products take, its batches the longest."""
+    """Return a run's approximate number of operations in matrix products, at the longest shape."""
     experiment = point.experiment
     step = roughly(experiment, sizes(point), longest_shape(experiment))
     return float(experiment.training.steps * step)
 
 
 def matrix_speed() -> float:
-    """Return the floating-point operations a second of a large matrix product on one device."""
+    """Return the floating-point operations per second of a large matrix product on one device."""
     size = 1024
     x = jnp.ones((size, size))
     product = jax.jit(lambda x: x @ x)

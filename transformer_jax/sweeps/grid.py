@@ -1,9 +1,9 @@
-"""The settings of a sweep's points, from axes written as on a command line.
+"""The settings of a sweep's points, from axes in command-line syntax.
 
-model.d_ff=256,512                              these; commas inside (), [] or quotes stay
+model.d_ff=256,512                              these values; commas inside (), [] or quotes stay
 model.dropout_rate=linspace(0,0.3,4)            4 values in equal steps
 optimizer.learning_rate=geomspace(1e-4,1e-2,5)  5 values in equal ratios
-model.dropout_rate=uniform(0,0.3)               drawn between the two
+model.dropout_rate=uniform(0,0.3)               drawn uniformly between the two
 optimizer.learning_rate=loguniform(1e-4,1e-2)   drawn on a logarithmic scale
 """
 
@@ -23,7 +23,7 @@ Sampler = Callable[[np.random.Generator], str]
 
 
 class Axis(NamedTuple):
-    """One field and the values it takes, or the way to draw one."""
+    """A field with its values, or a way to draw one."""
 
     path: str
     values: tuple[str, ...]
@@ -38,7 +38,7 @@ def read_axis(text: str) -> Axis:
     """
     path, equals, values = text.partition("=")
     if not equals:
-        raise UserError(f"--grid={text}: must be FIELD=VALUES, model.d_ff=256,512 for example")
+        raise UserError(f"--grid={text}: must be FIELD=VALUES, for example model.d_ff=256,512")
     kind = kind_of(path)
     call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", values)
     if call is None or call[1] not in _RANGES:
@@ -55,17 +55,17 @@ def grid(axes: Sequence[Axis]) -> list[Settings]:
     _distinct(axes)
     for axis in axes:
         if not axis.values:
-            raise UserError(f"--grid={axis.path}: a range to draw from; give --random=N too")
+            raise UserError(f"--grid={axis.path}: a range to draw from; add --random=N")
     paths = [axis.path for axis in axes]
     combined = itertools.product(*(axis.values for axis in axes))
     return [dict(zip(paths, values, strict=True)) for values in combined]
 
 
 def draw(axes: Sequence[Axis], count: int, seed: int) -> list[Settings]:
-    """Return `count` different random settings; a greater count only adds to them.
+    """Return `count` different random settings; a larger count only adds to them.
 
     Raises:
-      UserError: if the axes do not hold so many.
+      UserError: if the axes do not have that many.
     """
     _distinct(axes)
     found: list[Settings] = []
@@ -87,7 +87,7 @@ def _distinct(axes: Sequence[Axis]) -> None:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """Split at the commas outside brackets and quotes; quotes open a value, and are dropped."""
+    """Split at commas outside brackets and quotes; quotes around a value are dropped."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -124,7 +124,7 @@ def _read_range(text: str, path: str, name: str, arguments: str, kind: Any) -> A
 
     if not counted:
         return Axis(path, (), lambda random: at(random.random()))
-    # Each once: rounding may have made some the same.
+    # Without duplicates: rounding may have made some values equal.
     return _listed(path, tuple(dict.fromkeys(at(i / (count - 1)) for i in range(count))))
 
 
@@ -136,7 +136,7 @@ def _whole(kind: Any) -> bool:
     return kind is int or kind == int | None
 
 
-# name -> (lists a number of values, on a logarithmic scale)
+# name -> (takes a COUNT of values, on a logarithmic scale)
 _RANGES = {
     "linspace": (True, False),
     "geomspace": (True, True),

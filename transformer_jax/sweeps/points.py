@@ -1,4 +1,4 @@
-"""The points of a sweep: each an experiment with a work directory of its own."""
+"""The points of a sweep: experiments, each with its own work directory."""
 
 import fcntl
 import hashlib
@@ -21,9 +21,9 @@ _NOT_TRAINED = ("decoding.", "evaluation.", "checkpoint.", "mesh.", "profile.", 
 
 @dataclass(frozen=True)
 class Point:
-    """One experiment of a sweep, and where it runs."""
+    """One experiment of a sweep, and its work directory."""
 
-    variant: str  # of the config file; "" where the sweep has none
+    variant: str  # of the config file; "" if the sweep has none
     settings: dict[str, Any]  # path of a swept field -> its value
     experiment: Experiment
     workdir: WorkDir
@@ -34,11 +34,11 @@ class Point:
         return self.workdir.path.name
 
     def train_command(self) -> list[str]:
-        """Return the command that trains it, or goes on training it."""
+        """Return the command that trains it or resumes its training."""
         return [sys.executable, "-m", "transformer_jax.cli.train", *self.arguments]
 
     def evaluate_command(self, split: str) -> list[str]:
-        """Return the command that scores it, by its own settings where config.json has others."""
+        """Return the command that scores it, with its own settings where config.json differs."""
         program = [sys.executable, "-m", "transformer_jax.cli.evaluate"]
         words = [*program, f"--workdir={self.workdir.path}", f"--split={split}"]
         words += [f"--parts={file}" for file in parts.homes([*own_parts(self.experiment)])]
@@ -56,18 +56,18 @@ class Point:
         return differences(self.stored(), self.experiment)
 
     def step(self) -> int:
-        """Return the last step that it is known to have done."""
+        """Return the last step that it is known to have completed."""
         return max((row["step"] for row in read_rows(self.workdir.timings)[-1:]), default=0)
 
     def belongs(self) -> bool:
-        """Say whether its work directory holds this experiment, but for what a finished training
-        need not go on for: config.json of such a one stays as it was.
+        """Say whether its work directory holds this experiment, apart from fields that do not need
+        more training: a finished run keeps its config.json.
         """
         exists = self.workdir.config.exists()
         return exists and all(path.startswith(_NOT_TRAINED) for path in self._changed())
 
     def busy(self) -> bool:
-        """Say whether a trainer is at work in its directory."""
+        """Say whether a trainer is running in its directory."""
         try:
             with open(self.workdir.path / ".lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -88,11 +88,11 @@ def make_points(
 ) -> list[Point]:
     """Return the points: every setting of the grid in every variant of the config `spec`.
 
-    `fixed` are overrides that all points share; `load` makes an experiment of a config's name and
-    overrides.
+    `fixed` are overrides shared by all points; `load` creates an experiment from a config's name
+    and overrides.
 
     Raises:
-      UserError: if one of them is no possible experiment, or its directory holds another.
+      UserError: if a point is not a valid experiment, or its directory holds another one.
     """
     swept = {path for settings in grid for path in settings}
     for path, _ in fixed:
@@ -118,18 +118,18 @@ def make_points(
 
 
 def shown(value: Any) -> str:
-    """Return a value as a table shows it: a part of one's own without its file's digest."""
+    """Return a value as a table shows it: a user's own part without its file's digest."""
     value = parts.short(value)
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def as_text(value: Any) -> str:
-    """Return a value as a command line has it."""
+    """Return a value in command-line syntax."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def name_of(first: str, settings: dict[str, Any]) -> str:
-    """Return "FIRST,decoding.alpha=0.6" and so on: what is particular about it, safe in a path."""
+    """Return a distinguishing name that is safe in a path, such as "FIRST,decoding.alpha=0.6"."""
     parts = [first] * bool(first) + [f"{path}={shown(v)}" for path, v in settings.items()]
     plain = ",".join(parts)
     safe = re.sub(r"[^\w.=,+-]", "_", plain)[:120]

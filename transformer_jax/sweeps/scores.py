@@ -1,4 +1,4 @@
-"""The scores of a point: where they lie, and whether they are those that its settings ask for."""
+"""The scores of a point: their files, and whether they match its settings."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.door import differences, door, override, parse
 from transformer_jax.sweeps.points import Point, name_of, shown
 
-# Settings under which the translations and their scores are the same.
+# Settings that do not affect the translations and their scores.
 _SAME_SCORES = (
     "data.directory", "data.how_to_get", "decoding.tokens_per_batch", "evaluation.checkpoint",
     "evaluation.metrics",
@@ -19,8 +19,8 @@ _SAME_SCORES = (
 
 
 def scores_name(checkpoint: str, trained: Experiment, scored: Experiment) -> str:
-    """Return the name that eval.py gives to scores: the checkpoint's, and behind it what changes
-    the scores and was not so in config.json: "best,decoding.alpha=0.6".
+    """Return the name that eval.py gives to scores: the checkpoint, followed by settings that
+    affect the scores and differ from config.json, as in "best,decoding.alpha=0.6".
     """
     changed = {path: new for path, (_, new) in differences(trained, scored).items()}
     for path in _SAME_SCORES:
@@ -29,11 +29,11 @@ def scores_name(checkpoint: str, trained: Experiment, scored: Experiment) -> str
 
 
 def spelled(checkpoint: str, trained: Experiment) -> str:
-    """Return a name like "best,decoding.alpha=0.6" as `scores_name` gives it, in whatever order and
-    form the settings are given.
+    """Return a name like "best,decoding.alpha=0.6" as `scores_name` gives it, regardless of the
+    order and form of its settings.
 
     Raises:
-      UserError: if there is no such field, or its value does not fit.
+      UserError: if there is no such field, or its value is invalid.
     """
     name, *settings = re.split(r",(?=\w+\.\w+=)", checkpoint)
     config = door(trained)
@@ -44,7 +44,7 @@ def spelled(checkpoint: str, trained: Experiment) -> str:
 
 
 def score_file(point: Point, split: str) -> Path:
-    """Return where the scores that `Point.evaluate_command` makes lie."""
+    """Return the file of the scores that `Point.evaluate_command` writes."""
     stored = point.stored()
     scored = dataclasses.replace(stored, decoding=point.experiment.decoding)
     name = scores_name(point.experiment.evaluation.checkpoint.replace(":", "-"), stored, scored)
@@ -52,7 +52,9 @@ def score_file(point: Point, split: str) -> Path:
 
 
 def read_scores(point: Point, split: str) -> dict[str, Any]:
-    """Return what eval.py wrote of a point since it was trained; {} if there is nothing whole."""
+    """Return eval.py's result for a point since it was trained; {} if there is none or it is
+    damaged.
+    """
     file, metrics = score_file(point, split), point.workdir.metrics
     try:
         if file.stat().st_mtime < metrics.stat().st_mtime:
@@ -64,15 +66,15 @@ def read_scores(point: Point, split: str) -> dict[str, Any]:
 
 
 def is_scored(point: Point, split: str) -> bool:
-    """Say whether the scores are there, no older than the training, and made by the point's own
-    decoding settings.
+    """Say whether the scores exist, are no older than the training, and were made with the point's
+    own decoding settings.
     """
     return bool(read_scores(point, split)) and not disagreement(point, split)
 
 
 def disagreement(point: Point, split: str) -> str:
     """Return how the decoding settings stored with the scores differ from the point's; "" if they
-    do not.
+    agree.
     """
     stored = decoding_of(read_scores(point, split))
     own = decoding_of({"decoding": dataclasses.asdict(point.experiment.decoding)})
@@ -87,11 +89,11 @@ def disagreement(point: Point, split: str) -> str:
 
 
 def decoding_of(written: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the decoding settings that eval.py stored with scores, those that its version did not
-    have at their defaults; None if it stored none.
+    """Return the decoding settings that eval.py stored with scores, with defaults for those that
+    its version did not have; None if it stored none.
     """
     if not written.get("decoding"):
         return None
     settings = {**dataclasses.asdict(DecodingConfig()), **written["decoding"]}
-    del settings["tokens_per_batch"]  # under which the translations are the same
+    del settings["tokens_per_batch"]  # does not affect the translations
     return {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}

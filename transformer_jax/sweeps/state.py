@@ -1,4 +1,4 @@
-"""How far a point is, and what is wrong with it."""
+"""The state of a point: its progress, or how it failed."""
 
 from typing import get_args
 
@@ -9,7 +9,7 @@ from transformer_jax.sweeps.sweep import DIVERGED, FINISHED, Record
 
 
 def state_of(point: Point, record: Record, split: str | None) -> str:
-    """Return "" for a finished point, else how far it is or how it failed."""
+    """Return "" for a finished point, else its progress or how it failed."""
     code = record.code(point)
     if code == DIVERGED:
         return "diverged"
@@ -21,8 +21,8 @@ def state_of(point: Point, record: Record, split: str | None) -> str:
 
 
 def unscored(point: Point, record: Record, split: str | None) -> str:
-    """Return why a point that was to be evaluated on `split` (None: on any) has no scores; "" if it
-    has, or if no evaluation was asked for.
+    """Return why a point that should be evaluated on `split` (None: on any) has no scores; "" if it
+    has some, or if no evaluation was requested.
     """
     splits = get_args(Split) if split is None else (split,)
     if any(is_scored(point, name) for name in splits):

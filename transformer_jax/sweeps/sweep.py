@@ -1,7 +1,7 @@
 """Run the points of a sweep, each as a process of the training program, several at a time.
 
-How each ended is kept in sweep.jsonl, so that the same command goes on where it stopped: finished
-points are left alone, interrupted ones go on from their last checkpoint, failed ones start again.
+sweep.jsonl records how each ended, so that the same command resumes where it stopped: finished
+points are skipped, interrupted ones resume from their last checkpoint, failed ones start again.
 """
 
 import os
@@ -21,14 +21,14 @@ from transformer_jax.sweeps.scores import is_scored
 from transformer_jax.workdir import append_row, read_rows
 
 FINISHED, DIVERGED, INTERRUPTED = 0, 70, 75  # exit codes of the training program
-_REFUSED = 2  # the exit code of any program for a mistake in its input
-_TICK = 0.1  # seconds between looks at the processes
+_REFUSED = 2  # the exit code of any program for invalid input
+_TICK = 0.1  # seconds between polls of the processes
 
 Program = tuple[str, list[str]]  # its name in the record, its command
 
 
 class Watcher(Protocol):
-    """Is called when a program starts, while it runs, and when it ends."""
+    """Callbacks for when a program starts, while it runs, and when it ends."""
 
     def started(self, point: Point, program: str) -> None: ...
     def running(self, points: Sequence[Point]) -> None: ...
@@ -36,21 +36,21 @@ class Watcher(Protocol):
 
 
 class Record:
-    """What ran in a sweep's directory and how it ended; each point's output in logs/."""
+    """The record of what ran in a sweep's directory and how it ended, with output in logs/."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "sweep.jsonl"
         self._logs = directory / "logs"
 
     def code(self, point: Point, program: str | None = None) -> int | None:
-        """Return the exit code of the last program that ran for a point, None before the first; of
-        another than the one named, None.
+        """Return the exit code of the last program that ran for a point; None before the first, or
+        if it is not the named program.
         """
         last = (self._rows(point) or [{}])[-1]
         return last.get("code") if program in (None, last.get("program")) else None
 
     def add(self, point: Point, program: str, code: int, seconds: float) -> None:
-        """Note that a program ended."""
+        """Record that a program ended."""
         row = {"point": point.name, "program": program, "code": code, "seconds": round(seconds, 2)}
         text = self._path.read_bytes() if self._path.exists() else b""
         if not text.endswith(b"\n"):  # the last row was cut short by a crash
@@ -58,12 +58,12 @@ class Record:
         append_row(self._path, row)
 
     def log(self, point: Point) -> Path:
-        """Return the file of all that the point's programs print."""
+        """Return the log file for the output of the point's programs."""
         self._logs.mkdir(exist_ok=True)
         return self._logs / f"{point.name}.log"
 
     def due(self, point: Point, split: str | None) -> list[Program]:
-        """Return the programs that a point still needs: to train, and to score `split`, if any."""
+        """Return the programs that a point still needs: training, and scoring `split` if given."""
         trained = [row["code"] for row in self._rows(point) if row["program"] == "train"][-1:]
         trained = trained or _noted(point)
         score = [] if split is None else [("evaluate", point.evaluate_command(split))]
@@ -76,7 +76,7 @@ class Record:
 
 
 def _noted(point: Point) -> list[int]:
-    """Return the exit code that a trainer noted itself, as where a cluster's queue started it."""
+    """Return the exit code that a trainer recorded itself, for example in a cluster job."""
     last = (read_rows(point.workdir.history) or [{}])[-1]
     codes = {"finished": FINISHED, "diverged": DIVERGED}
     return [codes[last["outcome"]]] if last.get("outcome") in codes else []
@@ -98,7 +98,7 @@ class _Job:
             self._process.send_signal(number)
 
     def poll(self, environment: dict[str, str], stopping: bool) -> int | None:
-        """Start what can start, note what ended; return the exit code when nothing is left."""
+        """Start what can start and record what ended; return the exit code when nothing is left."""
         if self._process is not None:
             code = self._process.poll()
             if code is None:
@@ -107,13 +107,13 @@ class _Job:
             self._process = None
             name, _ = self._programs.popleft()
             if name == "train" and code == FINISHED and not self.point.belongs():
-                code = _REFUSED  # it was finished under other settings, as its last line says
+                code = _REFUSED  # finished with other settings, as its last line says
             self._record.add(self.point, name, code, time.monotonic() - self._start)
             if code != FINISHED or not self._programs:
                 return code
         if stopping:
             return INTERRUPTED
-        if not self.point.busy():  # a trainer that outlived a killed sweep ends first
+        if not self.point.busy():  # wait for a trainer that outlived a killed sweep
             self._launch(environment)
         return None
 
@@ -122,7 +122,7 @@ class _Job:
         self._watcher.started(self.point, name)
         self._start = time.monotonic()
         with open(self._record.log(self.point), "ab") as log:
-            # In a session of its own, Ctrl-C reaches it once: through this process.
+            # A new session, so that Ctrl-C reaches it only once: through this process.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=environment, start_new_session=True,
@@ -132,9 +132,9 @@ class _Job:
 def run(
     points: Sequence[Point], directory: Path, jobs: int, split: str | None, watcher: Watcher
 ) -> int:
-    """Train every point, and score `split` with each if one is named.
+    """Train every point, and score `split` with each if given.
 
-    Returns 0 when every point is finished, 75 after a signal, else the greatest exit code.
+    Returns 0 if every point is finished, 75 after a signal, else the largest exit code.
     """
     record = Record(directory)
     waiting = deque((point, programs) for point in points if (programs := record.due(point, split)))
@@ -159,7 +159,7 @@ def run(
 
 
 def _environment(slot: int, jobs: int) -> dict[str, str]:
-    """Share the GPUs that CUDA_VISIBLE_DEVICES names out among the jobs."""
+    """Return a job's environment, with its share of the GPUs in CUDA_VISIBLE_DEVICES."""
     environment = dict(os.environ)
     devices = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if 1 < jobs <= len(devices):

@@ -1,4 +1,4 @@
-"""What a sweep found: a row for each setting, means over seeds; as text, CSV and Markdown."""
+"""The results table of a sweep: a row per setting, means over seeds; as text, CSV and Markdown."""
 
 import csv
 import io
@@ -25,23 +25,23 @@ _FORMATS = {"parameters": ",.0f", "minutes": ".1f"}
 
 @dataclass(frozen=True)
 class Row:
-    """A setting, and what was measured with each seed."""
+    """A setting, and the measurements for each seed."""
 
-    settings: dict[str, str]  # swept field, or "variant" -> value; the seed left out
-    measured: dict[str, list[float]] = field(default_factory=dict)  # column -> a value a seed
+    settings: dict[str, str]  # swept field, or "variant" -> value; without the seed
+    measured: dict[str, list[float]] = field(default_factory=dict)  # column -> a value per seed
     published: dict[str, float] = field(default_factory=dict)  # column -> value
     states: list[str] = field(default_factory=list)  # of the points that are not finished
     points: list[Point] = field(default_factory=list)
-    # column -> p of the difference from the first row, of several tests and seeds the greatest
+    # column -> p of the difference from the first row, the largest over tests and seeds
     p_values: dict[str, float] = field(default_factory=dict)
 
     def mean(self, column: str) -> float:
-        """Return the mean over seeds; NaN if nothing is known."""
+        """Return the mean over seeds; NaN without any value."""
         values = self.measured.get(column, [])
         return statistics.fmean(values) if values else math.nan
 
     def spread(self, column: str) -> float | None:
-        """Return the standard deviation over seeds (of a sample); None with fewer than two."""
+        """Return the sample standard deviation over seeds; None with fewer than two."""
         values = self.measured.get(column, [])
         return statistics.stdev(values) if len(values) > 1 else None
 
@@ -49,7 +49,7 @@ class Row:
 def tabulate(
     points: Sequence[Point], directory: Path, split: str | None, published: Published | None = None
 ) -> list[Row]:
-    """Return the rows, best validation score first; variants stay in the order given."""
+    """Return the rows, best validation score first; variants keep the given order."""
     rows: dict[tuple, Row] = {}
     record = Record(directory)
     for point in points:
@@ -75,11 +75,11 @@ def tabulate(
 
 
 def measure(point: Point, split: str | None) -> dict[str, float]:
-    """Return parameters, minutes of training and scores, as far as a point's directory has them."""
+    """Return parameters, minutes of training and scores, if a point's directory has them."""
     found: dict[str, float] = {"parameters": parameters(point)}
     if not point.belongs():
         return found
-    if minutes := training_minutes(point):  # not known before the first row of rates
+    if minutes := training_minutes(point):  # unknown before the first row of timings
         found["minutes"] = minutes
     best = best_validation(point)
     for name in VALIDATION:
@@ -105,7 +105,7 @@ def parameters(point: Point) -> int:
 
 
 def sizes(point: Point) -> cost.Sizes:
-    """Return those of the vocabularies: what is expected, until the tokenizer exists."""
+    """Return the vocabulary sizes: the expected ones until the tokenizer exists."""
     experiment = point.experiment
     joint, codecs = experiment.tokenizer.joint, experiment.codecs
     try:
@@ -129,11 +129,11 @@ def best_validation(point: Point) -> dict[str, float]:
 
 
 def training_minutes(point: Point) -> float:
-    """Return the minutes of training so far, without validation and saving."""
+    """Return the minutes of training so far, excluding validation and saving."""
     return minutes_of(read_rows(point.workdir.timings))[-1]
 
 
-# --- three forms ----------------------------------------------------------------------------------
+# --- formats --------------------------------------------------------------------------------------
 
 
 def write(rows: Sequence[Row], directory: Path) -> None:
@@ -176,7 +176,7 @@ def _legend(rows: Sequence[Row]) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Return plain numbers: a column for each mean, and one for its spread where there is one."""
+    """Return plain numbers: a column per mean, and one for its spread if there is one."""
     settings, measured, published = _columns(rows)
     spreads = {column: any(row.spread(column) is not None for row in rows) for column in measured}
     head = [*settings]
@@ -202,7 +202,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of settings, of what was measured and of what is published."""
+    """Return the column names of settings, of measurements and of published figures."""
     measured = dict.fromkeys(column for row in rows for column in row.measured)
     published = dict.fromkeys(column for row in rows for column in row.published)
     return list(rows[0].settings), list(measured), list(published)

@@ -1,5 +1,5 @@
-"""From parameters to a directory: a translation model for CTranslate2's Translator, a decoder-only
-language model for its Generator.
+"""Export to a directory: a translation model for CTranslate2's Translator, a decoder-only language
+model for its Generator.
 """
 
 from pathlib import Path
@@ -19,29 +19,30 @@ from transformer_jax.nn.mixers.attention import SCORE_SCALES
 from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.vocabulary import BOS, EOS, UNK
 
-_POSITIONS = 1024  # rows written of a table that nobody trained
+_POSITIONS = 1024  # rows written of a table that is not learned
 _ROTARY = ("rope", "rope_interleaved")
 
 
 def export(
     config: ModelConfig, params: Any, tokenizers: TokenizerPair, output: Path, quantization: str
 ) -> None:
-    """Write a directory that `ctranslate2.Translator` loads; of a decoder, `ctranslate2.Generator`.
+    """Write a directory for `ctranslate2.Translator`, or for `ctranslate2.Generator` if the model
+    is a decoder.
 
     A Translator expects sources as pieces with "</s>" at the end, a Generator prompts with "<s>" at
-    the beginning. `quantization` is float32, or int8 and others that CTranslate2 makes of it.
+    the beginning. `quantization` is float32, int8 or another type that CTranslate2 quantises to.
 
     Raises:
       UserError: if CTranslate2 is not installed or cannot express the model, or output exists.
     """
     if output.exists():
-        raise UserError(f"--output={output}: exists already; name a new directory")
+        raise UserError(f"--output={output}: already exists; name a new directory")
     settings.refuse(config)
     try:
         from ctranslate2 import specs
     except ImportError:
         raise UserError("export needs ctranslate2: pip install 'transformer-jax[bench]'") from None
-    params = jax.tree.map(np.array, jax.device_get(params))  # copies: quantisation writes
+    params = jax.tree.map(np.array, jax.device_get(params))  # copies: quantisation is in place
     spec = _specification(specs, config)
     shared = params.get("embedding")
     target = (shared or params["tgt_embedding"])["table"]
@@ -75,7 +76,7 @@ def _two_sided(config: ModelConfig) -> bool:
 
 
 def _specification(specs: Any, config: ModelConfig) -> Any:
-    """Return the empty specification: what CTranslate2 must know before it reads a matrix."""
+    """Return the specification without weights: what CTranslate2 must know before it reads any."""
     relative = config.relative_positions
     same = {
         "num_heads": config.num_heads,
@@ -101,7 +102,7 @@ def _specification(specs: Any, config: ModelConfig) -> Any:
         config.num_decoder_layers,
         **same,
         with_encoder_attention=_two_sided(config),
-        alignment_heads=config.num_heads,  # the attention it returns is the mean of all heads
+        alignment_heads=config.num_heads,  # the returned attention is the mean of all heads
         alibi=relative == "alibi",
     )
     if not _two_sided(config):
@@ -111,7 +112,7 @@ def _specification(specs: Any, config: ModelConfig) -> Any:
 
 
 def _stack(spec: Any, params: Any, side: str, name: str, config: ModelConfig) -> None:
-    """Write a stack, and what its input is made of."""
+    """Write a stack, with its positions and input norm."""
     stack = params[name]
     spec.scale_embeddings = config.embedding_scale
     if config.relative_positions == "none":
@@ -171,7 +172,7 @@ def _distances(spec: Any, p: Any, config: ModelConfig) -> None:
 
 
 def _up_and_down(spec: Any, p: Any) -> None:
-    first = "gate" if "gate" in p else "up"  # what the function is of
+    first = "gate" if "gate" in p else "up"  # the map that the activation is applied to
     _linear(spec.linear_0, p[first]["kernel"].T, p[first].get("bias"))
     if "gate" in p:
         _linear(spec.linear_0_noact, p["up"]["kernel"].T, p["up"].get("bias"))

@@ -1,4 +1,4 @@
-"""What of our decoding settings CTranslate2 has, and by which names."""
+"""Decoding settings as options of CTranslate2, and warnings about those that it lacks."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ def lacks(decoding: DecodingConfig) -> list[str]:
     several = beam and decoding.beam_size > 1
     missing = (
         ("length_penalty", several and decoding.alpha > 0 and decoding.length_penalty != "power",
-         "divides by length^alpha ('power') alone"),
+         "only divides by length^alpha ('power')"),
         ("stop", several and decoding.stop != "width",
          "stops when beam_size hypotheses are finished ('width')"),
         ("min_length_ratio", decoding.min_length_ratio > 0,
-         "takes numbers of pieces alone; give it min_decoding_length"),
+         "accepts only numbers of pieces; set its min_decoding_length"),
         ("seed", not beam, "draws other random numbers; see ctranslate2.set_random_seed"),
-        ("shortlist", decoding.shortlist > 0, "writes with all pieces"),
+        ("shortlist", decoding.shortlist > 0, "uses the whole vocabulary"),
         ("constraint", decoding.constraint != "none", "has no such constraint"),
-        ("rerank", decoding.rerank != "none", "gives hypotheses in the order of their scores"),
+        ("rerank", decoding.rerank != "none", "returns hypotheses in the order of their scores"),
     )  # fmt: skip
     return [
         f"decoding.{name}={getattr(decoding, name)!r}: CTranslate2 {what}"
@@ -29,11 +29,11 @@ def lacks(decoding: DecodingConfig) -> list[str]:
 
 
 def options(decoding: DecodingConfig, two_sided: bool = True) -> dict[str, Any]:
-    """Return the arguments of `ctranslate2.Translator.translate_batch` that say the same; of
-    `Generator.generate_batch` where there is no source.
+    """Return the equivalent arguments of `ctranslate2.Translator.translate_batch`, or of
+    `Generator.generate_batch` if there is no source.
 
-    They are no part of an exported model. The longest output is a number of pieces there, and not
-    relative to the source.
+    They are not part of an exported model. The maximum output length is a number of pieces in
+    CTranslate2, not relative to the source.
     """
     if decoding.search == "sample":
         search = {
@@ -51,7 +51,7 @@ def options(decoding: DecodingConfig, two_sided: bool = True) -> dict[str, Any]:
         if two_sided:
             search["coverage_penalty"] = decoding.coverage_penalty
     return search | {
-        # By default a Translator finds no empty translation.
+        # By default, a Translator never returns an empty translation.
         "min_decoding_length" if two_sided else "min_length": 0,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "suppress_sequences": [[piece] for piece in decoding.forbidden],

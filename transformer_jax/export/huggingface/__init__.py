@@ -1,1 +1,1 @@
-"""Directories of Hugging Face's `transformers`, written and read."""
+"""Export to and import from model directories of Hugging Face's `transformers`."""

@@ -1,4 +1,4 @@
-"""Families of decoders: a table of names each, and what their config.json says."""
+"""Families of decoders: their tables of tensor names and keys of config.json."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,13 +19,13 @@ DECODER = {
 
 
 def theta(words: Mapping[str, Any]) -> float:
-    """Return the base of rotary frequencies, wherever config.json has it."""
+    """Return the base of rotary frequencies, from whichever key of config.json has it."""
     rope = words.get("rope_parameters") or {}
     older = words.get("rope_theta", words.get("rotary_emb_base", 10_000.0))
     return rope.get("rope_theta", older)
 
 
-# Radford et al. 2019; q, k and v are one map.
+# Radford et al. 2019; q, k and v are a single projection.
 GPT2 = Family(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
@@ -114,7 +114,7 @@ LLAMA = Family(
         ("attention_bias", Part("biases", ATTENTION)),
         ("mlp_bias", Part("biases", ("feed_forward",))),
         ("rope_parameters.rope_theta", Word("rope_theta", default=theta)),
-        ("rope_theta", Word("rope_theta", default=theta)),  # where older versions look for it
+        ("rope_theta", Word("rope_theta", default=theta)),  # read by older versions
         ("rope_parameters.rope_type", Fixed("default")),
         ("rope_scaling", Fixed(None, written=False)),
         ("tie_word_embeddings", Word("tied_embeddings", TIED, default=False)),
@@ -144,7 +144,7 @@ _NO_BIASES = tuple(item for item in LLAMA.words if not isinstance(item[1], Part)
 _NO_WINDOW = (*_NO_BIASES, ("sliding_window", Fixed(None)))
 _OFF = (*_NO_BIASES, ("use_sliding_window", Fixed(False)))
 
-# Llama whose heads may be of any size.
+# Llama with heads of any size.
 MISTRAL = LLAMA._replace(
     model_type="mistral",
     architecture="MistralForCausalLM",

@@ -27,18 +27,18 @@ log = logging.getLogger("transformer_jax")
 def family_of(
     config: ModelConfig, predicts: tuple[str, ...] = ("tokens",), kind: str | None = None
 ) -> Family:
-    """Return the first family that can express a model of what its objective predicts.
+    """Return the first family that can express the model and what its objective predicts.
 
     `kind` is a model_type, for a model that several families can express.
 
     Raises:
-      UserError: if there is none; names a field that the nearest one has not.
+      UserError: if there is none; names a field that the closest one does not support.
     """
     families = [family for family in FAMILIES.values() if family.predicts == predicts]
     families = [family for family in families if kind in (None, family.model_type)]
     if not families:
         raise UserError(
-            f"--family={kind}: no family that predicts {' and '.join(predicts)}; there are "
+            f"--family={kind}: no such family that predicts {' and '.join(predicts)}; choose from "
             f"{_kinds()}"
         )
     by_distance = sorted(families, key=lambda f: len(refused(config, f.supported)))
@@ -59,19 +59,19 @@ def export(
     output: Path,
     kind: str | None = None,
 ) -> Family:
-    """Write a directory with weights, configs and the tokenizer; return the family, of `kind` if
-    given.
+    """Write a directory with weights, configs and the tokenizer; return the family, which has the
+    model_type `kind` if that is given.
 
     Raises:
       UserError: if no family can express the model, or output exists.
     """
     if output.exists():
-        raise UserError(f"--output={output}: exists already; name a new directory")
+        raise UserError(f"--output={output}: already exists; name a new directory")
     settings.refuse(experiment)
     family = family_of(experiment.model, settings.predicted(experiment), kind)
     for warning in settings.lacks(family, experiment):
         log.warning("%s", warning)
-    codec = tokenizers.src  # which is the target side's, but for classes
+    codec = tokenizers.src  # also the target side's, except with labels
     files = tokenizer_json.files(codec, experiment)
     words = config_words(family, experiment.model, codec)
     words |= settings.label_words(family.predicts, tokenizers.tgt)
@@ -93,16 +93,16 @@ def export(
 
 
 def auto_class(family: Family) -> str:
-    """Return the class of `transformers` that finds the model by its config.json."""
+    """Return the auto class of `transformers` that loads the model."""
     if family.writes:
         return "AutoModelForSeq2SeqLM" if family.encodes else "AutoModelForCausalLM"
     return f"AutoModelFor{family.architecture.partition('For')[2]}"
 
 
 def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str, Any]:
-    """Return what config.json says."""
+    """Return the content of config.json."""
     special = generation.special_words(codec)
-    if family.encodes:  # what is written begins with our BOS
+    if family.encodes:  # the output begins with our BOS
         special |= {"is_encoder_decoder": True, "decoder_start_token_id": codec.special["bos"],
                     "forced_eos_token_id": None}  # fmt: skip
     return {
@@ -118,11 +118,11 @@ def config_words(family: Family, config: ModelConfig, codec: Codec) -> dict[str,
 def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, TokenizerPair]:
     """Return the experiment, the parameters and the codecs of a directory.
 
-    With `heads`, parameters are those of all heads of an encoder that are there, for one to begin
-    with that predicts something else.
+    With `heads`, parameters include all heads that an encoder has, to initialise a model that
+    predicts something else.
 
     Raises:
-      UserError: if it is not of a family that can be imported; names the word of its config.json.
+      UserError: if its family cannot be imported; names the key of its config.json.
     """
     words = _words(directory / "config.json")
     given = tensors.load(directory)
@@ -153,14 +153,14 @@ def read(directory: Path, heads: bool = False) -> tuple[Experiment, Any, Tokeniz
 
 
 def ignored(directory: Path, config: ModelConfig) -> list[str]:
-    """Return a warning for each word of a directory by which its model might write other texts."""
+    """Return a warning for each setting of a directory without which generated text may differ."""
     if config.architecture == "encoder":
         return []
     return generation.ignored(_all_words(directory), config.architecture == "encoder_decoder")
 
 
 def is_directory(place: Path) -> bool:
-    """Whether save_pretrained wrote a place, and no run of ours."""
+    """Whether a directory was written by save_pretrained rather than by a run of ours."""
     config = place / "config.json"
     return config.exists() and "model_type" in _words(config)
 
@@ -193,7 +193,7 @@ def _rows(family: Family, given: tensors.Tensors) -> int:
 
 
 def _all_words(directory: Path) -> dict[str, Any]:
-    """Return the words of both configs, of which those on generation go first."""
+    """Return the content of both configs; the generation config takes precedence."""
     more = directory / "generation_config.json"
     return _words(directory / "config.json") | (_words(more) if more.exists() else {})
 
@@ -208,7 +208,7 @@ def _words(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error})") from None
     if not isinstance(found, dict):
-        raise UserError(f"{path}: holds no words")
+        raise UserError(f"{path}: not a JSON object")
     return found
 
 

@@ -47,7 +47,7 @@ BERT = Family(
                                      default=True)),
         ("is_decoder", Fixed(False)),
         ("add_cross_attention", Fixed(False)),
-        ("position_embedding_type", Fixed("absolute", written=False)),  # of older versions
+        ("position_embedding_type", Fixed("absolute", written=False)),  # in older versions
     ),
     fixed={
         "architecture": "encoder", "residual": "post_norm", "norm": "layer_norm",

@@ -1,4 +1,4 @@
-"""The families. One belongs here once tests/oracle/test_huggingface_peers.py passes with it."""
+"""All families. Add one here once tests/oracle/test_huggingface_peers.py passes with it."""
 
 from transformer_jax.export.huggingface.decoders import GPT2, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3
 from transformer_jax.export.huggingface.encoders import (
@@ -38,7 +38,7 @@ FAMILIES = {
     "t5, gated": T5_GATED,
     "bert": BERT,
     "bert, pairs": BERT_PAIRS,
-    "bert, values": BERT_VALUES,  # before classes, whose class of theirs it is
+    "bert, values": BERT_VALUES,  # before "bert, classes", which has the same architecture
     "bert, classes": BERT_CLASSES,
     "bert, tags": BERT_TAGS,
     "bert, spans": BERT_SPANS,

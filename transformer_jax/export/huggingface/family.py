@@ -1,7 +1,7 @@
-"""What is known of a family of models: names of tensors, words of config.json, both read both ways.
+"""Descriptions of model families: tensor names and keys of config.json, for export and import.
 
-A model is exported if all its fields are on the list `Family.supported`, which follows from the
-words, and imported if each word has a value that the table lists.
+A model can be exported if `Family.supported`, which follows from the keys, allows all its fields,
+and imported if the table lists the value of each key.
 """
 
 import itertools
@@ -18,17 +18,17 @@ _REQUIRED = object()
 
 
 class Word(NamedTuple):
-    """A word of config.json that is one of our fields."""
+    """A key of config.json that corresponds to one of our fields."""
 
     field: str
-    pairs: tuple[tuple[Any, Any], ...] = ()  # (theirs, ours), the first that fits; (): as it is
-    default: Any = _REQUIRED  # theirs where config.json lacks it, or a function of all words
+    pairs: tuple[tuple[Any, Any], ...] = ()  # (theirs, ours), the first match; (): the same value
+    default: Any = _REQUIRED  # theirs if config.json lacks the key, or a function of all keys
     written: str | None = ""  # the property that is written; "": the field; None: nothing
-    read: bool = True  # False: it is written alone
+    read: bool = True  # False: it is only written
 
 
 class Part(NamedTuple):
-    """A flag of config.json: whether a field of ours has these words."""
+    """A flag of config.json: whether a field of ours contains these words."""
 
     field: str
     words: tuple[str, ...]
@@ -36,11 +36,11 @@ class Part(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """A word of config.json that means something else with any other value."""
+    """A key of config.json of which only one value is supported."""
 
     value: Any
     written: bool = True
-    default: Any = _REQUIRED  # what config.json means that lacks it; as it is here: the value
+    default: Any = _REQUIRED  # the meaning of a missing key; if not given, `value`
 
 
 class Family(NamedTuple):
@@ -48,29 +48,29 @@ class Family(NamedTuple):
 
     model_type: str
     architecture: str  # the class
-    prefix: str  # of names of tensors; files of the model without its head lack it
-    modules: Mapping[str, str]  # our module -> theirs; several of ours are joined to one
+    prefix: str  # of tensor names; absent from files of the model without its head
+    modules: Mapping[str, str]  # our module -> theirs; several of ours may be joined into one
     words: tuple[tuple[str, Word | Part | Fixed], ...]  # "a.b": b in the group a
-    fixed: Mapping[str, Any]  # fields that have one value in this family
-    nearly: Mapping[str, tuple[Any, ...]] = {}  # other values of those, for which it is near enough
+    fixed: Mapping[str, Any]  # fields that have a single value in this family
+    nearly: Mapping[str, tuple[Any, ...]] = {}  # other values of those that are close enough
     predicts: tuple[str, ...] = ("tokens",)  # of the objective
-    whole_heads: bool = False  # d_model must be a multiple of num_heads, though heads have any size
+    whole_heads: bool = False  # num_heads must divide d_model, although heads may have any size
     fourfold: bool = False  # d_ff must be 4 d_model
-    per_head: bool = False  # joined q, k and v lie head by head; elsewhere all q, all k, all v
-    offset: int = 0  # rows of a table of learned positions before the first one, never read
-    in_out: bool = False  # matrices are [in out]; elsewhere [out in]
+    per_head: bool = False  # joined q, k and v are stored head by head; otherwise q, then k, then v
+    offset: int = 0  # unused rows before the first learned position
+    in_out: bool = False  # matrices are [in out]; otherwise [out in]
     tables: tuple[str, ...] = ()  # other names under which a tied embedding may be saved
-    zeros: tuple[str, ...] = ()  # [1 V], which ours has not
+    zeros: tuple[str, ...] = ()  # [1 V], which our model does not have
     halves: bool = False  # sinusoids are all sines, then all cosines; ours alternate
     sinusoids: tuple[str, ...] = ()  # names under which their table may be saved
     saves_sinusoids: bool = False
-    caches_as_encoder: bool = False  # there a decoder's cache has as many layers as the encoder
-    drops: tuple[str, ...] = ()  # endings of names of tensors that hold no parameters
-    others: tuple[str, ...] = ()  # beginnings, without the prefix: of other heads on the same body
+    caches_as_encoder: bool = False  # their decoder's cache has as many layers as the encoder
+    drops: tuple[str, ...] = ()  # suffixes of tensor names that hold no parameters
+    others: tuple[str, ...] = ()  # prefixes, after `prefix`, of other heads on the same body
 
     @property
     def supported(self) -> Allowed:
-        """The models that are written correctly."""
+        """The models that are exported correctly."""
         allowed: dict[str, Any] = dict(NEUTRAL)
         allowed |= {field: (value,) for field, value in self.fixed.items()}
         allowed |= self.nearly
@@ -93,17 +93,17 @@ class Family(NamedTuple):
 
     @property
     def writes(self) -> bool:
-        """Whether it writes text."""
+        """Whether it generates text."""
         return self.fixed["architecture"] != "encoder"
 
 
 def refuse(family: Family, config: ModelConfig) -> None:
-    """Raise a UserError that names the choice the family cannot express, if there is one."""
+    """Raise a UserError that names the first choice that the family cannot express, if any."""
     supported = family.supported
     name = f"the export to Hugging Face as {family.model_type!r}"
     for field, value in refused(config, supported).items():
         raise UserError(
-            f"config.model.{field}={value!r}: {name} does not write such a model; it writes "
+            f"config.model.{field}={value!r}: {name} does not support such a model; it supports "
             f"{field}={among(config, supported, field)}"
         )
     words = dict(family.words)
@@ -120,11 +120,11 @@ def refuse(family: Family, config: ModelConfig) -> None:
          "at least 1"),
     ):  # fmt: skip
         if not good:
-            raise UserError(f"config.model.{field}={given}: {name} wants {wanted}")
+            raise UserError(f"config.model.{field}={given}: {name} requires {wanted}")
 
 
 def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
-    """Return what config.json says of the model.
+    """Return the keys of config.json that describe the model.
 
     Raises:
       UserError: if the family cannot express it; names the field.
@@ -146,17 +146,17 @@ def to_words(family: Family, config: ModelConfig) -> dict[str, Any]:
         if place.setdefault(last, value) != value:
             raise UserError(
                 f"config.model.{word.field}={getattr(config, word.field)!r}: "  # type: ignore[union-attr]
-                f"{family.model_type!r} of Hugging Face has it with another value of what its "
-                f"config.json calls {name}={place[last]!r}"
+                f"{family.model_type!r} of Hugging Face supports it only with another value of "
+                f"{name}={place[last]!r} in config.json"
             )
     return found
 
 
 def from_words(family: Family, words: Mapping[str, Any]) -> ModelConfig:
-    """Return the model of a config.json.
+    """Return the model that a config.json describes.
 
     Raises:
-      UserError: if it is another one than ours can be; names the word.
+      UserError: if our model cannot express it; names the key.
     """
     fields: dict[str, Any] = dict(family.fixed)
     seen: dict[str, tuple[str, Any]] = {}
@@ -173,7 +173,7 @@ def from_words(family: Family, words: Mapping[str, Any]) -> ModelConfig:
             ours = _ours(name, word, theirs)
             if seen.setdefault(word.field, (name, ours))[1] != ours:
                 raise UserError(
-                    f"{name}={theirs!r}: can only be imported if {seen[word.field][0]} is the same"
+                    f"{name}={theirs!r}: can only be imported if {seen[word.field][0]} is equal"
                 )
             fields[word.field] = ours
     return replace(ModelConfig(dropout_rate=0.0), **fields)
@@ -184,7 +184,7 @@ def _look_up(words: Mapping[str, Any], name: str, word: Word | Part | Fixed) -> 
     for part in name.split("."):
         found = found.get(part, _REQUIRED) if isinstance(found, Mapping) else _REQUIRED
     if found is not _REQUIRED and not (found is None and isinstance(word, Word)):
-        return found  # null stands for a default, too
+        return found  # otherwise null means the default, too
     default: Any = False
     if isinstance(word, Fixed):
         default = word.value if word.default is _REQUIRED else word.default

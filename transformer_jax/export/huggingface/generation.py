@@ -1,4 +1,4 @@
-"""How a model of a directory writes text: its generation_config.json, and DecodingConfig."""
+"""Conversion between a directory's generation_config.json and DecodingConfig."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from transformer_jax.config import DecodingConfig, Experiment
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.decoding.text.generate import MAX_TOKENS
 
-# What changes the text there and has no counterpart here, and the values with which it does not.
+# Settings that change the text in Hugging Face and have no counterpart here, with neutral values.
 _NEUTRAL: Mapping[str, tuple] = {
     "begin_suppress_tokens": ([],),
     "bad_words_ids": ([],),
@@ -33,11 +33,11 @@ _NEUTRAL: Mapping[str, tuple] = {
     "top_h": (0, 1),
     "typical_p": (1,),
 }
-_TOP_K = 50  # of its sampling, where nothing is said
+_TOP_K = 50  # Hugging Face's default for sampling
 
 
 def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
-    """Return what generation_config.json says: without it, 20 pieces would be written."""
+    """Return the content of generation_config.json; without it, only 20 pieces are generated."""
     decoding, limit = experiment.decoding, experiment.model.position_limit
     longest = MAX_TOKENS
     if experiment.objective.kind == "translate":
@@ -63,13 +63,13 @@ def write(experiment: Experiment, codec: Codec) -> dict[str, Any]:
 
 
 def special_words(codec: Codec) -> dict[str, Any]:
-    """Return the ids of special pieces by their names."""
+    """Return the ids of special pieces by their keys in config.json."""
     ids = {name: codec.special[name] for name in ("pad", "bos", "eos")}
     return {f"{name}_token_id": None if piece < 0 else piece for name, piece in ids.items()}
 
 
 def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
-    """Return the search that a directory's configs ask for; `ignored` tells what it is not.
+    """Return the search that a directory's configs ask for; see `ignored` for what is dropped.
 
     Raises:
       UserError: if there is no such search.
@@ -94,7 +94,7 @@ def read(words: Mapping[str, Any], codec: Codec) -> DecodingConfig:
 
 
 def ignored(words: Mapping[str, Any], encodes: bool) -> list[str]:
-    """Return a warning for each word by which another text might be written there than here;
+    """Return a warning for each setting that may make generated text differ from Hugging Face's;
     `encodes`: prompts are read by an encoder.
     """
     found = [
@@ -104,18 +104,16 @@ def ignored(words: Mapping[str, Any], encodes: bool) -> list[str]:
     ]
     size, ends = words.get("no_repeat_ngram_size"), words.get("eos_token_id")
     if size and not encodes:
-        found.append(
-            f"no_repeat_ngram_size={size}: the n-grams of a prompt may be written again here"
-        )
+        found.append(f"no_repeat_ngram_size={size}: the n-grams of a prompt may be repeated here")
     if isinstance(ends, list) and len(ends) > 1:
-        found.append(f"eos_token_id={ends}: a text ends with the first of these alone here")
+        found.append(f"eos_token_id={ends}: only the first of these ends a text here")
     if words.get("do_sample") and (words.get("num_beams") or 1) > 1:
-        found.append(f"num_beams={words['num_beams']}: not imported, as samples have no beams here")
+        found.append(f"num_beams={words['num_beams']}: not imported, sampling has no beams here")
     return found
 
 
 def _never(codec: Codec) -> set[int]:
-    """Return the special pieces that no search writes."""
+    """Return the special pieces that no search generates."""
     return {codec.special["pad"], codec.special["bos"]} - {codec.special["eos"], -1}
 
 

@@ -1,4 +1,4 @@
-"""Decoders of LayerNorm beside GPT-2: a table of names each, and what their config.json says."""
+"""Decoders with LayerNorm other than GPT-2: tables of tensor names and keys of config.json."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def _modules(layer: str, names: dict[str, str]) -> dict[str, str]:
 
 
 def _fraction(default: float) -> Callable[[Mapping[str, Any]], float]:
-    """Return where config.json may say which share of a head rotates."""
+    """Return a function that finds in config.json the fraction of a head that rotates."""
 
     def found(words: Mapping[str, Any]) -> float:
         older = words.get("partial_rotary_factor", words.get("rotary_pct", default))
@@ -98,8 +98,7 @@ def _joined(name: str) -> dict[str, str]:
     return {f"self_attention/{ours}": f"{name}.{theirs}" for ours, theirs in maps.items()}
 
 
-# Black et al. 2022, arXiv:2204.06745; the released ones compute sub-layers side by side, and are
-# refused.
+# Black et al. 2022, arXiv:2204.06745; the released models have parallel sub-layers and are refused.
 GPT_NEOX = Family(
     model_type="gpt_neox",
     architecture="GPTNeoXForCausalLM",

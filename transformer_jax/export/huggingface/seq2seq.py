@@ -1,4 +1,4 @@
-"""Families of encoder-decoders: a table of names each, and what their config.json says."""
+"""Families of encoder-decoders: their tables of tensor names and keys of config.json."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ _SEQ2SEQ = {"architecture": "encoder_decoder", "tied_embeddings": "all"}
 
 
 def _layers(side: str, names: dict[str, str]) -> dict[str, str]:
-    """Return names of one stack's layers."""
+    """Return the names of one stack's layers."""
     return {f"{side}/layer_{{}}/{ours}": theirs for ours, theirs in names.items()}
 
 
 def _bart_layers(side: str) -> dict[str, str]:
-    """Return names as fairseq had them, of which `transformers` made a dozen families."""
+    """Return fairseq's names, which a dozen families of `transformers` use."""
     layer = f"model.{side}.layers.{{}}"
     parts = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
     maps = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
@@ -35,7 +35,7 @@ def _bart_layers(side: str) -> dict[str, str]:
     )
 
 
-# The paper's model: Marian with norms behind sub-layers, Pegasus with norms before them.
+# The paper's model: Marian with norms after sub-layers, Pegasus with norms before them.
 MARIAN = Family(
     model_type="marian",
     architecture="MarianMTModel",
@@ -164,8 +164,8 @@ def _t5_words(activations: tuple[tuple[str, str], ...]) -> tuple:
         ("layer_norm_epsilon", Word("norm_epsilon", default=1e-6)),
         ("dropout_rate", Word("dropout_rate", default=0.1)),
         ("feed_forward_proj", Word("activation", activations, default="relu")),
-        # Version 1.0 has one table for all, and scales its logits; 1.1 has a pre-softmax table of
-        # its own, but what says so says now that logits are not scaled.
+        # Version 1.0 shares one table and scales its logits; 1.1 has a separate pre-softmax table,
+        # but the key that used to say so now says that logits are not scaled.
         ("lm_head", Word("tied_embeddings", ((False, "all"), (True, "none")), written=None)),
         ("scale_decoder_outputs", Word("logits_scale", default=_scaled)),
         ("tie_word_embeddings", Word("logits_scale", read=False)),

@@ -1,4 +1,4 @@
-"""What beside the model itself is written and read: objective, search, special pieces."""
+"""Export and import of settings beyond the model itself: objective, search, labels."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ from transformer_jax.data.objectives import objective_named
 from transformer_jax.errors import UserError
 from transformer_jax.export.huggingface.family import Family
 
-# What an encoder predicts -> the objective that does, of an imported model.
+# What an imported encoder predicts -> its objective here.
 ENCODERS = {
     ("tokens",): "masked_lm", ("tokens", "next_sentence"): "masked_lm_nsp", ("class",): "classify",
     ("tags",): "tag", ("span",): "answer", ("value",): "regress",
@@ -34,7 +34,7 @@ _LABELS = {("class",): Classes, ("tags",): Labels}
 _OTHERS: Mapping[tuple[str, ...], Callable[[], Codec]] = {("span",): Spans, ("value",): Values.of}
 _UNNAMED = {"0": "LABEL_0", "1": "LABEL_1"}
 _ONE = "single_label_classification"
-# Others read their text in another order, or say what no class there does.
+# Other objectives read text in another order, or predict what no class of `transformers` does.
 OBJECTIVES = (
     "translate", "language_model", "span_corruption", "denoising", *ENCODERS.values(),
     "classify_pairs",
@@ -42,23 +42,23 @@ OBJECTIVES = (
 
 
 def refuse(experiment: Experiment) -> None:
-    """Raise a UserError that names what no directory can say, if there is such a thing."""
+    """Raise a UserError that names a setting that no directory can express, if any."""
     name = experiment.objective.name
     if experiment.objective.kind not in OBJECTIVES:
         raise UserError(
-            f"config.objective.name={name!r}: the export to Hugging Face writes models of "
+            f"config.objective.name={name!r}: the export to Hugging Face supports models of "
             f"{' or '.join(map(repr, OBJECTIVES))}"
         )
     for field in ("symbols", "model"):
         value = getattr(experiment.tokenizer, field)
         if value:
             raise UserError(
-                f"config.tokenizer.{field}={value!r}: the export to Hugging Face writes tokenizers "
-                "that were trained here, without symbols"
+                f"config.tokenizer.{field}={value!r}: the export to Hugging Face supports only "
+                "tokenizers trained here, without symbols"
             )
     if not experiment.tokenizer.joint and experiment.objective.kind not in LABELS:
         raise UserError(
-            "config.tokenizer.joint=False: the export to Hugging Face writes one vocabulary"
+            "config.tokenizer.joint=False: the export to Hugging Face requires a joint vocabulary"
         )
 
 
@@ -68,31 +68,31 @@ def predicted(experiment: Experiment) -> tuple[str, ...]:
 
 
 def lacks(family: Family, experiment: Experiment) -> list[str]:
-    """Return a warning for each setting that a directory cannot say, or not exactly."""
+    """Return a warning for each setting that a directory cannot express, or not exactly."""
     model, decoding = experiment.model, experiment.decoding
     found = [
-        f"model.{field}={getattr(model, field)!r}: {family.model_type!r} of Hugging Face has "
-        f"{family.fixed[field]!r} whatever is written; its logits differ by about that much"
+        f"model.{field}={getattr(model, field)!r}: {family.model_type!r} of Hugging Face always "
+        f"uses {family.fixed[field]!r}; its logits differ by about that much"
         for field in family.nearly
         if getattr(model, field) != family.fixed[field]
     ]
     if family.caches_as_encoder and model.num_encoder_layers < model.num_decoder_layers:
         found.append(
-            f"model.num_encoder_layers={model.num_encoder_layers}: of fewer layers than the "
-            f"decoder's, generate of transformers 5.23 fails for {family.model_type!r}, but with "
+            f"model.num_encoder_layers={model.num_encoder_layers}: with fewer layers than the "
+            f"decoder, generate of transformers 5.23 fails for {family.model_type!r} unless "
             "use_cache=False"
         )
     beams = decoding.search == "beam" and decoding.beam_size > 1
     missing = (
         ("length_penalty", beams and decoding.alpha > 0 and decoding.length_penalty != "power",
-         "divides by length^alpha ('power') alone"),
+         "only divides by length^alpha ('power')"),
         ("coverage_penalty", decoding.coverage_penalty > 0, "has none"),
         ("no_repeat_ngram", decoding.no_repeat_ngram > 0 and not family.encodes,
-         "does not write the n-grams of a prompt again, either"),
-        ("min_length_ratio", decoding.min_length_ratio > 0, "takes numbers of pieces alone"),
+         "does not repeat the n-grams of a prompt, either"),
+        ("min_length_ratio", decoding.min_length_ratio > 0, "accepts only numbers of pieces"),
         ("seed", decoding.search == "sample", "draws other random numbers"),
-        ("shortlist", decoding.shortlist > 0, "writes with all pieces"),
-        ("rerank", decoding.rerank != "none", "gives texts in the order of their scores"),
+        ("shortlist", decoding.shortlist > 0, "uses the whole vocabulary"),
+        ("rerank", decoding.rerank != "none", "returns texts in the order of their scores"),
     )  # fmt: skip
     return found + [
         f"decoding.{name}={getattr(decoding, name)!r}: Hugging Face {what}"
@@ -102,9 +102,9 @@ def lacks(family: Family, experiment: Experiment) -> list[str]:
 
 
 def label_words(predicts: tuple[str, ...], labels: Codec) -> dict[str, Any]:
-    """Return what config.json says of classes, of texts or of words, or of a number."""
+    """Return the keys of config.json for classes of texts or of words, or for a number."""
     if predicts == ("value",):
-        names = ["LABEL_0"]  # what is not named is called so there
+        names = ["LABEL_0"]  # the default name in `transformers`
     elif predicts in _LABELS:
         names = labels.pieces(range(labels.size))
     else:
@@ -118,36 +118,36 @@ def label_words(predicts: tuple[str, ...], labels: Codec) -> dict[str, Any]:
 
 
 def problem(words: Mapping[str, Any]) -> str:
-    """Return what config.json says is predicted of a text: where it does not, that follows from the
-    number of labels, as it does there.
+    """Return the problem_type of config.json; if it has none, it follows from the number of labels,
+    as in `transformers`.
     """
     one = len(words.get("id2label") or _UNNAMED) == 1
     return words.get("problem_type") or ("regression" if one else _ONE)
 
 
 def labels(words: Mapping[str, Any], predicts: tuple[str, ...]) -> Codec | None:
-    """Return the codec of the classes that config.json names, of answers or of a number in its own
-    unit; None: of pieces.
+    """Return the codec of the classes that config.json names, of answers, or of a number in its own
+    unit; None: pieces.
 
     Raises:
-      UserError: if they are no classes of which each text has one.
+      UserError: unless each text has exactly one of the classes.
     """
     if predicts not in _LABELS:
         return _OTHERS[predicts]() if predicts in _OTHERS else None
     kind = words.get("problem_type") or _ONE
     if kind != _ONE:
-        raise UserError(f"config.json: problem_type={kind!r}: only one class a text is imported")
+        raise UserError(f"config.json: problem_type={kind!r}: only one class per text is supported")
     names = words.get("id2label") or _UNNAMED
     ordered = [names[number] for number in sorted(names, key=int)]
     if len(set(ordered)) < max(len(ordered), 2):
-        raise UserError(f"config.json: id2label={names}: must name two classes or more, each once")
+        raise UserError(f"config.json: id2label={names}: must name at least two distinct classes")
     return _LABELS[predicts].of(ordered)
 
 
 def to_experiment(
     model: ModelConfig, decoding: DecodingConfig, predicts: tuple[str, ...] = ("tokens",)
 ) -> Experiment:
-    """Return the experiment of an imported model: what it can be used for, with its own search."""
+    """Return the experiment of an imported model: its objective and codecs, with its own search."""
     longest = min(DataConfig.max_length, model.position_limit or DataConfig.max_length)
     side = SourceConfig(codec="huggingface")
     tgt = SideConfig(codec="huggingface")

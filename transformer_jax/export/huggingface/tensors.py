@@ -1,4 +1,4 @@
-"""Parameters as the tensors of a family and back, and the files that hold them."""
+"""Conversion of parameters to and from the tensors of a family, and their files."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from transformer_jax.nn.positions import Sinusoidal
 log = logging.getLogger("transformer_jax")
 Tensors = dict[str, np.ndarray]
 _FILE = "model.safetensors"
-# Of encoders.
+# Heads of encoders.
 HEADS = (
     "piece_head", "pooler", "next_sentence_head", "class_head", "tags_head", "span_head",
     "value_head",
@@ -31,7 +31,7 @@ _INWARD = ("query", "key", "value", "gate", "up")  # maps that read the residual
 
 
 def names(family: Family, shapes: Any) -> dict[str, list[str]]:
-    """Return {their name: our paths}, several where theirs is ours joined."""
+    """Return {their name: our paths}; several paths if their tensor joins several of ours."""
     modules = list(family.modules)
 
     def module(path: str) -> str:
@@ -49,7 +49,7 @@ def to_tensors(family: Family, params: Any) -> Tensors:
     """Return the tensors of a file.
 
     Raises:
-      UserError: if tables differ that are one in this family.
+      UserError: if tables differ that are shared in this family.
     """
     flat: Tensors = {k: np.asarray(v) for k, v in flatten_dict(params, sep="/").items()}
     if family.halves:
@@ -62,8 +62,8 @@ def to_tensors(family: Family, params: Any) -> Tensors:
         if paths[0].endswith("table"):
             if not all(np.array_equal(parts[0], part) for part in parts):
                 raise UserError(
-                    f"{' and '.join(paths)}: differ, and {family.model_type!r} of Hugging Face has "
-                    "one table for them"
+                    f"{' and '.join(paths)}: differ, but {family.model_type!r} of Hugging Face has "
+                    "a single table for them"
                 )
             whole = parts[0]
         else:
@@ -71,14 +71,14 @@ def to_tensors(family: Family, params: Any) -> Tensors:
             cut = [part.reshape(heads, -1, *part.shape[1:]) for part in parts]
             whole = np.concatenate(cut, axis=1).reshape(-1, *parts[0].shape[1:])
         turned = family.in_out and paths[0].endswith("kernel")
-        # A strided view would be written with wrong contents, and no error.
+        # A strided view would silently be written with wrong contents.
         found[name] = np.ascontiguousarray(whole.T if turned else whole)
     return found
 
 
 def in_own_unit(params: Any, codec: Codec) -> Any:
-    """Return parameters by which a number that is said of a text is in its own unit: nothing but a
-    linear map stands before a scale of values, and it can take that over.
+    """Return parameters that predict a number in its own unit: only a linear map precedes the
+    scaling of values, which is folded into it.
     """
     if not isinstance(codec, Values):
         return params
@@ -91,7 +91,7 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
     """Return parameters of the given shapes.
 
     Raises:
-      UserError: if a tensor is missing, left over, or of another size.
+      UserError: if a tensor is missing, left over, or of another shape.
     """
     leaves, found = flatten_dict(shapes, sep="/"), {}
     left = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
@@ -109,7 +109,7 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
         rows = sum(len(part) for part in parts) if not paths[0].endswith("table") else len(parts[0])
         if whole.shape != (rows, *parts[0].shape[1:]):
             raise UserError(
-                f"{name}: has the shape {whole.shape}, must have {(rows, *parts[0].shape[1:])}"
+                f"{name}: has the shape {whole.shape}, not {(rows, *parts[0].shape[1:])}"
             )
         heads = leaves[paths[0]].shape[-2] if family.per_head and len(paths) > 1 else 1
         cut = _cut(whole, [len(part) for part in parts], paths[0], heads)
@@ -122,7 +122,7 @@ def from_tensors(family: Family, tensors: Tensors, shapes: Any) -> Any:
 
 
 def present(family: Family, tensors: Tensors, shapes: Any) -> Any:
-    """Return the parameters of a model without the heads of which a file has no tensors."""
+    """Return the parameters of a model without the heads that a file has no tensors for."""
     given = tuple(name.removeprefix(family.prefix) for name in tensors)
 
     def there(part: str) -> bool:
@@ -141,24 +141,24 @@ def _cut(whole: np.ndarray, rows: list[int], path: str, heads: int) -> list[np.n
 
 
 def _untie(family: Family, left: Tensors, wanted: Mapping[str, list[str]]) -> None:
-    """Leave one name of those under which a tied embedding is saved."""
+    """Keep only one of the names under which a tied embedding is saved."""
     table = next(name for name, paths in wanted.items() if paths[0].endswith("embedding/table"))
     for alias in family.tables:
         alias = alias.removeprefix(family.prefix)
         if alias in left and alias not in wanted:
             other = left.pop(alias)
             if not np.array_equal(left.setdefault(table, other), other):
-                raise UserError(f"{alias}: differs from {table}, with which it is to be tied")
+                raise UserError(f"{alias}: differs from {table}, to which it should be tied")
 
 
 def _check_left(family: Family, left: Tensors, leaves: Mapping[str, Any]) -> None:
-    """Raise a UserError that names a tensor for which ours has no place, if there is one."""
+    """Raise a UserError that names a tensor without a counterpart in our model, if any."""
     for name, array in left.items():
         full = family.prefix + name
         if name.endswith(family.drops) and family.drops:
             continue
         if name.startswith(family.others) and family.others:
-            log.info("%s: not imported, it is of another head", name)
+            log.info("%s: not imported, it belongs to another head", name)
             continue
         if name in family.zeros and not np.any(array):
             continue
@@ -166,11 +166,11 @@ def _check_left(family: Family, left: Tensors, leaves: Mapping[str, Any]) -> Non
             np.asarray(array, np.float32), sinusoids(*array.shape), atol=1e-5
         ):
             continue
-        raise UserError(f"{name}: there is no place for this tensor in our model")
+        raise UserError(f"{name}: this tensor has no counterpart in our model")
 
 
 def has_own_head(tensors: Tensors) -> bool:
-    """Whether the pre-softmax table is there and is no embedding."""
+    """Whether there is a pre-softmax table that is not an embedding."""
     heads = ("lm_head.weight", "embed_out.weight")
     head = next((tensors[name] for name in heads if name in tensors), None)
     others = (array for name, array in tensors.items() if name not in heads)
@@ -178,7 +178,7 @@ def has_own_head(tensors: Tensors) -> bool:
 
 
 def sinusoids(rows: int, width: int) -> np.ndarray:
-    """Return their table [rows width]: the paper's sines, then its cosines."""
+    """Return their position table [rows width]: the paper's sines, then its cosines."""
     table = Sinusoidal(ModelConfig(d_model=width, head_dim=1), parent=None).table(rows)
     return np.ascontiguousarray(_halves(table.T).T.astype(np.float32))
 
@@ -188,7 +188,7 @@ def _matrix_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _matrix(path: str, array: np.ndarray) -> np.ndarray:
-    """Return an array of ours as torch has it: kernels [out in], heads one after the other."""
+    """Return an array of ours in torch's layout: kernels [out in], heads concatenated."""
     *_, module, leaf = path.split("/")
     if leaf == "kernel":
         inner = array.shape[0] if module in _INWARD else -1
@@ -220,10 +220,10 @@ def save(directory: Path, tensors: Tensors) -> None:
 
 
 def load(directory: Path) -> Tensors:
-    """Read the tensors of one file or of several.
+    """Read the tensors from one file or from shards.
 
     Raises:
-      UserError: if there is none, or one cannot be read.
+      UserError: if there are none, or a file cannot be read.
     """
     index = directory / f"{_FILE}.index.json"
     try:
@@ -236,5 +236,5 @@ def load(directory: Path) -> Tensors:
             f"{directory}: no {Path(error.filename or _FILE).name} here; save the model with "
             "save_pretrained(..., safe_serialization=True)"
         ) from None
-    except Exception as error:  # safetensors' own kind
+    except Exception as error:  # safetensors has its own exception type
         raise UserError(f"{directory}: the tensors cannot be read ({error})") from None

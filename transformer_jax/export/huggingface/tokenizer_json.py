@@ -1,7 +1,7 @@
-"""Codecs as a tokenizer.json, and back, with the same ids: tests/oracle/test_huggingface_peers.py.
+"""Codecs to and from tokenizer.json, with the same ids: tests/oracle/test_huggingface_peers.py.
 
-Unlike ours, a tokenizer of Hugging Face takes special pieces that are written out in a text,
-"</s>" for example, for those pieces.
+Unlike ours, a tokenizer of Hugging Face recognises special pieces that are spelled out in a text,
+such as "</s>".
 """
 
 import copy
@@ -20,14 +20,14 @@ from transformer_jax.data.codecs.wordpiece import WordPiece
 from transformer_jax.errors import UserError
 
 _PAD, _BOS, _EOS, _UNK = SPELLED
-_NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces that have names there
-# What tokenizers of encoders call them, and how BERT's and RoBERTa's write them.
+_NAMED = ("pad", "bos", "eos", "unk", "mask")  # special pieces with names in Hugging Face
+# Their names in tokenizers of encoders, and their spellings in BERT and RoBERTa.
 _OF_ENCODERS = {"bos_token": "cls_token", "eos_token": "sep_token"}
 _USUAL = {"bos": ("[CLS]", "<s>"), "eos": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>")}
 
 
 def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
-    """Return {name: text} of the files that AutoTokenizer loads without code of ours.
+    """Return {name: text} of the files that AutoTokenizer loads without this package.
 
     Raises:
       UserError: if `tokenizers` is not installed.
@@ -48,7 +48,7 @@ def files(codec: Codec, experiment: Experiment) -> dict[str, str]:
         content = _built(codec, experiment)
     words |= {"clean_up_tokenization_spaces": False}
     limit = experiment.model.position_limit
-    if limit is not None:  # beyond it, a text is cut if truncation is asked for
+    if limit is not None:  # longer texts are cut if truncation is on
         encoder = experiment.model.architecture == "encoder"
         words["model_max_length"] = min(limit, experiment.objective.window) if encoder else limit
     return {"tokenizer.json": content, "tokenizer_config.json": json.dumps(words, indent=2) + "\n"}
@@ -59,13 +59,13 @@ def _built(codec: Codec, experiment: Experiment) -> str:
         from tokenizers import AddedToken, processors
     except ImportError:
         raise UserError(
-            "the export of a tokenizer needs tokenizers: pip install 'transformer-jax[huggingface]'"
+            "exporting a tokenizer needs tokenizers: pip install 'transformer-jax[huggingface]'"
         ) from None
     if type(codec) not in _BUILDERS:
         side = "tgt" if experiment.objective.one_sided else "src"
         raise UserError(
             f"config.{side}.codec={experiment.codecs[0]!r}: the export to Hugging Face does not "
-            "write such a tokenizer"
+            "support such a tokenizer"
         )
     tokenizer = _BUILDERS[type(codec)](codec)
     pieces = [*SPELLED, *symbols_of(codec.special)]
@@ -79,17 +79,17 @@ def _built(codec: Codec, experiment: Experiment) -> str:
 
 
 def _frames(experiment: Experiment) -> tuple[str, str | None]:
-    """Return what stands around a text, and around two."""
+    """Return the templates of special pieces around one text and around a pair."""
     in_file = experiment.objective.document == "file"
     if experiment.model.architecture == "encoder_decoder":
         return f"$A {_EOS}", None
-    if experiment.model.architecture == "decoder":  # a prompt; no file's begins with BOS
+    if experiment.model.architecture == "decoder":  # a prompt; with whole files, it has no BOS
         return f"{_BOS} $A" if experiment.objective.document == "line" else "$A", None
     return f"{_BOS} $A" + f" {_EOS}" * (not in_file), f"{_BOS} $A {_EOS} $B:1 {_EOS}:1"
 
 
 def _subwords(codec: Subwords) -> Any:
-    """Return SentencePiece's model, of unigrams or merges, with its normalisation."""
+    """Return a SentencePiece model, unigram or BPE, with its normalisation."""
     from sentencepiece import sentencepiece_model_pb2
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -112,8 +112,8 @@ def _subwords(codec: Subwords) -> Any:
     charsmap = proto.normalizer_spec.precompiled_charsmap
     tokenizer.normalizer = normalizers.Sequence(
         ([normalizers.Precompiled(charsmap)] if charsmap else [])
-        # Spaces alone: Strip would take tabs and others, too. Special pieces divide a text; only a
-        # space before one goes: what is behind one begins a word or goes on with it.
+        # Spaces only: Strip would also remove tabs and others. Special pieces split a text; only a
+        # space before one is removed: the text after one may begin a word or continue it.
         + [normalizers.Replace(Regex(p), by) for p, by in ((" {2,}", " "), (r" \z", ""))]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
@@ -125,9 +125,10 @@ def _subwords(codec: Subwords) -> Any:
 
 
 def _merges(pieces: list[tuple[str, float]], codec: Codec) -> list[tuple[str, str]]:
-    """Return pairs in the order in which SentencePiece joins them: best score of the whole first.
+    """Return pairs in the order in which SentencePiece merges them: the best score of the merged
+    piece first.
 
-    As `transformers.convert_slow_tokenizer.generate_merges`.
+    Like `transformers.convert_slow_tokenizer.generate_merges`.
     """
     number = {piece: i for i, (piece, _) in enumerate(pieces)}
     skipped = {*SPELLED, *symbols_of(codec.special), *(f"<0x{byte:02X}>" for byte in range(256))}
@@ -144,7 +145,7 @@ def _merges(pieces: list[tuple[str, float]], codec: Codec) -> list[tuple[str, st
 
 
 def _bytes(codec: Bytes) -> Any:
-    """Return a model without merges, to which every character is unknown and so its bytes."""
+    """Return a model without merges, in which each character is unknown and falls back to bytes."""
     from tokenizers import Tokenizer, decoders, models
 
     vocabulary = {piece: number for number, piece in enumerate(codec.pieces(range(codec.size)))}
@@ -154,7 +155,7 @@ def _bytes(codec: Bytes) -> Any:
 
 
 def _characters(codec: Characters) -> Any:
-    """Return words of one character each."""
+    """Return a model in which each character is a word."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     vocabulary = {piece: number for number, piece in enumerate(codec.pieces(range(codec.size)))}
@@ -165,7 +166,7 @@ def _characters(codec: Characters) -> Any:
 
 
 def _wordpiece(codec: WordPiece) -> Any:
-    """Return a copy of the tokenizer that it is."""
+    """Return a copy of its tokenizer."""
     return copy.deepcopy(codec.tokenizer)
 
 
@@ -177,10 +178,10 @@ _BUILDERS: dict[type, Callable[[Any], Any]] = {
 def read(
     directory: Path, words: Mapping[str, Any], rows: int, architecture: str = "decoder"
 ) -> Imported:
-    """Return the codec of a directory; `words` are those of its configs.
+    """Return the codec of a directory; `words` is the content of its configs.
 
     Raises:
-      UserError: if there is no tokenizer.json, or it is not one.
+      UserError: if there is no tokenizer.json, or it does not hold a tokenizer.
     """
     path = directory / "tokenizer.json"
     try:
@@ -191,7 +192,7 @@ def read(
             "(...).save_pretrained(...)"
         ) from None
     special = {name: _one(words.get(f"{name}_token_id")) for name in ("pad", "bos", "eos")}
-    if words.get("decoder_start_token_id") is not None:  # what an output begins with
+    if words.get("decoder_start_token_id") is not None:  # the first piece of an output
         special["bos"] = _one(words["decoder_start_token_id"])
     try:
         unknown = json.loads(content)["model"].get("unk_token")
@@ -210,7 +211,7 @@ def read(
 
 
 def _of_encoder(directory: Path, codec: Imported) -> dict[str, int]:
-    """Return BERT's CLS, SEP and MASK by our names, those of them that there are."""
+    """Return those of BERT's CLS, SEP and MASK that exist, by our names."""
     path = directory / "tokenizer_config.json"
     said = json.loads(path.read_bytes()) if path.exists() else {}
     found: dict[str, int] = {}
@@ -223,7 +224,7 @@ def _of_encoder(directory: Path, codec: Imported) -> dict[str, int]:
 
 
 def _one(ids: Any) -> int:
-    """Return an id of several that a config may name, or that of none."""
+    """Return the first of the ids that a config may name, or NONE."""
     if isinstance(ids, list):
         return ids[0]
     return NONE if ids is None else ids

@@ -1,4 +1,4 @@
-"""Imported models as work directories."""
+"""Import of a model directory into a work directory."""
 
 import logging
 import shutil
@@ -15,10 +15,10 @@ log = logging.getLogger("transformer_jax")
 
 
 def import_into(directory: Path, workdir: str | Path) -> Experiment:
-    """Make a work directory of a directory that `save_pretrained` wrote, with checkpoint 0.
+    """Create a work directory, with checkpoint 0, from a directory that `save_pretrained` wrote.
 
     Raises:
-      UserError: if the model cannot be imported, or the work directory holds a run already.
+      UserError: if the model cannot be imported, or the work directory already holds a run.
     """
     place = WorkDir(workdir)
     if place.config.exists() or place.checkpoints.exists():

@@ -1,6 +1,6 @@
-// Vega-Lite specifications, and the one function that draws them.
+// Vega-Lite specifications, and the function that draws them.
 
-// A series has a hue, dashes and a point shape of its own. The hues are Okabe and Ito's.
+// Each series has its own hue, dashes and point shape. The hues are Okabe and Ito's.
 const HUES = {
   light: ["#0072b2", "#c44e00", "#00795a", "#a3477f", "#6a6a00", "#444444"],
   dark: ["#6cb8f0", "#ff9e4a", "#3fd0a4", "#eba0cd", "#e6df5a", "#d0d0d0"],
@@ -38,7 +38,7 @@ function theme() {
   };
 }
 
-// What a tooltip shows: text, and a dash where a run has no value.
+// The content of a tooltip: text, or a dash if a run has no value.
 function asMarkup(value) {
   const element = document.createElement("span");
   element.textContent = value === "NaN" ? "–" : String(value);
@@ -67,21 +67,21 @@ function number(value, digits = 4) {
   return value.toLocaleString("en", { maximumSignificantDigits: digits });
 }
 
-// Hue, dashes and shape by the number in `field`; the page has its own legend.
+// Hue, dashes and shape for the number in `field`; the page has its own legend.
 function bySeries(field, numbers) {
   const scale = (what) => ({ domain: numbers, range: numbers.map((i) => style(i)[what]) });
   const channel = (what) => ({ field, type: "nominal", scale: scale(what), legend: null });
   return { color: channel("hue"), strokeDash: channel("dash"), shape: channel("shape") };
 }
 
-// Lines of {run, x, y}, with the values of all of them where the pointer is.
+// Lines of {run, x, y}, with the values of all lines at the pointer.
 function curveSpec({ series, x, y, xTitle, logX, logY, points, height }) {
   const numbers = series.map((s) => s.number);
   const rows = series.flatMap((s) => s.rows.map((row) => ({ run: s.number, ...row })));
   const scale = (log, of, zero) => {
     const values = rows.map((row) => row[of]);
     const [low, high] = [Math.min(...values), Math.max(...values)];
-    const space = high > low ? 0 : Math.abs(high) / 10 || 1; // a single value stands in the middle
+    const space = high > low ? 0 : Math.abs(high) / 10 || 1; // a single value is centred
     return { type: log ? "log" : "linear", nice: !log && !zero, domain: [zero && !log ? 0 : log ? low / (1 + space) : low - space, high + space] };
   };
   const { shape, ...look } = bySeries("run", numbers);
@@ -111,7 +111,7 @@ function curveSpec({ series, x, y, xTitle, logX, logY, points, height }) {
   };
 }
 
-// For each place of any series, what each has there or, between its rows, nearest to it.
+// For each x of any series, the value of every series there, or at its nearest row.
 function underPointer(series) {
   const places = [...new Set(series.flatMap((s) => s.rows.map((row) => row.x)))].sort((a, b) => a - b);
   return places.map((x) => {
@@ -124,7 +124,7 @@ function underPointer(series) {
   });
 }
 
-// A score by groups of sentences or words, in the order given.
+// A score by groups of sentences or words, in the given order.
 function groupSpec({ rows, value, xTitle, unit, systems, format }) {
   const names = new Map(systems.map((s) => [s.run, s.name]));
   const values = rows.map((row) => ({
@@ -150,7 +150,7 @@ function groupSpec({ rows, value, xTitle, unit, systems, format }) {
   };
 }
 
-// Seconds by activity, a bar for each run.
+// Seconds by activity, a bar per run.
 function phaseSpec(rows) {
   const order = ["step", "input", "evaluation", "checkpoint"];
   const greys = dark.matches ? ["#8a94a6", "#e8ecf3", "#3c67a8", "#c98a3a"] : ["#8a94a6", "#20242c", "#9ec3f0", "#e2a04f"];
@@ -172,7 +172,7 @@ function phaseSpec(rows) {
   };
 }
 
-// Where one head looks, or the mean of all.
+// The attention of one head, or the mean of all.
 function attentionSpec({ source, target, weights }, layer, head) {
   const heads = weights[layer];
   const rows = target.flatMap((_, t) => source.map((_, s) => {
@@ -180,7 +180,7 @@ function attentionSpec({ source, target, weights }, layer, head) {
     return { s, t, source: source[s], target: target[t], weight: each.reduce((a, b) => a + b, 0) / each.length / 1000 };
   }));
   const cell = 24;
-  // The pieces are values of parameters: never part of an expression.
+  // Pieces are passed as parameter values, never as part of an expression.
   const axis = (name) => ({ labelExpr: `${name}[datum.value]`, labelLimit: 150, ticks: false, domain: false, title: name, labelOverlap: false });
   return {
     data: { values: rows }, width: { step: cell }, height: { step: cell },
@@ -195,14 +195,14 @@ function attentionSpec({ source, target, weights }, layer, head) {
   };
 }
 
-// A line for each point of a sweep across its fields and its score.
+// A line per point of a sweep, across its fields and its score.
 function parallelSpec(rows, axes, by, greater, width) {
   const lines = [], ticks = [];
   axes.forEach((axis, place) => {
     const known = rows.map((row) => row.values[axis]).filter((v) => v !== null && v !== undefined);
     const numeric = known.every((v) => typeof v === "number");
     const distinct = [...new Set(known)].sort((a, b) => (numeric ? a - b : String(a).localeCompare(String(b))));
-    const few = !numeric || distinct.length <= 9; // texts have places by their order alone
+    const few = !numeric || distinct.length <= 9; // texts are placed by their order only
     const [low, high] = [distinct[0], distinct.at(-1)];
     const height = (v) => {
       if (distinct.length < 2) return 0.5;
@@ -233,7 +233,7 @@ function parallelSpec(rows, axes, by, greater, width) {
         encoding: { detail: { field: "id" }, description: { field: "name" }, color: shade,
           strokeWidth: { condition: [{ test: "picked === datum.id", value: 5 }, { param: "over", empty: false, value: 4 }], value: 1.6 },
           opacity: { condition: strong, value: 0.75 } } },
-      // What the pointer meets is wider than what the eye does.
+      // Invisible wider lines make the lines easier to point at.
       { data: { values: lines }, mark: { type: "line", opacity: 0, strokeWidth: 14 },
         params: [{ name: "over", select: { type: "point", fields: ["id"], on: "pointerover", clear: "pointerout" } }],
         encoding: { detail: { field: "id" }, tooltip: [{ field: "name", title: "point" }, { field: "score", title: by, format: ".4~g" }] } },

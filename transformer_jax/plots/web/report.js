@@ -1,5 +1,5 @@
-// The page: what is in the data becomes text, tables and charts. Nothing from a corpus is ever
-// parsed as mark-up: all of it goes through `el` and `text`, which make text nodes.
+// The page: turns the data into text, tables and charts. Nothing from a corpus is ever parsed as
+// mark-up: all of it goes through `el` and `text`, which create text nodes.
 
 const byId = (id) => document.getElementById(id);
 
@@ -10,14 +10,14 @@ function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Text in any script, set in its own direction.
+// Text in any script, in its own direction.
 const text = (tag, line) => el(tag, { dir: "auto" }, line);
 
 function show(id) {
   byId(id).hidden = false;
 }
 
-const keepers = new Map(); // element -> how to draw it again, for another scheme of colours
+const keepers = new Map(); // element -> how to redraw it when the colour scheme changes
 
 async function keep(element, makeSpec) {
   keepers.set(element, makeSpec);
@@ -58,9 +58,9 @@ function table(head, rows, attributes = {}) {
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...cells(row)))));
 }
 
-// Says above what is wider than its place that there is more of it.
+// Adds a cue above an element that is wider than its container.
 function cued(element) {
-  const cue = el("p", { class: "cue" }, "There is more to the right: scroll sideways.");
+  const cue = el("p", { class: "cue" }, "More to the right: scroll horizontally.");
   element.before(cue);
   const update = () => { cue.hidden = element.scrollWidth <= element.clientWidth + 1; };
   const watcher = new ResizeObserver(update);
@@ -75,7 +75,7 @@ function cued(element) {
 // --- the abstract --------------------------------------------------------------------------------
 
 function language(code) {
-  // A file's ending that is no code of a language stays what it is.
+  // A file suffix that is not a language code is shown unchanged.
   return /^[a-z]{2}(-[A-Z]{2})?$/.test(code) ? new Intl.DisplayNames(["en"], { type: "language" }).of(code) : code;
 }
 
@@ -97,7 +97,7 @@ function sentences(run, split) {
   if (f.steps) {
     const items = f.pairs ? `${f.pairs.toLocaleString("en")} ${f.items} of ${f.corpus}` : f.corpus;
     const total = spent(run);
-    const time = total ? `${duration(total / 60)}, of which its steps, once compiled, took ${duration(f.minutes)}` : `${duration(f.minutes)} of steps`;
+    const time = total ? `${duration(total / 60)}, of which its steps, once compiled, took ${duration(f.minutes)}` : `${duration(f.minutes)} of training steps`;
     lines.push(`It was trained on ${items} for ${f.steps.toLocaleString("en")} steps${epochs}, ${million(f.tokens)} target tokens, in ${time}.`);
   }
   const best = run.evaluation;
@@ -114,7 +114,7 @@ function sentences(run, split) {
   return lines.join(" ");
 }
 
-// The seconds of a run, of starting, compiling, validating and saving too; 0 where not recorded.
+// The seconds of a run, including start-up, compilation, validation and saving; 0 if not recorded.
 function spent(run) {
   return Object.values(run.seconds).reduce((a, b) => a + b, 0);
 }
@@ -124,7 +124,7 @@ function interval(score, before = "", after = "") {
 }
 
 function copied(command) {
-  // Broken between arguments, not within them, where there is room.
+  // Breaks between arguments, not within them, if there is room.
   const code = el("code", {}, ...command.split(/(?<= )(?=--)/).map((part) => el("span", {}, part)));
   const button = el("button", { type: "button" }, "Copy");
   const status = el("span", { role: "status" });
@@ -133,7 +133,7 @@ function copied(command) {
       await navigator.clipboard.writeText(command);
       status.textContent = " copied";
     } catch {
-      getSelection().selectAllChildren(code); // no clipboard here: Ctrl-C takes the selection
+      getSelection().selectAllChildren(code); // no clipboard access: Ctrl-C copies the selection
       status.textContent = " selected: press Ctrl-C";
     }
   });
@@ -147,16 +147,16 @@ function card(run, number_, many, split) {
   const left = f.steps !== null && f.steps < f.steps_planned ? `, ${f.steps.toLocaleString("en")} of ${f.steps_planned.toLocaleString("en")} steps` : "";
   const facts = [
     ["state", f.state + left], ["model", f.model], ["tokenizer", f.tokenizer], ["seed", String(f.seed)],
-    ["machine", f.machine], ["time", total ? `${duration(total / 60)}: ${shares}` : null], ["code", f.commit ? `commit ${f.commit.replace(/-dirty$/, ", and changes that are not in it")}` : null],
+    ["machine", f.machine], ["time", total ? `${duration(total / 60)}: ${shares}` : null], ["code", f.commit ? `commit ${f.commit.replace(/-dirty$/, ", with uncommitted changes")}` : null],
     ["versions", f.versions], ["directory", f.workdir],
-    ["not recorded", f.recorded ? null : "machine, code, versions: a run of an earlier version"],
+    ["not recorded", f.recorded ? null : "machine, code, versions: the run is from an earlier version"],
   ].filter(([, value]) => value);
   return el("div", { class: "card" },
     ...(many ? [el("h3", {}, swatch(number_), " ", el("bdi", {}, run.training))] : []),
     text("p", sentences(run, split)),
-    el("details", {}, el("summary", {}, "Model, machine, time, code, and the command that repeats it"),
+    el("details", {}, el("summary", {}, "Model, machine, time, code, and the command to reproduce the run"),
       el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), text("dd", value)])),
-      el("p", {}), el("span", {}, f.recorded ? "The command that repeats it " : "A command that repeats it, from its config.json "), ...copied(f.command)));
+      el("p", {}), el("span", {}, f.recorded ? "Command to reproduce the run " : "Command to reproduce the run, from its config.json "), ...copied(f.command)));
 }
 
 function abstracts(report) {
@@ -168,9 +168,9 @@ function abstracts(report) {
   const settings = [...known].map(([path, base]) => [path, ...whole.map((run) => run.settings.find(([p]) => p === path)?.[1] ?? base), base]);
   if (whole.length > 1) {
     const rows = settings.filter((row) => row.slice(2, -1).some((value) => value !== row[1])).map((row) => row.slice(0, -1));
-    byId("differences").append(el("h3", {}, "What differs between them"), rows.length
+    byId("differences").append(el("h3", {}, "Differing settings"), rows.length
       ? el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Settings that differ" }, table(["setting", ...whole.map((run) => run.name)], rows))
-      : el("p", {}, "No setting."));
+      : el("p", {}, "None."));
   }
   if (settings.length) {
     show("settings");
@@ -181,17 +181,17 @@ function abstracts(report) {
 // --- scores --------------------------------------------------------------------------------------
 
 const ABOUT = {
-  BLEU: "BLEU counts the word sequences that a translation shares with its reference; 100 is the reference itself.",
-  chrF: "chrF counts the character sequences that it shares with its reference, up to 100.",
-  TER: "TER counts the edits that make a translation its reference, for each 100 words of it; less is better.",
-  accuracy: "The accuracy is how many of 100 texts are given their own class; the smaller figures are its 95 % interval, by Wilson's score.",
-  legal: "Legal: how many of 100 likeliest moves are. Agreement: how many of 100 likeliest legal ones are among the teacher's best.",
-  loss: "The loss is the mean negative log-probability of a piece, or of a class, in nats; less is better.",
-  perplexity: "The perplexity is e to the power of the loss.",
-  bits_per_character: "Bits per character and per byte: the negative log-probability of the text in bits, divided by its characters or bytes.",
+  BLEU: "BLEU counts the word n-grams that a translation shares with its reference; 100 is the reference itself.",
+  chrF: "chrF counts the character n-grams that a translation shares with its reference, up to 100.",
+  TER: "TER counts the edits that turn a translation into its reference, per 100 words of the reference; lower is better.",
+  accuracy: "Accuracy is the percentage of texts that are assigned their own class; the smaller figures are its 95 % interval (Wilson score).",
+  legal: "Legal: the percentage of likeliest moves that are legal. Agreement: the percentage of likeliest legal moves that are among the teacher's best.",
+  loss: "Loss is the mean negative log-probability of a piece, or of a class, in nats; lower is better.",
+  perplexity: "Perplexity is e to the power of the loss.",
+  bits_per_character: "Bits per character and per byte: the negative log-probability of the text in bits, divided by the number of its characters or bytes.",
 };
 
-// A score of translations needs no more digits than its interval, others do.
+// Translation scores need no more digits than their intervals; others do.
 const rounded = (name, value) => (value >= 1 && ["BLEU", "chrF", "TER", "accuracy", "legal", "agreement"].includes(name) ? value.toFixed(1) : number(value, value >= 1 ? 4 : 2));
 
 function aboutScores(names, columns, rows) {
@@ -199,10 +199,10 @@ function aboutScores(names, columns, rows) {
   const intervals = rows.some((e) => Object.values(e.scores).some((s) => s.interval && s.signature));
   const signatures = [...new Set(rows.flatMap((e) => Object.entries(e.scores).filter(([, s]) => s.signature).map(([name, s]) => `${name} ${s.signature}`)))];
   return [
-    ...names.map((name) => ABOUT[name]), intervals && "The smaller figures: where 95 % of bootstrap resamples of the sentences lie.",
+    ...names.map((name) => ABOUT[name]), intervals && "The smaller figures: the interval of 95 % of bootstrap resamples of the sentences.",
     "Checkpoint: the best by validation, the last, a step, or average:N, the mean of the last N.",
-    has("search") && "Search: the settings stored with the scores, those that differ between the rows and the beam.",
-    has("length ratio") && "Length ratio: words of the translations for each word of the references.", signatures.length && "Signatures:",
+    has("search") && "Search: of the settings stored with the scores, the beam size and those that differ between the rows.",
+    has("length ratio") && "Length ratio: words of the translations per word of the references.", signatures.length && "Signatures:",
   ].filter(Boolean).map((sentence) => `${sentence} `).concat(signatures.flatMap((s) => [el("code", {}, s), " "]));
 }
 
@@ -211,7 +211,7 @@ function scores(report) {
   const rows = report.scores;
   const missing = whole.filter((run) => !(run.evaluation && !run.facts.translates) && !report.systems.some((s) => report.runs[s.run] === run));
   show("scores");
-  if (!whole.some((run) => run.facts.translates)) byId("scores-heading").textContent = "How well it predicts";
+  if (!whole.some((run) => run.facts.translates)) byId("scores-heading").textContent = "Prediction quality";
   const score = (name, s) => (s ? el("span", {}, el("strong", {}, rounded(name, s.value)), " ", el("small", { class: "quiet interval" }, interval(s))) : null);
   const names = [...new Set(rows.flatMap((e) => Object.keys(e.scores)))];
   const search = (e) => Object.entries(e.search).map(([name, value]) => `${name === "beam_size" ? "beam" : name} ${value}`).join(", ");
@@ -225,18 +225,18 @@ function scores(report) {
     byId("scores-table").append(
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores" },
         table(columns.map(([name]) => name), rows.map((e) => columns.map(([, value]) => value(e))), { class: "stack" })),
-      el("details", {}, el("summary", {}, "What these figures are"), el("p", { class: "quiet" }, ...aboutScores(names, columns, rows))));
+      el("details", {}, el("summary", {}, "About these figures"), el("p", { class: "quiet" }, ...aboutScores(names, columns, rows))));
   }
   for (const { one, other, metric, different, p, difference } of report.tests) {
     const [change, low, high] = difference.map((v) => `${v < 0 ? "" : "+"}${number(v, 3)}`);
-    const verdict = different ? "differ by more than chance would explain" : "do not differ by more than chance would explain";
-    byId("tests").append(text("p", `${spoken(metric)}: ${one} and ${other} ${verdict} on ${report.split}, by ${change}, 95 % interval ${low} to ${high} (${p.map(([test, value]) => `${test}, p = ${value.toFixed(3)}`).join("; ")}).`));
+    const verdict = different ? "differ significantly" : "do not differ significantly";
+    byId("tests").append(text("p", `${spoken(metric)}: ${one} and ${other} ${verdict} on ${report.split}: difference ${change}, 95 % interval ${low} to ${high} (${p.map(([test, value]) => `${test}, p = ${value.toFixed(3)}`).join("; ")}).`));
   }
   for (const run of missing) {
     byId("tests").append(el("p", {}, el("bdi", {}, run.name), run.evaluation
-      ? ": its sentences cannot be shown here: scored on other references, by another protocol, or by an older version. To score it again: "
+      ? ": its sentences cannot be shown here, as it was scored on other references, by another protocol, or by an older version. To score it again: "
       : run.facts.translates
-        ? `: no translations of ${report.split} with checkpoint ${run.checkpoint}. To make them: `
+        ? `: no translations of ${report.split} with checkpoint ${run.checkpoint}. To create them: `
         : `: not scored on ${report.split} with checkpoint ${run.checkpoint}. To score it: `, ...copied(run.evaluate)));
   }
 }
@@ -247,11 +247,11 @@ function where(report) {
   show("where");
   const several = systems.length > 1;
   byId("where-legend").append(...(several ? systems.map((s) => el("span", {}, swatch(s.run), el("bdi", {}, s.name))) : []));
-  byId("where-about").textContent = "Under each group: how many sentences or words it has. A group of few says little. Rare words are those that the target side of the training text hardly has.";
+  byId("where-about").textContent = "Below each group is its number of sentences or words; small groups say little. Rare words are those that hardly occur on the target side of the training text.";
   const charts = [
     ["length", "By length of the reference", "words", "sentences"],
-    ["rarest", "By the rarest word of the reference", "times in the training text", "sentences"],
-    ["words", "Words of the references found in the translations", "times in the training text", "words"],
+    ["rarest", "By the rarest word of the reference", "occurrences in the training text", "sentences"],
+    ["words", "Reference words found in the translations", "occurrences in the training text", "words"],
   ].filter(([name]) => groups[name].length);
   const places = charts.map(([name, title, , unit]) => {
     const place = el("div", { class: "chart", id: `where-${name}` });
@@ -261,28 +261,28 @@ function where(report) {
   });
   const update = () => charts.forEach(([name, , xTitle, unit], i) => {
     const value = name === "words" ? "found" : byId("where-metric").value;
-    places[i][1].textContent = name === "words" ? "per cent" : value === "chrF" ? "chrF, mean of the sentences" : value;
+    places[i][1].textContent = name === "words" ? "per cent" : value === "chrF" ? "chrF, mean over sentences" : value;
     keep(places[i][0], () => groupSpec({ rows: groups[name], value, xTitle, unit, systems, format: value === "length ratio" ? ".3f" : ".1f" }));
   });
   byId("where-metric").addEventListener("change", update);
   update();
 }
 
-// --- what is no text -----------------------------------------------------------------------------
+// --- examples that are not text ------------------------------------------------------------------
 
 function gallery(report) {
   if (!report.gallery.length) return;
   show("gallery");
   const all = report.gallery.flatMap(({ examples }) => examples);
   byId("gallery-about").textContent = all.some((e) => e.caption)
-    ? "Examples of the split, good ones and bad ones, with what the model says."
-    : "Examples of the split with what they are and what the model says: first those where it is wrong, the surest before the others, then some where it is right.";
-  if (all.some((e) => e.looked)) byId("gallery-about").append(" Beside each, where that looks bright and red, is what the answer was made of (attention, rolled out through all layers).");
+    ? "Good and bad examples of the split, with the model's predictions."
+    : "Examples of the split with their labels and the model's predictions: first wrong predictions, the most confident first, then some right ones.";
+  if (all.some((e) => e.looked)) byId("gallery-about").append(" Bright and red regions in the picture beside each example are those that the prediction draws on most (attention rollout through all layers).");
   for (const { name, examples } of report.gallery) {
     const figures = examples.map((e) => {
       const wrong = !e.right;
       const sure = e.probability === undefined ? "" : `, ${number(100 * e.probability, 3)} %`;
-      const pictures = [e.picture, e.looked].filter(Boolean).map((src, i) => el("img", { src, alt: i ? "where the model looked" : `example ${e.line}` }));
+      const pictures = [e.picture, e.looked].filter(Boolean).map((src, i) => el("img", { src, alt: i ? "attention map" : `example ${e.line}` }));
       const said = e.caption ? [text("bdi", e.caption)] : wrong ? [el("mark", { class: "lack" }, text("bdi", e.hypothesis)), sure, el("br"), "is ", text("bdi", e.reference)] : [text("bdi", e.hypothesis), sure];
       return el("figure", e.caption ? { class: "drawn" } : {}, el("div", { class: "pictures" }, ...pictures), el("figcaption", {}, ...said));
     });
@@ -293,12 +293,12 @@ function gallery(report) {
 // --- curves --------------------------------------------------------------------------------------
 
 const curvesOf = ({ validations, nats }) => [
-  ["loss", "train", "Training loss", nats ? "with label smoothing, if any, nats a token" : ""],
-  ["validation_loss", "validation", "Validation loss", nats ? "nats a token" : ""],
+  ["loss", "train", "Training loss", nats ? "with label smoothing, if any, nats per token" : ""],
+  ["validation_loss", "validation", "Validation loss", nats ? "nats per token" : ""],
   ...Object.entries(validations).map(([name, title]) => [name, "validation", title, name === "validation_bleu" ? "greedy search" : ""]),
   ["learning_rate", "train", "Learning rate", ""],
-  ["grad_norm", "train", "Gradient norm", "mean since the row before"],
-  ["target_tokens_per_s", "rate", "Target tokens a second", "without validation and saving"],
+  ["grad_norm", "train", "Gradient norm", "mean since the previous row"],
+  ["target_tokens_per_s", "rate", "Target tokens per second", "without validation and saving"],
 ];
 
 function curves(report) {
@@ -344,7 +344,7 @@ function phases({ runs }) {
     run: run.training, activity, seconds, place, total: spent(run), all: `${number(spent(run), 3)} s`, share: seconds / spent(run) })));
   if (!rows.length) return;
   const place = el("div", { class: "chart" });
-  byId("phases").append(el("figure", {}, el("figcaption", {}, "Where the time went", el("small", {}, ", starting and compiling in the first step; minutes of steps, elsewhere, leave those out")), place));
+  byId("phases").append(el("figure", {}, el("figcaption", {}, "Time by activity", el("small", {}, ", with start-up and compilation in the first step; minutes of steps elsewhere exclude them")), place));
   keep(place, () => phaseSpec(rows));
 }
 
@@ -356,11 +356,11 @@ function sweepSection({ sweep }) {
   const { fields, scores: measured, published, by, greater_is_better: greater } = sweep;
   const rows = sweep.rows.map((row, id) => ({ id, ...row, values: { ...row.settings, ...row.measured, ...row.published } }));
   const unfinished = rows.filter((row) => row.state !== "finished").length;
-  byId("sweep-about").append(text("p", `${rows.length} points that differ in ${fields.join(", ")}${unfinished ? `; ${unfinished} not finished` : ""}. ${sweep.verdict.why} Below the table, each line is a point across the fields to its score: the stronger its colour, the better. Point at one, or choose its row, to see it whole.`));
+  byId("sweep-about").append(text("p", `${rows.length} points that differ in ${fields.join(", ")}${unfinished ? `; ${unfinished} not finished` : ""}. ${sweep.verdict.why} In the chart below the table, each line leads from the fields of a point to its score: the stronger its colour, the better. Point at a line, or choose its row, to highlight it.`));
   const differing = fields.filter((f) => (f !== "variant" || fields.length === 1) && new Set(rows.map((row) => row.values[f])).size > 1);
   const lines = byId("sweep-lines");
   keep(lines, () => parallelSpec(rows, [...differing, by], by, greater, lines.clientWidth));
-  const names = fields.includes("variant") ? ["variant"] : fields; // a variant's fields come last
+  const names = fields.includes("variant") ? ["variant"] : fields; // the fields of a variant come last
   const cost = ["parameters", "minutes", "minutes in all"].filter((name) => measured.includes(name));
   const columns = [...names, ...measured.filter((name) => name === by), ...measured.filter((name) => name !== by && !cost.includes(name)), ...published, ...cost, "state", ...fields.filter((f) => !names.includes(f))];
   const value = (row, column) => (column === "state" ? row.state : row.values[column]);
@@ -413,7 +413,7 @@ async function read() {
 const report = await read();
 byId("title").textContent = report.title;
 document.title = `${report.title}: report`;
-byId("made").textContent = `A report of transformer_jax, made ${report.made}`;
+byId("made").textContent = `Report generated by transformer_jax, ${report.made}`;
 sweepSection(report);
 abstracts(report);
 scores(report);

@@ -1,4 +1,4 @@
-// The list of sentences: chosen, searched, marked, and where each translation looks.
+// The list of sentences: ordering, search, marked differences, and attention.
 
 const PAGE = 8;
 
@@ -19,10 +19,10 @@ function sentenceSection(report) {
   const orders = {
     worst: ["the worst", () => sorted(score, longest)],
     best: ["the best", () => sorted((s) => -score(s), longest)],
-    random: ["random ones", () => picked.random.map((i) => byLine.get(i + 1)).filter(Boolean)],
-    gains: ["what gains most over the first run", () => sorted((s) => -gain(s))],
-    losses: ["what loses most against the first run", () => sorted(gain)],
-    file: ["all, in their order", () => sentences],
+    random: ["a random sample", () => picked.random.map((i) => byLine.get(i + 1)).filter(Boolean)],
+    gains: ["the largest gains over the first run", () => sorted((s) => -gain(s))],
+    losses: ["the largest losses against the first run", () => sorted(gain)],
+    file: ["all, in file order", () => sentences],
   };
 
   byId("order").append(...Object.entries(orders)
@@ -50,10 +50,10 @@ function sentenceSection(report) {
 
 function aboutSentences({ sentences, left_out, split }) {
   const all = (sentences.length + left_out).toLocaleString("en");
-  const about = [`${all} sentences of ${split}, ranked by their chrF. `, el("mark", {}, "Underlined like this"),
-    ": not in the reference at this place. ", el("mark", { class: "lack" }, "Dotted"), ": of the reference, not in the translation."];
+  const about = [`${all} sentences of ${split}, ranked by chrF. `, el("mark", {}, "Underlined like this"),
+    ": not in the reference at this position. ", el("mark", { class: "lack" }, "Dotted"), ": in the reference, missing from the translation."];
   const stored = sentences.some((s) => s.systems.some((t) => t.attention));
-  about.push(stored ? " A button opens the attention of the best, the worst and the random ones; transformer-jax plot attention draws that of any other." : " No attention is stored: eval.py stores that of one model, not of an ensemble.");
+  about.push(stored ? " A button opens the attention of the best, the worst and the random sentences; transformer-jax plot attention plots that of any other." : " No attention is stored: eval.py stores it for a single model, not for an ensemble.");
   if (left_out) about.push(` ${left_out.toLocaleString("en")} of them are left out to keep this page small.`);
   return about;
 }
@@ -71,7 +71,7 @@ function sentence(s, systems, system) {
   return el("article", {}, el("header", {}, `line ${s.line.toLocaleString("en")}  ·  ${results.join("  ·  ")}`), body, ...buttons.flat());
 }
 
-// A text with some of its words, counted from 0, marked.
+// A text with the words of these numbers, from 0, marked.
 function marked(line, numbers, kind) {
   const which = new Set(numbers);
   const parts = [];
@@ -85,7 +85,7 @@ function marked(line, numbers, kind) {
 function attentionButton(attention, name) {
   const place = el("div", { class: "attention" });
   place.hidden = true;
-  const button = el("button", { type: "button", "aria-expanded": "false" }, "Where it looks", ...(name ? [": ", el("bdi", {}, name)] : []));
+  const button = el("button", { type: "button", "aria-expanded": "false" }, "Attention", ...(name ? [": ", el("bdi", {}, name)] : []));
   button.addEventListener("click", () => {
     place.hidden = !place.hidden;
     button.setAttribute("aria-expanded", String(!place.hidden));
@@ -100,7 +100,7 @@ function attentionView(place, attention) {
   layer.value = weights.length - 1;
   const head = el("select", {}, el("option", { value: "" }, "mean of all"),
     ...weights[0].map((_, i) => el("option", { value: i }, `${i + 1} of ${weights[0].length}`)));
-  const chart = el("div", { class: "chart wide", tabindex: "0", role: "region", "aria-label": "Attention: darker where the target piece of a row looks more" });
+  const chart = el("div", { class: "chart wide", tabindex: "0", role: "region", "aria-label": "Attention weights: target pieces in rows, source pieces in columns" });
   const update = () => keep(chart, () => attentionSpec(attention, Number(layer.value), head.value === "" ? null : Number(head.value)));
   for (const select of [layer, head]) select.addEventListener("change", update);
   place.append(el("div", { class: "controls" }, el("label", {}, "Decoder layer ", layer), el("label", {}, "head ", head)), chart);
