@@ -71,7 +71,7 @@ def test_training_stops_if_so_configured(tmp_path, small_disk):
     assert finish(tmp_path, "disk", **stop) == 74
     shown = (tmp_path / "disk.out").read_text()
     print(shown)
-    assert "stopped at step 6, which is not saved; make room" in shown
+    assert "stopped at step 6, which is not saved; free disk space" in shown
     assert [*read_steps(WorkDir(small_disk))] == [4]
     fill(small_disk, 0)  # nothing at all can be written
     assert finish(tmp_path, "disk", **stop) == 74

@@ -213,7 +213,7 @@ def test_other_search_settings_are_named(run, capsys):
     options = ["--samples=10", "--test=bs", "--metric=TER", "--show=0"]
     assert command.main([*paths, *options]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == "What differs between them: decoding.beam_size 4, 4, 2"
+    assert first == "Differing settings: decoding.beam_size 4, 4, 2"
     assert command.main([*paths, *options, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["differs_in"] for row in rows] == [{"decoding.beam_size": n} for n in "442"]

@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if differing:
         listed = "; ".join(f"{path} {', '.join(values)}" for path, values in differing.items())
-        print(f"What differs between them: {listed}")
+        print(f"Differing settings: {listed}")
     for result in results:
         _print_result(result)
     for other in systems[1:] if systems[0].hypotheses is not None else ():
