@@ -41,7 +41,7 @@ def operations(point: Point) -> float:
 
 
 def matrix_speed() -> float:
-    """Return the floating-point operations per second of a large matrix product, times the number of devices."""
+    """Return the operations per second of a large matrix product, times the number of devices."""
     size = 1024
     x = jnp.ones((size, size))
     product = jax.jit(lambda x: x @ x)
