@@ -194,7 +194,7 @@ def test_another_trainer_is_at_work_there(place, monkeypatch, capsys):
     with workdir.claim(experiment):
         train_pair(experiment.tokenizer, LINES, LINES).save(workdir.path)
         error = refusal(train.main, train_argv(place), place, monkeypatch, capsys)
-    assert "another trainer is at work here" in error
+    assert "another trainer is running here" in error
 
 
 @pytest.mark.parametrize("inside", ["", "/inside"])
@@ -264,7 +264,7 @@ def test_a_run_without_a_tokenizer(trained, place, command, monkeypatch, capsys)
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("30", "checkpoint=30: not saved; there are [10, 20]"),
+        ("30", "checkpoint=30: not saved; the saved steps are [10, 20]"),
         ("average:3", "checkpoint=average:3: only 2 are saved, [10, 20]"),
         ("newest", "checkpoint='newest': must be best, last, a step, or average:N"),
     ],

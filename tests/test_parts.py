@@ -224,7 +224,7 @@ def test_refused_at_the_door(folder, monkeypatch, field, value, message):
     [
         ("model.norm", "no_norm", "must have apply, bind, clone, ..."),
         ("model.activation", "no_norm", "must have function, gated as .*Activation does"),
-        ("objective.name", "Beginnings", "is a class, and one of its objects is wanted"),
+        ("objective.name", "Beginnings", "is a class, but an instance is expected"),
         ("optimizer.schedule", "beginnings", "must have __call__"),
     ],
 )  # fmt: skip
