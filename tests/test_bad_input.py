@@ -118,7 +118,7 @@ def nothing(place: Path) -> None:
         (nothing, {"tokenizer.vocab_size": 9},
          ["config.tokenizer.vocab_size=9", "needs at least", "raise it"]),
         (nothing, {"model.num_heads": 3},
-         ["config.model.d_model=16 is no multiple of num_heads=3", "set head_dim"]),
+         ["config.model.d_model=16 is not a multiple of num_heads=3", "set head_dim"]),
         (nothing, {"model.num_haeds": 2}, ["config.model.num_haeds: unknown field", "num_heads"]),
         (nothing, {"data.max_length": "long"}, ["config.data.max_length='long'", "whole number"]),
         (nothing, {"data.max_length": 2}, ["no training pair is left", " longer than 2 pieces"]),

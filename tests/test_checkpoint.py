@@ -213,7 +213,7 @@ def test_parameters_alone(tmp_path):
     checkpoints.wait()
     same(checkpoints.load_params("last", like(params(5)))[0], params(5))
     message = refusal(checkpoints.restore, 5, like(params(5)), like(training(5)))
-    assert message.startswith(f"{tmp_path}/5: parameters alone")
+    assert message.startswith(f"{tmp_path}/5: has parameters only")
 
 
 # --- what a name stands for ---------------------------------------------------------------------

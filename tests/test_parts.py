@@ -209,7 +209,7 @@ def test_what_was_never_trained_may_change(folder):
         ("model.norm", "package:Centred", "no installed package package has such an entry point"),
         ("model.attention", "own.py:Centred", "must be one of 'dense', 'fused'"),
         ("objective.like", "None", "must say which objective"),
-        ("objective.name", "translate", "is for parts of one's own"),
+        ("objective.name", "translate", "is for user-defined parts"),
     ],
 )
 def test_refused_at_the_door(folder, monkeypatch, field, value, message):
