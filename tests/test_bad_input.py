@@ -110,7 +110,7 @@ def nothing(place: Path) -> None:
         (break_validation, {}, ["neither validation.en", "--config.data.directory"]),
         (break_lines, {}, ["train.en has 121 lines", "train.de has 120"]),
         (break_encoding, {}, ["data/train.de:2: not UTF-8 (byte 0xf6 at column 5)"]),
-        (no_lines, {}, ["config.data.train=('train',): holds no pairs"]),
+        (no_lines, {}, ["config.data.train=('train',): contains no pairs"]),
         (empty_lines, {}, ["config.data.train: all lines are empty"]),
         (one_side_empty, {}, ["no training pair is left of 121: dropped 121 empty, 0 longer"]),
         (nothing, {"tokenizer.vocab_size": 5000},

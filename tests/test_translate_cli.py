@@ -441,7 +441,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--checkpoint=1,7"], "checkpoint=7: not saved; the saved steps are [1, 2]"),
         (["--workdir=gone"], "gone: no config.json here"),
         (["--workdir=strange"], "--workdir=strange: its tokenizer is not the one of "),
-        (["--config.decoding.forbidden=zebra"], "'zebra' is no piece of the tokenizer"),
+        (["--config.decoding.forbidden=zebra"], "'zebra' is not a piece of the tokenizer"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(run, argv, printed, tmp_path, monkeypatch, capsys):

@@ -19,7 +19,7 @@ class Record(TypedDict):
 
     host: dict[str, Any]  # host values, to resume from
     scores: dict[str, float] | None  # of validation; None if it has not run yet
-    passing: bool  # an uninterrupted run would not have this checkpoint, or not its scores
+    passing: bool  # a run that continues past this step would not have it, or not its scores
     arrays: dict[str, str]  # a checksum of each
 
 

@@ -51,7 +51,7 @@ def above(low: float, high: float, otherwise: str = "", **values: float | None) 
 
 
 def rate(**values: float | None) -> None:
-    """Reject rates below 0, and from 1 on."""
+    """Reject rates outside [0, 1)."""
     for name, value in values.items():
         check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
 

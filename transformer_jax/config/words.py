@@ -123,7 +123,7 @@ ARCHITECTURES = {
     "ctc": ("encoder",),
     "reconstruct": ("autoencoder",),
 }
-# The codec of the target side where it is not text but a prediction about one.
+# The codec of the target side where it is not text but the labels of one.
 LABELS = {
     "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
     "answer": "spans",

@@ -124,7 +124,7 @@ def _check_training(run: "Experiment") -> None:
 
 
 def _check_checkpoints(run: "Experiment") -> None:
-    """Reject criteria for checkpoints that could never be met."""
+    """Reject checkpoint settings that cannot be satisfied."""
     save, every = run.checkpoint.every_steps, run.evaluation.every_steps
     check(
         every % save == 0,
