@@ -164,7 +164,7 @@ def test_validation_changes_nothing(config, tmp_path):
         ({"images": PICTURES}, {}, ["config.data.target_language='labels'", "it has images"]),
         ({"images": PICTURES, "labels": LABELS[:5]}, {}, ["7 entries", "labels 5"]),
         ({"images": PICTURES, "labels": LABELS, "names": NAMES[:2]}, {},
-         ["label 2 of entry 3 is not among the 2 names"]),
+         ["label 2 of entry 3 is outside the 2 names"]),
         ({"images": PICTURES, "labels": LABELS[:, None]}, {}, ["shape (7, 1)"]),
     ],
 )  # fmt: skip
