@@ -93,7 +93,7 @@ def test_a_manifest(config):
     path.write_text("".join(f"{name}\tsay {i}\n" for i, name in enumerate(NAMES)))
     assert sources.load(plain, "train").tgt == ["say 0", "say 2", "say 1", "say 3"]
     path.write_text("0_ann_0.wav\tzero\n")
-    with pytest.raises(UserError, match=r"0_bob_0\.wav: train\.tsv has no line for it"):
+    with pytest.raises(UserError, match=r"0_bob_0\.wav: train\.tsv has no line for this"):
         sources.load(plain, "train")
     for line in ("0_ann_0.wav zero\n", "0_ann_0.wav\tzero\n0_ann_0.wav\tone\n"):
         path.write_text(line)
