@@ -110,7 +110,7 @@ def nothing(place: Path) -> None:
         (break_validation, {}, ["neither validation.en", "--config.data.directory"]),
         (break_lines, {}, ["train.en has 121 lines", "train.de has 120"]),
         (break_encoding, {}, ["data/train.de:2: not UTF-8 (byte 0xf6 at column 5)"]),
-        (no_lines, {}, ["config.data.train=('train',): holds no pairs"]),
+        (no_lines, {}, ["config.data.train=('train',): contains no pairs"]),
         (empty_lines, {}, ["config.data.train: all lines are empty"]),
         (one_side_empty, {}, ["no training pair is left of 121: dropped 121 empty, 0 longer"]),
         (nothing, {"tokenizer.vocab_size": 5000},
@@ -118,7 +118,7 @@ def nothing(place: Path) -> None:
         (nothing, {"tokenizer.vocab_size": 9},
          ["config.tokenizer.vocab_size=9", "needs at least", "raise it"]),
         (nothing, {"model.num_heads": 3},
-         ["config.model.d_model=16 is no multiple of num_heads=3", "set head_dim"]),
+         ["config.model.d_model=16 is not a multiple of num_heads=3", "set head_dim"]),
         (nothing, {"model.num_haeds": 2}, ["config.model.num_haeds: unknown field", "num_heads"]),
         (nothing, {"data.max_length": "long"}, ["config.data.max_length='long'", "whole number"]),
         (nothing, {"data.max_length": 2}, ["no training pair is left", " longer than 2 pieces"]),
@@ -194,7 +194,7 @@ def test_another_trainer_is_at_work_there(place, monkeypatch, capsys):
     with workdir.claim(experiment):
         train_pair(experiment.tokenizer, LINES, LINES).save(workdir.path)
         error = refusal(train.main, train_argv(place), place, monkeypatch, capsys)
-    assert "another trainer is at work here" in error
+    assert "another trainer is running here" in error
 
 
 @pytest.mark.parametrize("inside", ["", "/inside"])
@@ -264,7 +264,7 @@ def test_a_run_without_a_tokenizer(trained, place, command, monkeypatch, capsys)
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("30", "checkpoint=30: not saved; there are [10, 20]"),
+        ("30", "checkpoint=30: not saved; the saved steps are [10, 20]"),
         ("average:3", "checkpoint=average:3: only 2 are saved, [10, 20]"),
         ("newest", "checkpoint='newest': must be best, last, a step, or average:N"),
     ],

@@ -199,11 +199,11 @@ def test_an_average_is_of_one_run(tmp_path, caplog, what):
     checkpoints.wait()
     checkpoints.load_params("average:3", like(params(1)))
     assert caplog.messages == [
-        "checkpoints 5 do not say which run they are of, as older versions wrote them; they are "
-        "taken as checkpoints of this run"
+        "checkpoints 5 do not record which run they belong to, as older versions wrote "
+        "them; treating them as checkpoints of this run"
     ]
     message = refusal(checkpoints.load_params, "average:4", like(params(1)))
-    assert message.startswith(f"checkpoints 2 and 3: not of one run (another {what})")
+    assert message.startswith(f"checkpoints 2 and 3: not of one run (different {what})")
 
 
 def test_parameters_alone(tmp_path):
@@ -213,7 +213,7 @@ def test_parameters_alone(tmp_path):
     checkpoints.wait()
     same(checkpoints.load_params("last", like(params(5)))[0], params(5))
     message = refusal(checkpoints.restore, 5, like(params(5)), like(training(5)))
-    assert message.startswith(f"{tmp_path}/5: parameters alone")
+    assert message.startswith(f"{tmp_path}/5: has parameters only")
 
 
 # --- what a name stands for ---------------------------------------------------------------------
@@ -243,8 +243,8 @@ def test_the_mean_of_the_last_has_no_older_one_in_it(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("7", "checkpoint=7: not saved; there are [1, 2, 3, 4, 5, 6]"),
-        ("0", "checkpoint=0: not saved; there are [1, 2, 3, 4, 5, 6]"),
+        ("7", "checkpoint=7: not saved; the saved steps are [1, 2, 3, 4, 5, 6]"),
+        ("0", "checkpoint=0: not saved; the saved steps are [1, 2, 3, 4, 5, 6]"),
         ("average:7", "checkpoint=average:7: only 6 are saved, [1, 2, 3, 4, 5, 6]"),
         ("average:0", "checkpoint='average:0': must be best, last, a step, or average:N"),
         ("average:", "checkpoint='average:': must be best, last, a step, or average:N"),

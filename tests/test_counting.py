@@ -63,7 +63,7 @@ def test_products(function, count):
 @pytest.mark.parametrize(
     ("function", "count", "words"),
     [
-        (lambda x: jax.lax.while_loop(lambda x: x.sum() > 0, lambda x: x @ x, x), ONE, "one turn"),
+        (lambda x: jax.lax.while_loop(lambda x: x.sum() > 0, lambda x: x @ x, x), ONE, "iteration"),
         (lambda x: jnp.linalg.cholesky(x), 0, "'cholesky' are not known"),
         (lambda x: jax.ffi.ffi_call("elsewhere", X)(x), 0, "'ffi_call' are not known"),
     ],

@@ -209,7 +209,7 @@ def test_what_was_never_trained_may_change(folder):
         ("model.norm", "package:Centred", "no installed package package has such an entry point"),
         ("model.attention", "own.py:Centred", "must be one of 'dense', 'fused'"),
         ("objective.like", "None", "must say which objective"),
-        ("objective.name", "translate", "is for parts of one's own"),
+        ("objective.name", "translate", "is for user-defined parts"),
     ],
 )
 def test_refused_at_the_door(folder, monkeypatch, field, value, message):
@@ -224,7 +224,7 @@ def test_refused_at_the_door(folder, monkeypatch, field, value, message):
     [
         ("model.norm", "no_norm", "must have apply, bind, clone, ..."),
         ("model.activation", "no_norm", "must have function, gated as .*Activation does"),
-        ("objective.name", "Beginnings", "is a class, and one of its objects is wanted"),
+        ("objective.name", "Beginnings", "is a class, but an instance is expected"),
         ("optimizer.schedule", "beginnings", "must have __call__"),
     ],
 )  # fmt: skip

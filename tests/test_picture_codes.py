@@ -89,7 +89,7 @@ def test_codes_on_the_command_line(run, tmp_path, capsys):
 
 def test_what_has_no_codes(run):
     trained = transformer_jax.load(run)
-    with pytest.raises(UserError, match="picture 1: has the shape"):
+    with pytest.raises(UserError, match="picture 1: has shape"):
         trained.picture_codes.encode(PICTURES[:, :4])
     trained.model = build(tiny.MODEL, 5, 5)
     with pytest.raises(UserError, match=r"'encoder_decoder'.*no codes of pictures"):

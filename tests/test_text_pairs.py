@@ -102,7 +102,7 @@ def test_classes_from_python(home):
     assert swapped == pytest.approx(found[0], rel=1e-4)
     assert "classifier of pairs" in repr(model)
     for text in ("boat", "boat\t", "boat\twave\tsail"):
-        with pytest.raises(UserError, match="text 1: must be two texts, with a TAB between them"):
+        with pytest.raises(UserError, match="text 1: must be two texts separated by a TAB"):
             model.classify(text)
     with pytest.raises(UserError, match="reads two texts at a time"):
         model.inside("boat")
@@ -120,7 +120,7 @@ def test_files_that_do_not_fit_are_refused(home, tmp_path):
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        ("validation", "inside near", "'near' is no label of the training text, which has 'also'"),
+        ("validation", "inside near", "'near' is not a label of the training text, which has"),
         ("validation", "", "names no class; give each text one"),
         ("train", " ", "names no class; give each text one"),
     ],

@@ -438,10 +438,10 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--sample=2", "--n-best=3"],
          "--n-best=3: must lie between 1 and decoding.num_samples=2; add --sample=3"),
         (["--checkpoint=best,newest"], "checkpoint='newest': must be best, last, a step"),
-        (["--checkpoint=1,7"], "checkpoint=7: not saved; there are [1, 2]"),
+        (["--checkpoint=1,7"], "checkpoint=7: not saved; the saved steps are [1, 2]"),
         (["--workdir=gone"], "gone: no config.json here"),
         (["--workdir=strange"], "--workdir=strange: its tokenizer differs from that of "),
-        (["--config.decoding.forbidden=zebra"], "'zebra' is no piece of the tokenizer"),
+        (["--config.decoding.forbidden=zebra"], "'zebra' is not a piece of the tokenizer"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(run, argv, printed, tmp_path, monkeypatch, capsys):

@@ -213,7 +213,7 @@ def test_numbers_are_learned_and_scored(home, capsys):
     (home / "x.values").write_text("1\n2,5\n")
     (home / "x.words").write_text("boat\nwave\n")
     argv = [f"--source={home}/x.words", f"--reference={home}/x.values"]
-    with pytest.raises(UserError, match=r"x\.values:2: '2,5' is no number, such as 3\.5"):
+    with pytest.raises(UserError, match=r"x\.values:2: '2,5' is not a number, such as 3\.5"):
         evaluate.main([f"--workdir={home}/values", *argv])
 
 
@@ -268,7 +268,7 @@ def test_what_does_not_fit_is_refused(home, command, message):
 def test_files_that_do_not_fit_are_refused(home, tmp_path):
     """A label for each word, of those of training."""
     for labels, message in (("B-SEA", r"words:1: 2 words and 1 labels"),
-                            ("B-SEA B-FIRE", "'B-FIRE' is no label of the training")):  # fmt: skip
+                            ("B-SEA B-FIRE", "'B-FIRE' is not a label of the")):  # fmt: skip
         files = tmp_path / "x.words", tmp_path / "x.labels"
         for path, text in zip(files, ("boat wave", labels), strict=True):
             path.write_text(f"{text}\n")

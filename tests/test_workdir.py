@@ -77,7 +77,7 @@ def test_a_second_claim_is_refused_while_the_first_lasts(tmp_path):
     workdir = WorkDir(tmp_path)
     with workdir.claim(Experiment()):
         text = workdir.config.read_text()
-        with pytest.raises(UserError, match=r"another trainer is at work here$"):
+        with pytest.raises(UserError, match=r"another trainer is running here$"):
             WorkDir(tmp_path).claim(changed("", seed=1)).__enter__()
         assert workdir.config.read_text() == text
     with WorkDir(tmp_path).claim(Experiment()):
@@ -94,7 +94,7 @@ def test_the_claim_of_another_process_ends_with_it(tmp_path):
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as other:
         assert other.stdout.readline() == b"claimed\n"
-        with pytest.raises(UserError, match=r"another trainer is at work here$"):
+        with pytest.raises(UserError, match=r"another trainer is running here$"):
             WorkDir(tmp_path).claim(Experiment()).__enter__()
         other.kill()
         other.wait()
@@ -258,7 +258,7 @@ def test_checkpoints_without_a_config_are_left_alone(tmp_path):
         (b"", "config.json: Expecting value: line 1 column 1 (char 0)"),
         (b'{"seeds": 1}', "config.json: config.seeds: unknown field (did you mean 'seed'?)"),
         (b"3", "config.json: config=3: must be a group of fields"),
-        (b'{"model": ' + 100_000 * b"[", "config.json: config: nested too deeply; fields lie"),
+        (b'{"model": ' + 100_000 * b"[", "config.json: config: nested too deeply; groups of"),
         (b"\xff", "config.json: 'utf-8' codec can't decode byte 0xff in position 0"),
     ],
 )
@@ -336,7 +336,7 @@ def test_default_workdir(spec, place):
 
 
 def test_the_config_of_a_run_has_no_workdir_of_its_own(tmp_path):
-    with pytest.raises(UserError, match=f"--config={tmp_path}: is of a run; name a new one with"):
+    with pytest.raises(UserError, match=f"--config={tmp_path}: is a run; name a new directory"):
         default_workdir(str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""The Transformer of "Attention Is All You Need" in JAX.
+"""The Transformer of "Attention Is All You Need", in JAX.
 
 import transformer_jax
 model = transformer_jax.load("runs/multi30k")
@@ -22,7 +22,7 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, so that reading a config or tokenising text does not start jax.
+    # Lazy, so that reading a config or tokenising text does not import jax.
     if name not in _HOMES:
         raise AttributeError(f"module 'transformer_jax' has no attribute {name!r}")
     from importlib import import_module

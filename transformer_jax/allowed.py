@@ -1,7 +1,7 @@
-"""Lists of what a part of the program supports, a line for each field of a config.
+"""Allow-lists of supported config values, one line per field.
 
-They stand where something knows a model by its config instead of asking its program: an exporter,
-or whoever decides whether a run may go on. What is not on a list is refused.
+Code that knows a model only by its config uses one: an exporter, or the check whether a run may
+resume. Anything not on the list is rejected.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Anything:
-    """Every value of a field: of a number, a flag or free text, and never of a choice of words."""
+    """Every value of a field: for numbers, flags and free text, never for a choice of words."""
 
     def __contains__(self, _: Any) -> bool:
         return True
@@ -21,15 +21,15 @@ Allowed = Mapping[str, tuple[Any, ...] | Anything]  # field -> its values, or AN
 
 
 def allows(values: tuple[Any, ...] | Anything, value: Any) -> bool:
-    """Say whether a value is allowed; of a tuple of words, whether each of them is."""
+    """Return whether a value is allowed; for a tuple of words, whether every one of them is."""
     words = value if isinstance(value, tuple) else ()
     return value in values or (bool(words) and all(word in values for word in words))
 
 
 def refused(config: Any, allowed: Allowed) -> dict[str, Any]:
-    """Return {field: value} of what a dataclass has and a list does not allow.
+    """Return {field: value} for the fields of a dataclass whose value is not allowed.
 
-    A field that is not on the list may have its default alone: a new one changes nothing then.
+    A field that is not on the list must have its default, so a newly added field changes nothing.
     """
     values = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
     return {
@@ -40,7 +40,7 @@ def refused(config: Any, allowed: Allowed) -> dict[str, Any]:
 
 
 def among(config: Any, allowed: Allowed, field: str) -> str:
-    """Return the values that a field may have, for a message."""
+    """Return the allowed values of a field, for a message."""
     values = _values(config, allowed, field)
     return "anything" if isinstance(values, Anything) else " or ".join(map(repr, values))
 

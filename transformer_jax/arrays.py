@@ -1,11 +1,11 @@
-"""Axis letters and array types, those of `jax.nn.dot_product_attention`.
+"""Array types and axis letters, after `jax.nn.dot_product_attention`.
 
     B batch      T query length   S key length      C cache slots
     D d_model    N heads          H head size       F d_ff
     V vocabulary L layers         W beam width      R distances
 
-They appear in type annotations and einsum strings, and nowhere else. The annotations are checked
-while the tests run (jaxtyping with beartype) and cost nothing otherwise.
+They appear only in type annotations and einsum strings. The annotations are checked during tests
+(jaxtyping with beartype) and cost nothing otherwise.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 __all__ = ["Array", "Bool", "Float", "Int", "Size", "UInt", "at_least_float32", "mean", "on_cpu"]
 
-# How long an axis is: an int, or where `jax.export` leaves it open a symbol, of no public type.
+# The length of an axis: an int, or under `jax.export` a symbolic dimension, whose type is private.
 Size = Any
 
 
@@ -28,15 +28,15 @@ def at_least_float32(x: Array) -> Array:
 
 
 def on_cpu() -> bool:
-    """Whether what is traced is for a CPU: the mesh's, for plans are made for other machines."""
+    """Return whether tracing targets a CPU, as the mesh says: plans are made for other machines."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return (jax.default_backend() if device is None else device.platform) == "cpu"
 
 
 def mean(trees: Iterable[Any], like: Any) -> Any:
-    """Return the mean of trees of arrays, taken in float64, one tree after the other.
+    """Return the mean of trees of arrays, accumulated in float64, one tree at a time.
 
-    It has the types and shardings of the abstract tree `like`.
+    The result has the dtypes and shardings of the abstract tree `like`.
     """
     total, count = None, 0
     for tree in trees:

@@ -1,7 +1,7 @@
-"""Orbax behind one door: save, restore, verify, choose, average.
+"""The only interface to Orbax: save, restore, verify, choose and average checkpoints.
 
 A checkpoint is a directory <step>/ with the items params, training and record. The record is JSON:
-values of the host, validation scores, a checksum of every array, and a hash of itself.
+host values, validation scores, a checksum of every array, and a hash of the record itself.
 """
 
 import json
@@ -25,34 +25,34 @@ from transformer_jax.sharding.processes import all_or_none, together
 
 _ITEMS = ("params", "training", "record")
 _OPTIONS = ocp.CheckpointManagerOptions(create=False)
-_RECORD = "record/metadata"  # in the directory of a step; where Orbax puts JSON
+_RECORD = "record/metadata"  # relative to a step's directory; where Orbax puts JSON
 
 
 class Checkpoints:
     """The checkpoints of one run, by step.
 
-    Kept are the newest, the last `keep_last` and the best by a validation score.
+    It keeps the newest, the last `keep_last` and the best by a validation score.
     """
 
     def __init__(self, directory: Path, config: CheckpointConfig) -> None:
         self._directory, self._config = directory.absolute(), config
         self._records: dict[int, Record] = {}
-        self._begun: tuple[int, Record, int] | None = None  # and the bytes that it needs
-        self._writes = jax.process_index() == 0  # of several processes; Orbax divides its own work
+        self._begun: tuple[int, Record, int] | None = None  # step, record, bytes needed
+        self._writes = jax.process_index() == 0  # only one of several; Orbax divides its own work
         self._open_manager: ocp.CheckpointManager | None = None
 
     @property
     def _manager(self) -> ocp.CheckpointManager:
         if self._open_manager is None:
-            # Orbax keeps all: which of them stay is for `_prune` to say, for it reads the records.
+            # Orbax keeps every step; `_prune`, which reads the records, decides which ones stay.
             self._open_manager = ocp.CheckpointManager(
                 self._directory, item_names=_ITEMS, options=_OPTIONS
             )
         return self._open_manager
 
     def steps(self) -> list[int]:
-        """Return the steps that are saved, ascending."""
-        # Not asked of Orbax, which would make all processes wait for one another.
+        """Return the saved steps, ascending."""
+        # Does not ask Orbax, which would synchronise all processes.
         return steps_in(self._directory)
 
     def save(
@@ -64,15 +64,14 @@ class Checkpoints:
         scores: dict[str, float] | None = None,
         passing: bool = False,
     ) -> None:
-        """Begin to save a step, whole or not at all: `wait` says how it ended.
+        """Start an atomic, asynchronous save of a step; `wait` reports its outcome.
 
-        The arrays may be donated when this returns. `training` is {} for parameters that are not
-        trained further; scores are {"bleu": ..., "loss": ...}, or None as long as validation did
-        not run.
+        The arrays may be donated once this returns. `training` is {} for parameters that are not
+        trained further; scores are {"bleu": ..., "loss": ...}, or None before the first validation.
 
         Raises:
-          DiskError: if the disk does not take it, or did not take the step before; says what was
-            needed and what room there is.
+          DiskError: if writing this step or the previous one fails; the message gives the space
+            needed and the space free.
         """
         self.wait()
         if step in self.steps():
@@ -84,17 +83,17 @@ class Checkpoints:
         need = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
         with self._writing(f"checkpoint {step}", need):
             with all_or_none():
-                self._directory.mkdir(exist_ok=True)  # its parent was claimed
-                check_room(self._directory, need)  # sooner than after half of it
+                self._directory.mkdir(exist_ok=True)  # the parent exists: it was claimed
+                check_room(self._directory, need)  # fail now, not halfway through
             saved = self._manager.save(step, args=composite, force=True)
             assert saved, f"checkpoint {step} was not saved"
             self._begun = step, record, need
 
     def wait(self) -> None:
-        """Return when the step that is being saved, if one is, can be chosen and restored.
+        """Block until the save in progress, if any, can be chosen and restored.
 
         Raises:
-          DiskError: if the disk does not take it.
+          DiskError: if writing it fails.
         """
         begun, self._begun = self._begun, None
         if begun is not None:
@@ -105,10 +104,10 @@ class Checkpoints:
                 self._prune()
 
     def amend(self, step: int, **changes: Any) -> None:
-        """Change host, scores or passing of a saved step.
+        """Change the host values, scores or `passing` of a saved step.
 
         Raises:
-          DiskError: if the disk does not take it; the step is as it was.
+          DiskError: if writing fails; the step is unchanged.
         """
         record = cast(Record, {**self.record(step), **changes})
         with self._writing(f"the record of checkpoint {step}"):
@@ -125,7 +124,7 @@ class Checkpoints:
                 yield
         except DiskError:
             self._open_manager = None  # it remembers the failure
-            self.clean()  # what is half-written only takes room
+            self.clean()  # half-written files only take up space
             raise
 
     def _prune(self) -> None:
@@ -133,18 +132,18 @@ class Checkpoints:
         for step in self.steps():
             try:
                 records[step] = self.record(step)
-            except DamagedCheckpoint:  # without scores it ages out like the others
+            except DamagedCheckpoint:  # without scores, so it ages out like the others
                 records[step] = Record(host={}, scores=None, passing=False, arrays={})
         for step in sorted(records.keys() - kept(records, self._config)):
-            # Renamed first: what is half-deleted must not look like a checkpoint.
+            # Rename first: a half-deleted directory must not look like a checkpoint.
             place = self.set_aside(step, "deleted")
             if self._writes:
                 shutil.rmtree(place, ignore_errors=True)
 
     def set_aside(self, step: int, ending: str = "damaged") -> Path:
-        """Rename a step to <step>.<ending>, so that it is counted and chosen no more."""
+        """Rename a step to <step>.<ending>, so that it is no longer counted or chosen."""
         place = self._directory / f"{step}.{ending}"
-        together(f"to set {step} aside")  # every process has read what it wants of it
+        together(f"to set {step} aside")  # every process has finished reading it
         if self._writes:
             shutil.rmtree(place, ignore_errors=True)
             (self._directory / str(step)).rename(place)
@@ -154,7 +153,7 @@ class Checkpoints:
         return place
 
     def clean(self) -> list[str]:
-        """Delete what a killed or failed save or deletion left, and return the names of it."""
+        """Delete what an interrupted or failed save or deletion left behind; return its names."""
         endings = ("*.orbax-checkpoint-tmp*", "*.deleted")
         left = [path for ending in endings for path in self._directory.glob(ending)]
         together("to clean")
@@ -165,17 +164,17 @@ class Checkpoints:
         return [path.name for path in left]
 
     def restore(self, step: int, params: Any, training: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """Return (params, training, host) of a step, laid out like the given abstract trees.
+        """Return (params, training, host) of a step, sharded like the given abstract trees.
 
         Raises:
           UserError: if the step was saved without `training`, or for another model.
-          DamagedCheckpoint: if it is not what was saved.
+          DamagedCheckpoint: if the data differs from what was saved.
         """
         found = self._read(step, {"params": params, "training": training})
         return found["params"], found["training"], self.record(step)["host"]
 
     def restore_params(self, step: int, params: Any) -> Any:
-        """Return the parameters of a step alone; raises like `restore`."""
+        """Return only the parameters of a step; raises like `restore`."""
         return self._read(step, {"params": params})["params"]
 
     def _read(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
@@ -187,8 +186,8 @@ class Checkpoints:
             with quiet():
                 restored = self._manager.restore(step, args=ocp.args.Composite(**items))
         except jax.errors.JaxRuntimeError:
-            raise  # the devices', not the disk's
-        except Exception as error:  # Orbax and TensorStore raise many kinds
+            raise  # from the device, not the disk
+        except Exception as error:  # Orbax and TensorStore raise many types
             reason = " ".join(str(error).split()).partition(". ")[0][:200]
             raise DamagedCheckpoint(f"{place}: damaged: cannot be read ({reason})") from None
         found = {name: restored[name] for name in like}
@@ -199,7 +198,7 @@ class Checkpoints:
         """Return the record of a step.
 
         Raises:
-          DamagedCheckpoint: if it is not what was saved as this step.
+          DamagedCheckpoint: if it differs from what was saved as this step.
         """
         if step not in self._records:
             path = self._directory / str(step) / _RECORD
@@ -207,7 +206,7 @@ class Checkpoints:
         return self._records[step]
 
     def hosts(self) -> dict[int, dict[str, Any]]:
-        """Return the values of the host by step, newest first, of those that are not damaged."""
+        """Return the host values by step, newest first, skipping damaged checkpoints."""
         hosts = {}
         for step in reversed(self.steps()):
             with suppress(DamagedCheckpoint):
@@ -215,7 +214,7 @@ class Checkpoints:
         return hosts
 
     def best(self) -> int:
-        """Return the step with the best score, or the last step if none has a score."""
+        """Return the step with the best score, or the last step if none has one."""
         records = {step: self.record(step) for step in self._require()}
         chosen = best(records, self._config.best_by)
         return max(records) if chosen is None else chosen
@@ -231,10 +230,10 @@ class Checkpoints:
         return choose(name, self._require(), self._config.keep_last, self.best)
 
     def load_params(self, name: str, params: Any) -> tuple[Any, list[int]]:
-        """Return the parameters that best, last, STEP or average:N stand for, and of which steps
-        they are, which is chosen once: a training may save another meanwhile.
+        """Return the parameters that best, last, STEP or average:N stand for, and their steps,
+        chosen only once, since a training run may save another checkpoint meanwhile.
 
-        An average is the plain mean (paper 6.1), taken in float64, of checkpoints of one run.
+        An average is the plain mean (paper 6.1), in float64, of checkpoints of one run.
         """
         steps = self.choose(name)
         if len(steps) == 1:
@@ -243,7 +242,7 @@ class Checkpoints:
         return mean((self.restore_params(step, params) for step in steps), params), steps
 
     def close(self) -> None:
-        """Wait, as `wait` does, and end Orbax's threads."""
+        """Wait, as `wait` does, and stop Orbax's threads."""
         self.wait()
         if self._open_manager is not None:
             self._open_manager.close()

@@ -1,4 +1,4 @@
-"""The only dispatch in the house: a table, a name, and an error that lists the right names."""
+"""Dispatch by name, the only one in the code: a table, a name, an error listing the valid names."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -17,10 +17,10 @@ def did_you_mean(name: str, known: list[str]) -> str:
 
 
 def pick(table: Mapping[str, T], name: str, what: str) -> T:
-    """Return `table[name]`, or the part of one's own that `name` names.
+    """Return `table[name]`, or the user-defined part that `name` refers to.
 
     Raises:
-      UserError: if there is no such entry or part, or it is not of the kind of the others; `what`
+      UserError: if there is no such entry or part, or it lacks the interface of the others; `what`
         says what was being chosen.
     """
     if name in table:
@@ -37,10 +37,10 @@ def pick(table: Mapping[str, T], name: str, what: str) -> T:
 
 
 def _unlike(part: Any, entries: list[Any]) -> str:
-    """Return what keeps a part from being an entry of a table: what all of those have."""
+    """Return why a part cannot be an entry of a table: what it lacks and all entries have."""
     model = entries[0]
     if isinstance(part, type) and not isinstance(model, type) and not callable(model):
-        return f"is a class, and one of its objects is wanted, as in NAME = {part.__name__}()"
+        return f"is a class, but an instance is expected, as in NAME = {part.__name__}()"
     missing = set.intersection(*map(_shows, entries)) - _shows(part)
     if not missing:
         return ""
@@ -51,6 +51,6 @@ def _unlike(part: Any, entries: list[Any]) -> str:
 
 
 def _shows(thing: Any) -> set[str]:
-    """Return the public names of what something has, and whether it can be called."""
+    """Return the public attribute names of an object, plus "__call__" if it is callable."""
     names = {name for name in dir(thing) if not name.startswith("_")} - set(dir(tuple))
     return names | ({"__call__"} if callable(thing) else set())

@@ -1,6 +1,7 @@
-"""Which way each score is better: whatever chooses, ranks or compares by a score asks here.
+"""The direction of each score: whether higher or lower is better, for all choosing and ranking.
 
-A new score is a line in one of the tables; the value of `checkpoint.best_by` is a key of the first.
+A new score is one line in one of the tables; the value of `checkpoint.best_by` is a key of the
+first.
 """
 
 import math
@@ -9,26 +10,26 @@ from typing import NamedTuple
 
 
 class Metric(NamedTuple):
-    """What a score is called and which way it is better."""
+    """The title of a score and its direction."""
 
     title: str
     greater_is_better: bool
-    shown: Callable[[float], float] = float  # the value as a table has it, under the title
+    shown: Callable[[float], float] = float  # the value as tables show it, under the title
 
     def gain(self, value: float) -> float:
-        """Return a value, or the difference of two, such that greater is better."""
+        """Return a value, or a difference of two, signed so that greater is better."""
         return value if self.greater_is_better else -value
 
     def rank(self, value: float | None) -> float:
-        """Return a key that sorts the best first, and what is not known or not finite last."""
+        """Return a sort key: the best first, unknown and non-finite values last."""
         return math.inf if value is None or not math.isfinite(value) else -self.gain(value)
 
 
 def _perplexity(loss: float) -> float:
-    return math.exp(min(loss, 700.0))  # loss: nats a piece
+    return math.exp(min(loss, 700.0))  # loss: nats per piece
 
 
-# What each validation measures while training, under the names that its rows and checkpoints have.
+# Scores of a validation during training, by their names in its rows and in checkpoints.
 VALIDATION = {
     "bleu": Metric("BLEU", greater_is_better=True),
     "loss": Metric("perplexity", greater_is_better=False, shown=_perplexity),
@@ -38,29 +39,29 @@ VALIDATION = {
 
 
 def standing(scores: Mapping[str, float], by: str) -> tuple[float, float]:
-    """Return what puts the scores of validations in order, by a name in VALIDATION, the best the
-    greatest: of those that are alike, as where all is right, the one with the least loss.
+    """Return a sort key for the scores of a validation, by a name in VALIDATION, the best greatest:
+    ties, as between perfect scores, go to the lower loss.
     """
     loss = scores.get("loss", math.inf)
     return VALIDATION[by].gain(scores[by]), -loss if math.isfinite(loss) else -math.inf
 
 
-_NO_NATS = ("regress", "forecast", "reconstruct")  # whose loss is of numbers, and no cross-entropy
+_NO_NATS = ("regress", "forecast", "reconstruct")  # their loss compares numbers; no cross-entropy
 
 
 def validation(name: str, kind: str) -> Metric:
-    """Return the metric of a name in VALIDATION, as an objective of this kind has it."""
+    """Return the metric of a name in VALIDATION, for an objective of this kind."""
     if name == "loss" and not in_nats(kind):
         return Metric("loss", greater_is_better=False)
     return VALIDATION[name]
 
 
 def in_nats(kind: str) -> bool:
-    """Say whether the loss of an objective of this kind is of pieces or classes, in nats."""
+    """Return whether the loss of an objective of this kind is over pieces or classes, in nats."""
     return kind not in _NO_NATS
 
 
-# What eval.py and compare measure, under the names that their files have.
+# Scores of eval.py and compare, by their names in the files.
 TRANSLATION = {
     "BLEU": Metric("BLEU", greater_is_better=True),
     "chrF": Metric("chrF", greater_is_better=True),
@@ -79,5 +80,5 @@ _LESS = (
     "backward_perplexity", "pseudo_perplexity", "next_sentence_loss", "mean_squared_error", "mse",
     "mae", "crps", "pixel_error",
 )  # fmt: skip
-# And what they measure of models that translate nothing, likewise.
+# The same for models that do not translate.
 PREDICTION = {name: Metric(name, name in _GREATER) for name in (*_GREATER, *_LESS)}

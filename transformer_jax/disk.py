@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and what to say of a disk that does not take them."""
+"""Atomic file writes, and error messages for a full or failing disk."""
 
 import errno
 import os
@@ -14,12 +14,12 @@ from transformer_jax.errors import UserError
 
 
 class DiskError(UserError):
-    """The disk is full or fails; the message is one line that says for what, and what room is."""
+    """A full or failing disk; the one-line message names what was written and the free space."""
 
     exit_code = 74
 
 
-# What is wrong is the name or what lies there, and not the disk.
+# The path or what is at it is wrong, not the disk.
 _MISTAKES = (
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM,
     errno.ENAMETOOLONG, errno.ELOOP,
@@ -27,16 +27,16 @@ _MISTAKES = (
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code of a program that an error of the file system ends."""
+    """Return the exit code for a program that ends with this file-system error."""
     mistake = isinstance(error, OSError) and error.errno in _MISTAKES
     return UserError.exit_code if mistake else DiskError.exit_code
 
 
 @contextmanager
 def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
-    """Turn errors of the disk into a DiskError that names `what` and the room at `place`.
+    """Turn disk errors into a DiskError that names `what` and the free space at `place`.
 
-    `need` is how many bytes `what` takes, where that is known.
+    `need` is the size of `what` in bytes, where known.
     """
     try:
         yield
@@ -56,14 +56,14 @@ def writing(what: str, place: Path, need: int = 0) -> Iterator[None]:
 
 
 def check_room(place: Path, need: int) -> None:
-    """Raise OSError if a directory's disk has no room for so many bytes."""
+    """Raise OSError if a directory's disk has fewer than `need` bytes free."""
     if shutil.disk_usage(place).free < need:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep absl, through which Orbax logs, from printing tracebacks of what is raised as well."""
+    """Keep absl, through which Orbax logs, from also printing tracebacks of raised errors."""
     before = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.FATAL)
     try:
@@ -73,12 +73,12 @@ def quiet() -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; one that has this content stays, and needs no room."""
+    """Write a file atomically; one that already has this content is left alone."""
     with suppress(OSError):
         if path.read_bytes() == content:
             return
@@ -95,13 +95,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when a file, if there is one, would survive a loss of power."""
+    """Flush a file, if it exists, to disk, so that it survives a power failure."""
     with suppress(FileNotFoundError), open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append to a file all of the text or nothing."""
+    """Append all of the text to a file, or nothing."""
     with open(path, "ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         rest = text.encode()
@@ -114,6 +114,6 @@ def append_text(path: Path, text: str) -> None:
 
 
 def cache_dir() -> Path:
-    """Return the place of what all runs share: token stores, compiled programs."""
+    """Return the directory shared by all runs, for token stores and compiled programs."""
     named = os.environ.get("TRANSFORMER_JAX_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "transformer_jax"

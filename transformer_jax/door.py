@@ -1,10 +1,10 @@
-"""The way of a config value: from the manual through files and command lines, and back.
+"""Conversion of configs: from the manual through files and command lines, and back.
 
-door(Experiment())                a locked ml_collections.ConfigDict of every field
-configs/NAME.py                   get_config() starts from a door and writes only differences
+door(Experiment())                a locked ml_collections.ConfigDict with every field
+configs/NAME.py                   get_config() starts from a door and states only differences
 override(config, path, text)      --config.model.d_model=256 from a command line
-parse(config)                     back to frozen dataclasses, checked; errors name the path
-to_json / from_json               config.json, which lies beside the checkpoints
+parse(config)                     back to frozen dataclasses, validated; errors name the path
+to_json / from_json               config.json, stored beside the checkpoints
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ log = logging.getLogger("transformer_jax")
 
 
 def door(config: Any) -> ConfigDict:
-    """Return the same fields as a locked ConfigDict, which refuses fields that do not exist."""
+    """Return the same fields as a locked ConfigDict, which rejects unknown fields."""
     fields: dict[str, Any] = {}
     hints = typing.get_type_hints(type(config))
     for item in dataclasses.fields(config):
@@ -41,7 +41,7 @@ def door(config: Any) -> ConfigDict:
 
 
 def override(config: ConfigDict, path: str, text: str) -> None:
-    """Set one field from a command line: `path` as in "model.d_model", `text` its new value.
+    """Set one field from a command line: `path` like "model.d_model", `text` its new value.
 
     Raises:
       UserError: if the field does not exist or the text does not fit its type.
@@ -56,7 +56,7 @@ def override(config: ConfigDict, path: str, text: str) -> None:
 
 
 def kind_of(path: str) -> Any:
-    """Return the type of one field: `path` as in "model.d_model".
+    """Return the type of one field, `path` like "model.d_model".
 
     Raises:
       UserError: if the field does not exist or is a group of fields.
@@ -73,7 +73,7 @@ def kind_of(path: str) -> Any:
 
 
 def parse(config: ConfigDict | dict[str, Any], kind: Any = Experiment, path: str = "config") -> Any:
-    """Return the frozen dataclass `kind` for a ConfigDict or a dict read from JSON.
+    """Return a ConfigDict, or a dict read from JSON, as the frozen dataclass `kind`.
 
     Raises:
       UserError: for an unknown or missing field, a wrong type or an impossible combination.
@@ -104,29 +104,29 @@ def to_json(experiment: Experiment) -> str:
     return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
 
 
-@functools.lru_cache(maxsize=64)  # so that the warning comes once, however often it is read
+@functools.lru_cache(maxsize=64)  # so that the warning appears once, however often it is read
 def from_json(text: str) -> Experiment:
-    """Read what `to_json` wrote, also before some of the present fields were there.
+    """Read the output of `to_json`, including that of versions that lacked some fields.
 
-    Such a field gets its default, with which nothing changes; a warning names the first of them.
+    Such a field gets its default, which keeps the behaviour; a warning names the first of them.
 
     Raises:
-      UserError: if a field is unknown or mistyped, or groups are nested too deeply.
+      UserError: if a field is unknown or has the wrong type, or groups are nested too deeply.
     """
     try:
         values, added = _filled(json.loads(text), dataclasses.asdict(Experiment()), "config")
         experiment = parse(values)
     except RecursionError:
-        raise UserError("config: nested too deeply; fields lie in groups of one level") from None
+        raise UserError("config: nested too deeply; groups of fields have one level") from None
     if added:
-        more = f" and {len(added) - 5} more" * (len(added) > 5)  # an old one lacks a hundred
+        more = f" and {len(added) - 5} more" * (len(added) > 5)  # an old file may lack a hundred
         named = ", ".join(added[:5]) + more
-        log.warning("config.json is old and lacks %s: their defaults hold", named)
+        log.warning("config.json is old and lacks %s: using the defaults", named)
     return experiment
 
 
 def _filled(values: Any, defaults: dict[str, Any], path: str) -> tuple[Any, list[str]]:
-    """Return the values with defaults for those that are missing, and the paths of these."""
+    """Return the values with defaults for missing ones, and the paths of the missing ones."""
     if not isinstance(values, dict):
         return values, []
     whole, added = dict(values), []
@@ -141,14 +141,14 @@ def _filled(values: Any, defaults: dict[str, Any], path: str) -> tuple[Any, list
 
 
 def value_at(config: Any, path: str) -> Any:
-    """Return the value of a field, of whatever form of a config: `path` as in "model.d_model"."""
+    """Return the value of a field of a config in any form, `path` like "model.d_model"."""
     for name in path.split("."):
         config = getattr(config, name)
     return config
 
 
 def own_parts(experiment: Experiment) -> dict[str, str]:
-    """Return {part: path of its field} of the parts of one's own that an experiment has."""
+    """Return {part: path of its field} for the user-defined parts of an experiment."""
     return {
         word: f"config.{path}"
         for path in TAKE_PARTS
@@ -157,7 +157,7 @@ def own_parts(experiment: Experiment) -> dict[str, str]:
 
 
 def differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
-    """Return {path: (value in one, value in other)} of the fields that differ."""
+    """Return {path: (value in one, value in other)} for the fields that differ."""
     left, right = (_flat(dataclasses.asdict(x)) for x in (one, other))
     return {path: (left[path], right[path]) for path in left if left[path] != right[path]}
 
@@ -201,8 +201,8 @@ def describe(kind: Any) -> str:
 
 
 def _checked(path: str, value: Any, kind: Any) -> Any:
-    """Return `value` as `kind`, whole numbers widened to float and lists to tuples."""
-    if isinstance(value, int) and value.bit_length() > 63:  # too long to show, or for a float
+    """Return `value` as `kind`, with integers widened to float and lists converted to tuples."""
+    if isinstance(value, int) and value.bit_length() > 63:  # too long to print, or for a float
         digits = int(value.bit_length() * math.log10(2)) + 1
         raise UserError(f"{path}: a number of about {digits} digits, more than any field takes")
     wrong = UserError(f"{path}={value!r}: must be {describe(kind)}")

@@ -1,4 +1,4 @@
-"""Checksums: what comes back is what was stored, or an error says that it is not."""
+"""Checksums of arrays and records: reading returns what was stored, or raises an error."""
 
 import hashlib
 import json
@@ -14,41 +14,39 @@ from transformer_jax.errors import UserError
 
 
 class DamagedCheckpoint(UserError):
-    """What was read is not what was saved."""
+    """The data read differs from the data saved."""
 
 
 def kinds(tree: Any) -> dict[str, str]:
-    """Return {"layer/w": "float32[8,16]"} of arrays or of their abstract shapes."""
+    """Return {"layer/w": "float32[8,16]"} for arrays or their abstract shapes."""
     return {name: _kind(leaf) for name, leaf in _leaves(tree)}
 
 
 def checksums(tree: Any) -> dict[str, str]:
     """Return {"layer/w": "float32[8,16] 1b2c3d4e"}: the CRC-32 of each array's bytes, in C order.
 
-    It is that of the whole array, however it is divided among devices. A CRC-32 finds every error
-    that is no longer than 32 bits, and all but one in 2^32 of the others.
+    It covers the whole array, however it is sharded. A CRC-32 detects every error burst of at most
+    32 bits, and all but one in 2^32 of the others.
     """
     return {name: f"{_kind(leaf)} {zlib.crc32(_bytes(leaf)):08x}" for name, leaf in _leaves(tree)}
 
 
 def mismatch(like: Any, stored: dict[str, str]) -> str | None:
-    """Say which array differs in name, type or shape from the stored checksums, or None."""
+    """Return which array differs in name, type or shape from the stored checksums, or None."""
     wanted, there = kinds(like), {name: line.split()[0] for name, line in stored.items()}
     names = sorted(name for name, _ in wanted.items() ^ there.items())
     if not names:
         return None
     name = names[0]
-    return (
-        f"{name} is {there.get(name, 'missing')}, expected is {wanted.get(name, 'no such array')}"
-    )
+    return f"{name} is {there.get(name, 'missing')}, expected {wanted.get(name, 'no such array')}"
 
 
 def check_kinds(place: Path, like: dict[str, Any], stored: dict[str, str]) -> None:
-    """Raise UserError if the checksums stored at a place are not of arrays like these."""
+    """Raise UserError if the checksums stored at `place` are not those of arrays like these."""
     if "training" in like and not any(name.startswith("training/") for name in stored):
         raise UserError(
-            f"{place}: parameters alone, as `average` writes them, "
-            "cannot be trained on; go on in the work directory that they come from"
+            f"{place}: has parameters only, as `average` writes them, so training "
+            "cannot resume from it; resume in the work directory that they come from"
         )
     difference = mismatch(like, stored)
     if difference is not None:
@@ -57,11 +55,11 @@ def check_kinds(place: Path, like: dict[str, Any], stored: dict[str, str]) -> No
 
 
 def check_sums(place: Path, found: Any, stored: dict[str, str]) -> None:
-    """Raise DamagedCheckpoint if arrays have other checksums than those stored."""
+    """Raise DamagedCheckpoint if the checksums of arrays differ from those stored."""
     wrong = [name for name, line in checksums(found).items() if stored[name] != line]
     if wrong:
         names = ", ".join(wrong[:3]) + ", ..." * (len(wrong) > 3)
-        raise DamagedCheckpoint(f"{place}: damaged: the checksum differs of {names}")
+        raise DamagedCheckpoint(f"{place}: damaged: checksum mismatch in {names}")
 
 
 def _leaves(tree: Any) -> list[tuple[str, Any]]:
@@ -80,19 +78,19 @@ def _bytes(leaf: Any) -> memoryview:
 
 
 def seal(values: dict[str, Any]) -> dict[str, Any]:
-    """Return JSON values with a hash of all of them under "seal"."""
+    """Return JSON values with their hash added under "seal"."""
     return values | {"seal": _hash(values)}
 
 
 def unseal(text: bytes) -> dict[str, Any]:
-    """Return what was sealed.
+    """Return the values that were sealed.
 
     Raises:
-      ValueError: if the text is not JSON, or not what was sealed.
+      ValueError: if the text is not JSON or does not match its hash.
     """
     values = json.loads(text)
     if not isinstance(values, dict) or values.pop("seal", None) != _hash(values):
-        raise ValueError("does not agree with its own hash")
+        raise ValueError("does not match its own hash")
     return values
 
 
@@ -100,7 +98,7 @@ def read_record(path: Path, step: int) -> dict[str, Any]:
     """Return the record of a checkpoint: the sealed file `path`, <step>/record/metadata.
 
     Raises:
-      DamagedCheckpoint: if it is not what was saved, or what was saved of another step.
+      DamagedCheckpoint: if it differs from what was saved, or belongs to another step.
     """
     place = path.parents[1]
     try:

@@ -1,12 +1,11 @@
-"""Parts of one's own: values of a field that stand in no table of ours.
+"""User-defined parts: values of a field that no built-in table contains.
 
-path/file.py:Name    what a file calls Name
-package:Name         an entry point of that name, in the group "transformer_jax", of an installed
-                     package
+path/file.py:Name    the object that a file calls Name
+package:Name         an installed package's entry point of that name, in the group "transformer_jax"
 
-So a config names them. An experiment, and with it config.json, has the SHA-256 of the file behind
-that, as in "norms.py:Centred@sha256:...": with another file it is another experiment. A file runs
-only once it is admitted, which is up to whoever calls the program: that a config.json names it runs
+This is how a config names them. An experiment, and so its config.json, adds the SHA-256 of the
+file, as in "norms.py:Centred@sha256:...": a different file is a different experiment. A file is
+executed only once the caller of the program has admitted it; being named in a config.json executes
 nothing. An installed package is admitted by being installed.
 """
 
@@ -30,11 +29,11 @@ _FORM = re.compile(r"([^:@]+):([A-Za-z_]\w*)(?:@sha256:([0-9a-f]{64}))?")
 
 
 class Part(NamedTuple):
-    """A part as it is named."""
+    """The name of a part, parsed."""
 
     home: str  # a file or a package
     name: str
-    digest: str | None  # SHA-256 of the file; None: of whatever the file is now
+    digest: str | None  # SHA-256 of the file; None: the file as it is now
 
     @property
     def lies_in_file(self) -> bool:
@@ -42,7 +41,7 @@ class Part(NamedTuple):
 
 
 class _File:
-    """A file as it was when it was admitted."""
+    """A file, with its contents at the time it was admitted."""
 
     def __init__(self, path: str, text: bytes) -> None:
         self.path, self.text = path, text
@@ -50,7 +49,7 @@ class _File:
 
     @functools.cached_property
     def contents(self) -> dict[str, Any]:
-        """All that the file defines; it runs when this is first asked for."""
+        """Everything that the file defines; first access executes the file."""
         module = types.ModuleType(f"{GROUP}_part_{self.digest[:16]}")
         module.__file__ = self.path
         sys.modules[module.__name__] = module  # dataclasses look themselves up there
@@ -62,18 +61,18 @@ class _File:
         return module.__dict__
 
 
-_now: dict[Path, _File] = {}  # by place: as last admitted
+_now: dict[Path, _File] = {}  # by path, as last admitted
 _ever: dict[str, _File] = {}  # by digest
 
 
 def read(value: Any) -> Part | None:
-    """Return the part that a value of a field names; None if it names none."""
+    """Return the part that the value of a field names, or None if it names none."""
     found = _FORM.fullmatch(value) if isinstance(value, str) else None
     return Part(*found.groups()) if found else None
 
 
 def words(value: Any) -> Iterator[tuple[str, Part]]:
-    """Yield the parts that a value names, of a tuple or a command line's text each one."""
+    """Yield the parts that a value names, each of them for a tuple or command-line text."""
     texts = value.strip("()[]").split(",") if isinstance(value, str) else value
     for text in texts if isinstance(texts, list | tuple) else ():
         word = text.strip(" '\"")
@@ -82,11 +81,11 @@ def words(value: Any) -> Iterator[tuple[str, Part]]:
 
 
 def admit(file: str | Path) -> None:
-    """Let what a file defines be the value of a field. The file is read now, and runs when a part
-    of it is needed.
+    """Allow the definitions of a file as values of fields. The file is read now, and executed when
+    one of its parts is needed.
 
     Raises:
-      UserError: if there is no such file, or it is not Python.
+      UserError: if the file does not exist or is not Python.
     """
     try:
         text = Path(file).read_bytes()
@@ -101,10 +100,10 @@ def admit(file: str | Path) -> None:
 
 
 def admit_named(value: Any) -> None:
-    """Admit the files of the parts that a value names, which the caller of the program wrote.
+    """Admit the files of the parts named in a value that the caller of the program wrote.
 
     Raises:
-      UserError: if a file is not there, or not the one whose digest is named.
+      UserError: if a file does not exist or does not have the digest named.
     """
     for word, part in words(value):
         if part.lies_in_file:
@@ -114,15 +113,15 @@ def admit_named(value: Any) -> None:
 
 
 def pinned(value: str, what: str) -> str:
-    """Return the name of a part with the digest of its file, as an experiment has it; `what` says
-    of which field it is the value.
+    """Return the name of a part with the digest of its file, as an experiment stores it; `what`
+    names the field.
 
     Raises:
-      UserError: if it has none yet, and there is no such part or its file was not admitted.
+      UserError: if it has no digest yet, and the part does not exist or its file was not admitted.
     """
     part = read(value)
     assert part is not None
-    if part.digest is not None:  # as config.json has it: nothing needs to be there
+    if part.digest is not None:  # from config.json: the file need not exist
         return value
     if not part.lies_in_file:
         return f"{value}@sha256:{_digest_of(_entry_point(part, what))}"
@@ -137,10 +136,10 @@ def pinned(value: str, what: str) -> str:
 
 
 def resolve(value: str, what: str) -> Any:
-    """Return the part itself, and run its file if this is the first that is asked of it.
+    """Return the part itself, executing its file on first use.
 
     Raises:
-      UserError: if it is not the one that the experiment has, or was not admitted.
+      UserError: if it is not the one recorded in the experiment, or was not admitted.
     """
     part = read(value)
     assert part is not None
@@ -161,7 +160,7 @@ def resolve(value: str, what: str) -> Any:
 
 
 def short(value: Any, digits: int = 0) -> Any:
-    """Return a value without the digests of parts, or with so many digits of them, to be shown."""
+    """Return a value for display, without the digests of parts or with this many digits of them."""
     if isinstance(value, tuple):
         return tuple(short(word, digits) for word in value)
     part = read(value)
@@ -171,12 +170,12 @@ def short(value: Any, digits: int = 0) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Say whether two values are the same but for where the files of parts lie."""
+    """Return whether two values are the same except for the paths of the files of parts."""
     return _known_by(one, lambda part: part.digest) == _known_by(other, lambda part: part.digest)
 
 
 def edited(one: Any, other: Any) -> bool:
-    """Say whether two values are the same but for what the files of parts hold."""
+    """Return whether two values differ only in the contents of the files of parts."""
     names = (_known_by(value, lambda part: Path(part.home).name) for value in (one, other))
     return len({*names}) == 1 and not same(one, other)
 
@@ -189,13 +188,13 @@ def _known_by(value: Any, of: Callable[[Part], Any]) -> Any:
 
 
 def homes(values: Sequence[str]) -> list[str]:
-    """Return the files of the parts that values name, each once."""
+    """Return the files of the parts that values name, without duplicates."""
     named = (part.home for _, part in words(values) if part.lies_in_file)
     return list(dict.fromkeys(named))
 
 
 def files(values: Sequence[str]) -> dict[str, bytes]:
-    """Return {name: content} of the admitted files that values name, for a copy of each."""
+    """Return {name: content} of the admitted files that values name, for copying them."""
     named = {part.digest: Path(part.home).stem for _, part in words(values)}
     return {
         f"{stem}-{digest[:12]}.py": _ever[digest].text
@@ -210,12 +209,12 @@ def _refused(value: str, part: Part, what: str) -> UserError:
     if part.digest is not None and alike:
         return UserError(
             f"{what}: {alike[0].path} is not the file that the run was trained with: "
-            f"SHA-256 {part.digest[:12]}... then, {alike[0].digest[:12]}... now; put that one back "
-            "(a copy lies in parts/ of the work directory), or train in another --workdir"
+            f"SHA-256 {part.digest[:12]}... then, {alike[0].digest[:12]}... now; restore that one "
+            "(a copy is in parts/ of the work directory), or train in another --workdir"
         )
     return UserError(
-        f"{what}: is code that the work directory alone does not run; if you trust it, "
-        f"add --parts={part.home}, or the copy of it in parts/ of the work directory; in Python "
+        f"{what}: is code, and a work directory alone does not cause code to run; if you trust it, "
+        f"add --parts={part.home}, or its copy in parts/ of the work directory; in Python "
         f"load(..., parts=[{part.home!r}]) or transformer_jax.admit({part.home!r})"
     )
 
@@ -227,7 +226,7 @@ def _entry_point(part: Part, what: str) -> importlib.metadata.EntryPoint:
         known = ", ".join(":".join(key) for key in sorted(entries)) or "none"
         raise UserError(
             f"{what}={part.home}:{part.name}: no installed package {part.home} has such an entry "
-            f"point in the group {GROUP!r}; install it, or choose one of those there are: {known}"
+            f"point in the group {GROUP!r}; install it, or choose an installed one: {known}"
         )
     return entries[_plain(part.home), part.name]
 
@@ -239,5 +238,5 @@ def _plain(package: str) -> str:
 def _digest_of(entry: importlib.metadata.EntryPoint) -> str:
     spec = importlib.util.find_spec(entry.module)
     if spec is None or spec.origin is None:
-        raise UserError(f"{entry.value}: there is no such module; install the package again")
+        raise UserError(f"{entry.value}: module not found; install the package again")
     return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()

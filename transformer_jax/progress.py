@@ -1,4 +1,4 @@
-"""How far a program is with its lines: a bar at a terminal, now and then a line elsewhere."""
+"""Progress over lines of input: a bar on a terminal, an occasional line elsewhere."""
 
 import sys
 import threading
@@ -23,10 +23,9 @@ _FIRST, _EVERY = 10.0, 30.0  # seconds until the first line, and between lines
 
 
 class LineProgress:
-    """Lines done, lines a second, time left, on standard error.
+    """Lines done, lines per second and time left, on standard error.
 
-    `total` is None where it is not known. What is `hidden` shows nothing. The first `begin` lines
-    were done before.
+    `total` is None if unknown. `hidden` shows nothing. The first `begin` lines were done earlier.
     """
 
     def __init__(self, total: int | None, hidden: bool = False, begin: int = 0) -> None:
@@ -41,7 +40,7 @@ class LineProgress:
         self._task = self._bar.add_task("lines", total=total, completed=begin)
         self._writes = not hidden and not console.is_terminal
         self._ended = threading.Event()
-        # A thread, so that there is a line also while the first program is compiled.
+        # A thread, so that a line appears even while the first program compiles.
         self._writer = threading.Thread(target=self._write, daemon=True)
 
     def __enter__(self) -> "LineProgress":
@@ -57,13 +56,13 @@ class LineProgress:
             self._writer.join()
 
     def watch(self, finished: Iterable[T]) -> Iterator[T]:
-        """Yield the same, and count."""
+        """Yield the items unchanged, and count them."""
         for item in finished:
             yield item
             self._count(self._done + 1)
 
     def reached(self, line: int) -> None:
-        """Say how many lines are done in all, empty ones included."""
+        """Set the total number of lines done, including empty ones."""
         self._count(line)
 
     def _count(self, done: int) -> None:
@@ -71,7 +70,7 @@ class LineProgress:
         self._bar.update(self._task, completed=done)
 
     def _write(self) -> None:
-        last = 0 if self._total is None else -1  # a pipe may stay idle for long: nothing new
+        last = 0 if self._total is None else -1  # a pipe may be idle for long: print no repeats
         pause = _FIRST
         while not self._ended.wait(pause):
             pause = _EVERY

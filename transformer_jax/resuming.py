@@ -1,13 +1,13 @@
-"""What of an experiment a continued run may change."""
+"""The fields of an experiment that a resumed run may change."""
 
 from typing import Any
 
 from transformer_jax import parts
 from transformer_jax.allowed import ANY, Allowed, allows
 
-# Fields and the values among which they may change: that alters what is watched, where and how
-# fast it runs, and not what is learned. All other fields must stay; so must those that say by what
-# scores the best checkpoint is known.
+# Fields, and the values between which they may change: these affect what is monitored, and where
+# and how fast the run executes, but not what is learned. All other fields must stay the same,
+# including those that define the score of the best checkpoint.
 MAY_CHANGE: Allowed = {
     "training.steps": ANY,
     "training.max_minutes": ANY,
@@ -51,7 +51,7 @@ MAY_CHANGE: Allowed = {
     "mesh.fsdp": ANY,
     "mesh.tensor": ANY,
     "profile.steps": ANY,
-    "model.layer_loop": ("unrolled", "scan"),  # the same mathematics, as in the next two
+    "model.layer_loop": ("unrolled", "scan"),  # the same mathematics; so are the next two
     "model.remat": ("none", "dots", "full"),
     "model.feed_forward_chunks": ANY,
     "model.attention": ("dense", "fused"),
@@ -62,7 +62,7 @@ MAY_CHANGE: Allowed = {
 
 
 def may_change(path: str, old: Any, new: Any) -> bool:
-    """Say whether a continued run may have another value of a field."""
-    if parts.same(old, new):  # of one's own, in a file that has moved
+    """Return whether a resumed run may have a different value of a field."""
+    if parts.same(old, new):  # user-defined, in a file that has moved
         return True
     return all(allows(MAY_CHANGE.get(path, ()), value) for value in (old, new))

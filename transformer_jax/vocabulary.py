@@ -1,6 +1,6 @@
 """The four reserved piece ids, set when a tokenizer is trained and asserted when one loads.
 
-Tokenizers that are imported have others: whoever may meet one asks the codec.
+Imported tokenizers have other ids: code that may meet one asks the codec.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ RESERVED = 4
 
 
 class Special(NamedTuple):
-    """The ids that mark where a text begins and ends; -1: there is no such piece."""
+    """The ids of padding and of the beginning and end of a text; -1 if there is no such piece."""
 
     pad: int = PAD
-    bos: int = BOS  # may be one of the others
+    bos: int = BOS  # may equal one of the others
     eos: int = EOS
 
 

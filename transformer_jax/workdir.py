@@ -1,4 +1,4 @@
-"""A work directory: what lies where in it, which experiment it belongs to, and who may write.
+"""A work directory: its layout, the experiment it belongs to, and who may write to it.
 
 config.json  parts/  tokenizer.model  checkpoints/<step>/  metrics.jsonl  timings.jsonl
 history.jsonl  train.log  tensorboard/  eval/<split>.<checkpoint>.{hyp,json,jsonl}
@@ -22,7 +22,7 @@ from transformer_jax.resuming import may_change
 
 
 class WorkDirGone(UserError):
-    """A work directory is no longer the one that was claimed."""
+    """The work directory is no longer the one that was claimed."""
 
     exit_code = 74
 
@@ -30,13 +30,13 @@ class WorkDirGone(UserError):
 class WorkDir:
     """The directory of one experiment. Nothing is created before `claim`."""
 
-    _claimed: int | None = None  # open directory, which another of the same name is not
+    _claimed: int | None = None  # open file descriptor, to detect another directory of this name
 
     def __init__(self, path: str | Path) -> None:
         """Name a directory.
 
         Raises:
-          UserError: if the file system takes no such name, or does not let us look.
+          UserError: if the file system does not accept the name or denies access.
         """
         self.path = Path(path).absolute()
         self.config = self.path / "config.json"
@@ -49,7 +49,7 @@ class WorkDir:
         self.tensorboard = self.path / "tensorboard"
         self.eval = self.path / "eval"
         try:
-            os.stat(self.path / "checkpoints" / ("x" * 64))  # longer than any name of ours
+            os.stat(self.path / "checkpoints" / ("x" * 64))  # longer than any name we use
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
@@ -60,7 +60,7 @@ class WorkDir:
         """Read config.json.
 
         Raises:
-          UserError: if there is none, or it does not fit this version.
+          UserError: if it does not exist, or does not fit this version.
         """
         try:
             text = self.config.read_bytes()
@@ -74,12 +74,12 @@ class WorkDir:
             raise UserError(f"{self.config}: {error}") from None
 
     def check(self, experiment: Experiment) -> list[str]:
-        """Compare with the experiment that lives here, if one does.
+        """Compare with the experiment of this directory, if it has one.
 
-        Returns a line for each field that differs and may.
+        Returns one line for each field that differs and may differ.
 
         Raises:
-          UserError: if a field differs that must not; names them all.
+          UserError: if fields differ that must not; names them all.
         """
         if not self.config.exists():
             if self.path.exists() and not self.path.is_dir():
@@ -105,13 +105,13 @@ class WorkDir:
 
     @contextmanager
     def claim(self, experiment: Experiment) -> Iterator[Experiment]:
-        """Create the directory, keep other trainers out, and check again now that they are.
+        """Create the directory, lock out other trainers, and check again while holding the lock.
 
-        Yields the experiment that lives here. At the first start that is the given one, which is
-        written as config.json; a later start must decide itself to `write_config`.
+        Yields the experiment of this directory. On the first start that is the given one, which is
+        written as config.json; a later start decides for itself whether to `write_config`.
 
         Raises:
-          UserError: if another trainer is at work here, or another experiment lives here.
+          UserError: if another trainer is running here, or another experiment owns the directory.
           DiskError: if nothing can be written.
         """
         try:
@@ -124,9 +124,9 @@ class WorkDir:
             lock = open(self.path / ".lock", "a")  # noqa: SIM115
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process
             except OSError:
-                raise UserError(f"{self.path}: another trainer is at work here") from None
+                raise UserError(f"{self.path}: another trainer is running here") from None
             self.check(experiment)
             if not self.config.exists():
                 self.write_config(experiment)
@@ -138,10 +138,10 @@ class WorkDir:
                 self._claimed = None
 
     def write_config(self, experiment: Experiment) -> None:
-        """Write config.json, and a copy of each file of parts of one's own that it names.
+        """Write config.json, and a copy of each file of user-defined parts that it names.
 
         Raises:
-          DiskError: if the disk does not take it.
+          DiskError: if writing fails.
         """
         with writing(str(self.config), self.path):
             write_text(self.config, to_json(experiment))
@@ -150,10 +150,10 @@ class WorkDir:
                 write_bytes(self.parts / name, text)
 
     def check_claim(self) -> None:
-        """Check that what was claimed still lies here; to be called before writing.
+        """Check that the claimed directory is still here; to be called before writing.
 
         Raises:
-          WorkDirGone: if it does not.
+          WorkDirGone: if it is not.
         """
         if self._claimed is None:
             return
@@ -165,7 +165,7 @@ class WorkDir:
             raise WorkDirGone(
                 f"{self.path}: was deleted or moved while a run was training in it; training has "
                 "stopped and nothing was written in its place. Put it back and run the same "
-                "command again to go on from its last checkpoint, or run it again to start afresh"
+                "command to resume from its last checkpoint, or run the command to start afresh"
             )
 
 
@@ -176,7 +176,7 @@ def _change(path: str, old: Any, new: Any) -> str:
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:
-    """Append one JSON line or, if the disk fails, nothing; NaN and infinity become null."""
+    """Append one JSON line, or nothing if the disk fails; NaN and infinity become null."""
     append_text(path, _line(row))
 
 
@@ -189,12 +189,12 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def read_rows(path: Path, key: str = "step") -> list[dict[str, Any]]:
-    """Read the rows of a JSON-lines file; a last line cut short by a crash is left out.
+    """Read the rows of a JSON Lines file, ignoring a last line cut short by a crash.
 
     Each row has an integer under `key`.
 
     Raises:
-      UserError: if another line is no row.
+      UserError: if any other line is not such a row.
     """
     rows = []
     lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -210,8 +210,8 @@ def read_rows(path: Path, key: str = "step") -> list[dict[str, Any]]:
 
 
 def minutes_of(timings: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the minutes of training, without validation and saving, at step 0 and at each row of
-    rates, resumed parts included.
+    """Return the cumulative minutes of training, excluding validation and saving, at step 0 and at
+    each row of rates, across resumed parts.
     """
     minutes, before = [0.0], 0
     for row in timings:
@@ -221,10 +221,10 @@ def minutes_of(timings: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write all rows anew.
+    """Rewrite the file with all rows.
 
     Raises:
-      DiskError: if the disk does not take them; the file is as it was.
+      DiskError: if writing fails; the file is unchanged.
     """
     with writing(str(path), path.parent):
         write_text(path, "".join(map(_line, rows)))
@@ -234,9 +234,9 @@ def default_workdir(config_spec: str) -> str:
     """Return runs/<config>[-<variant>] for --config=configs/<config>.py[:<variant>].
 
     Raises:
-      UserError: if the config is that of a work directory, which has no name of its own.
+      UserError: if the config is a work directory, which implies no name for another.
     """
     if Path(config_spec).is_dir():
-        raise UserError(f"--config={config_spec}: is of a run; name a new one with --workdir")
+        raise UserError(f"--config={config_spec}: is a run; name a new directory with --workdir")
     path, _, variant = config_spec.partition(":")
     return f"runs/{Path(path).stem}" + (f"-{variant}" if variant else "")

@@ -134,8 +134,8 @@ def test_units_are_words_and_signs():
     ("source", "target", "message"),
     [
         ("who?\tA tree.", "2\thouse", r"part\.asked:1: the answer 'house' is not in the context "
-                                      r"behind 2 characters, where 'tree\.' stands"),
-        ("who?\tA tree.", "3\ttree", r"the answer 'tree' is not .* where 'ree\.' stands"),
+                                      r"at character 2, which reads 'tree\.'"),
+        ("who?\tA tree.", "3\ttree", r"the answer 'tree' is not .* which reads 'ree\.'"),
         ("who?\tA tree.", "tree", r"its answer 'tree' must be the number of characters"),
         ("who?\tA tree.", "2\ttree\t1", r"must be the number of characters"),
         ("who?\tA tree.", "0\t", r"the answer '' is not in the context"),

@@ -163,7 +163,7 @@ def test_a_language_model_beside_prefixes_has_ranks():
         ("translate", ("one",), "must be PART=NAME"),
         ("translate", ("one=language_model",), "'span_corruption' or 'denoising'"),
         ("translate", ("one=denoising", "one=span_corruption"), "once for each part"),
-        ("masked_lm", ("one=denoising",), "has no other objective beside it"),
+        ("masked_lm", ("one=denoising",), "cannot be combined with another"),
     ],
 )
 def test_what_cannot_be_learned_together_is_refused(name, parts, said):
@@ -173,7 +173,7 @@ def test_what_cannot_be_learned_together_is_refused(name, parts, said):
 
 def test_settings_of_noise_are_those_of_the_parts():
     """They mean nothing without; what an objective does not read is not in its own config."""
-    with pytest.raises(UserError, match=r"noise_density=0\.5: means nothing"):
+    with pytest.raises(UserError, match=r"noise_density=0\.5: has no effect"):
         ObjectiveConfig("translate", noise_density=0.5)
     parts = ("one=span_corruption", "two=denoising")
     both = ObjectiveConfig("translate", noise_density=0.5, window=9, parts=parts)

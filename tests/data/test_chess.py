@@ -40,9 +40,9 @@ def test_positions_come_back(drawn):
 
 
 ILLEGAL = {
-    "nonsense": r"FEN 'nonsense': is none",
-    "8/8/8/8/8/8/8/8 w - - 0 1": r"no legal position \(.*NO_WHITE_KING",
-    "k6R/8/8/8/8/8/8/K7 w - - 0 1": r"no legal position \(.*OPPOSITE_CHECK",
+    "nonsense": r"FEN 'nonsense': not a FEN",
+    "8/8/8/8/8/8/8/8 w - - 0 1": r"not a legal position \(.*NO_WHITE_KING",
+    "k6R/8/8/8/8/8/8/K7 w - - 0 1": r"not a legal position \(.*OPPOSITE_CHECK",
     chess.STARTING_FEN.replace(" 0 1", " 0 1000"): "moves of 1000 are more than 999",
 }
 

@@ -104,8 +104,8 @@ def test_from_pictures_to_a_sheet(tmp_path, capsys):
         (["codebook", "{}", "--patch-size=5", "--output=x.npz"], "--patch-size=5: .* 12 x 8"),
         (["codebook", "{}", "--reduce=5", "--output=x.npz"], "--reduce=5: does not divide 12 x 8"),
         (["codebook", "{}", "--array=labels", "--output=x.npz"], "'labels'.* it has images, other"),
-        (["codebook", "{}", "--array=other", "--output=x.npz"], "of float64 of the shape"),
-        (["encode", "{}", "--codebook={}"], "is no codebook"),
+        (["codebook", "{}", "--array=other", "--output=x.npz"], "of float64 with shape"),
+        (["encode", "{}", "--codebook={}"], "not a codebook"),
         (["decode", "x", "--codebook=x", "--output=x.jpg"], "must end with .png or .npz"),
     ],
 )  # fmt: skip

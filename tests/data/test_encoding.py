@@ -154,7 +154,7 @@ def test_a_process_that_encodes_and_is_killed_says_so(numbers, tokenizers, tmp_p
 
     with monkeypatch.context() as patch:
         patch.setattr(GrowingSide, "append", killing)
-        with pytest.raises(WorkerDied, match=r"exit code -9.*start again to go on"):
+        with pytest.raises(WorkerDied, match=r"exit code -9.*start again to resume"):
             open_store(numbers, tokenizers, tmp_path / "killed", processes=2)
     assert all(process.poll() is not None for process in started)
     for name in ("killed", "whole"):

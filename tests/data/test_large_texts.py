@@ -94,7 +94,7 @@ def test_a_file_that_changes_is_noticed(tmp_path):
     path.write_text("one\ntwo\n")
     found = lines_of(path)
     path.write_text("another\n")
-    with pytest.raises(UserError, match="was changed while it was read; start again"):
+    with pytest.raises(UserError, match="changed while being read; start again"):
         found[0]
     assert list(lines_of(path)) == ["another"]
 

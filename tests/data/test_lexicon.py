@@ -101,10 +101,10 @@ def test_file(tmp_path):
     made = estimate(STORE, SIZES, "mine")
     path = made.save(tmp_path)
     np.testing.assert_array_equal(table(Lexicon.load(tmp_path, "mine")), table(made))
-    with pytest.raises(UserError, match=r"npz: is of other tokenizers .*shortlist --workdir="):
+    with pytest.raises(UserError, match=r"npz: is for other tokenizers .*shortlist --workdir="):
         Lexicon.load(tmp_path, "another")
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(UserError, match=r"npz: is not what was written; run transformer-jax sho"):
+    with pytest.raises(UserError, match=r"npz: damaged; run transformer-jax sho"):
         Lexicon.load(tmp_path, "mine")
     path.unlink()
     with pytest.raises(UserError, match=r"npz: no such file; run transformer-jax shortlist --wor"):

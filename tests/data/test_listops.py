@@ -96,7 +96,7 @@ def test_lengths_of_the_arena():
 def test_too_few_texts(lengths, monkeypatch):
     """Of one digit there are ten; of three levels and three arguments none is longer than 17."""
     monkeypatch.setattr(listops, "_TRIES", 2000)
-    with pytest.raises(UserError, match=r"example_lengths=.* none is of such a length and new"):
+    with pytest.raises(UserError, match=r"example_lengths=.* none is new and within"):
         listops.draw(40, lengths, 3, 3)
 
 

@@ -132,8 +132,8 @@ def test_pairs_are_of_the_part_in_which_they_stand(name):
 def test_the_log_says_what_a_mixture_is(make_store):
     store, mixture, _ = mixed(make_store, "bucket", WEIGHTED)
     lines = describe(WEIGHTED, mixture, np.arange(len(store)))
-    assert lines[0] == ("mixture: large: 400 items, 40.0 % of an epoch, which has each 0.47 times")
-    assert lines[2].endswith("small: 10 items, 20.0 % of an epoch, which has each 9.4 times")
+    assert lines[0] == ("mixture: large: 400 items, 40.0 % of an epoch, each appearing 0.47 times")
+    assert lines[2].endswith("small: 10 items, 20.0 % of an epoch, each appearing 9.4 times")
     assert describe(DATA, None, np.arange(3)) == []
 
 

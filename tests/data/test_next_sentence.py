@@ -130,7 +130,7 @@ def test_short_and_long_ones():
     assert items.split.tolist() == [2, 8, 8, 2]
     assert items.src.lengths.tolist() == [5, 16, 14, 4]
     assert NEXT.select(items, DATA).dropped == {"sentences alone in a document": 1}
-    with pytest.raises(UserError, match=r"'masked_lm_nsp': a split of 1 pairs .* too few to draw"):
+    with pytest.raises(UserError, match=r"a split of 1 pairs .* too small to draw"):
         items_of([[2, 3]])
 
 

@@ -164,7 +164,7 @@ def test_validation_changes_nothing(config, tmp_path):
         ({"images": PICTURES}, {}, ["config.data.target_language='labels'", "it has images"]),
         ({"images": PICTURES, "labels": LABELS[:5]}, {}, ["7 entries", "labels 5"]),
         ({"images": PICTURES, "labels": LABELS, "names": NAMES[:2]}, {},
-         ["label 2 of entry 3 is beyond the 2 names"]),
+         ["label 2 of entry 3 is outside the 2 names"]),
         ({"images": PICTURES, "labels": LABELS[:, None]}, {}, ["shape (7, 1)"]),
     ],
 )  # fmt: skip
@@ -190,14 +190,14 @@ def test_a_damaged_file(config):
 
 def test_pictures_that_are_refused():
     side = SourceConfig("patches", patch_size=4)
-    with pytest.raises(UserError, match="picture 2 has the shape"):
+    with pytest.raises(UserError, match="picture 2 has shape"):
         patches.train(side, [PICTURES[0], PICTURES[0][:4]])
     with pytest.raises(UserError, match="picture 1: is an array of float64"):
         patches.train(side, [PICTURES[0] / 255])
     with pytest.raises(UserError, match=r"config\.src\.patch_size=5: .* 8 x 12"):
         patches.train(SourceConfig("patches", patch_size=5), PICTURES)
     codec = patches.train(side, PICTURES)
-    with pytest.raises(UserError, match="picture 2: has the shape"):
+    with pytest.raises(UserError, match="picture 2: has shape"):
         codec.encode([PICTURES[0], PICTURES[0, :, :, :1]])
     with pytest.raises(ValueError, match="not the form of pictures"):
         patches.Patches(codec.model[:-9])
@@ -235,7 +235,9 @@ def test_pictures_are_brought_to_one_size(tmp_path):
     grey = [np.full((10, 20), 50, np.uint8), np.full((30, 12), 90, np.uint8)]
     saved(tmp_path, grey)
     config = dataclasses.replace(FOLDERS, directory=str(tmp_path))
-    with pytest.raises(UserError, match=r"1\.png: has 30 x 12 pixels, the first one 10 x 20; set"):
+    with pytest.raises(
+        UserError, match=r"1\.png: has 30 x 12 pixels, but the first has 10 x 20; set"
+    ):
         sources.load(config, "train")
     corpus = sources.load(dataclasses.replace(config, image_size=(8, 6)), "train")
     assert [x.shape for x in corpus.src] == [(8, 6, 1)] * 2
@@ -250,7 +252,7 @@ def test_folders_that_are_refused(tmp_path):
     broken = tmp_path / "train" / "dog" / "1.png"
     for content in (broken.read_bytes()[:60], b"", b"text"):
         broken.write_bytes(content)
-        with pytest.raises(UserError, match=r"dog/1\.png: is no picture that can be read"):
+        with pytest.raises(UserError, match=r"dog/1\.png: cannot be read as a picture"):
             sources.load(config, "train")
     Image.fromarray(PICTURES[1, :, :, 0].astype(np.uint16) << 8).save(broken)
     with pytest.raises(UserError, match=r"dog/1\.png: .*more than 8 bits, mode I;16"):

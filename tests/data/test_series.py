@@ -120,18 +120,18 @@ def test_numbers_that_are_missing(config, change, words):
 def test_series_that_are_refused(config, tmp_path):
     for part, words in (
         ("other", "there is no .*other.csv; set --config.data.directory"),
-        ("hours[50:500]", "has the rows 0 to 119; choose some of them, as in hours.0:120."),
+        ("hours[50:500]", "has rows 0 to 119; choose among them, as in hours.0:120."),
     ):
         with pytest.raises(UserError, match=words):
             sources.load(dataclasses.replace(config, train=(part,)), "train", OBJECTIVE)
     (tmp_path / "empty.csv").write_text("date\n")
-    with pytest.raises(UserError, match=r"empty\.csv: holds no series"):
+    with pytest.raises(UserError, match=r"empty\.csv: contains no series"):
         sources.load(dataclasses.replace(config, train=("empty",)), "train", OBJECTIVE)
     with pytest.raises(UserError, match="channel 2 is 0 in all 120 rows"):
         series.train(SourceConfig(), [VALUES * [1, 0, 1]])
-    with pytest.raises(UserError, match="part 2 has 2 channels, the first one 3"):
+    with pytest.raises(UserError, match="part 2 has 2 channels, but the first has 3"):
         series.train(SourceConfig(), [VALUES, VALUES[:, :2]])
-    with pytest.raises(UserError, match=r"series 1: has the shape \(120, 2\)"):
+    with pytest.raises(UserError, match=r"series 1: has shape \(120, 2\)"):
         series.train(SourceConfig(), [VALUES]).encode([VALUES[:, :2]])
     with pytest.raises(ValueError, match="not the scale of series"):
         series.Series(b'{"mean": [1], "deviation": [0]}')

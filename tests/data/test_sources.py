@@ -189,10 +189,10 @@ def test_a_split_without_pairs(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"train.{language}").write_text("")
     message = refusal(sources.load, corpus(tmp_path), "train")
-    assert message == "config.data.train=('train',): holds no pairs"
+    assert message == "config.data.train=('train',): contains no pairs"
     assert (
         refusal(sources.load, corpus(tmp_path, test=()), "test")
-        == "config.data.test=(): holds no pairs"
+        == "config.data.test=(): contains no pairs"
     )
 
 
@@ -238,7 +238,7 @@ def test_text_of_one_side(tmp_path):
     (tmp_path / "c.txt").write_bytes(b"")
     for objective in (LINES, FILE):
         message = refusal(sources.load, config, "test", objective)
-        assert message == "config.data.test=('c',): holds no text"
+        assert message == "config.data.test=('c',): contains no text"
 
 
 def test_one_side_of_pairs():

@@ -234,7 +234,7 @@ def test_a_vocabulary_that_is_too_small_is_told_how_small_it_may_be(lines, algor
     config = TokenizerConfig(algorithm, 261 if fallback else 5, byte_fallback=fallback)
     with pytest.raises(UserError) as caught:
         train(config, lines)
-    start, _, end = str(caught.value).partition(" pieces, one for each character; raise it, or ")
+    start, _, end = str(caught.value).partition(" pieces, one per character; raise it, or ")
     start, _, number = start.rpartition(" ")
     assert start == f"config.tokenizer.vocab_size={config.vocab_size}: the corpus needs at least"
     assert end == "lower config.tokenizer.character_coverage"

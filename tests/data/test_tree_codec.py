@@ -54,13 +54,13 @@ def test_both_brackets_of_a_label_are_pieces():
 
 FAULTS = {
     "(S XX": "'(S is never closed'",
-    "(S (NP XX )S )NP": "piece 4, ')S', stands where ')NP' must",
-    "(S XX )S )S": "piece 4, ')S', stands behind the end",
-    "(S XX )S (S XX )S": "piece 4, '(S', stands behind the end",
+    "(S (NP XX )S )NP": "piece 4, ')S', is where ')NP' must be",
+    "(S XX )S )S": "piece 4, ')S', is after the end",
+    "(S XX )S (S XX )S": "piece 4, '(S', is after the end",
     ")S XX": "piece 1, ')S', closes no bracket",
-    "(S (NP )NP XX )S": "piece 3, ')NP', closes a bracket that holds nothing",
+    "(S (NP )NP XX )S": "piece 3, ')NP', closes an empty bracket",
     "(S the )S": "piece 2, 'the', is neither a bracket nor XX",
-    "XX": "piece 1, 'XX', stands outside of all brackets",
+    "XX": "piece 1, 'XX', is outside all brackets",
 }
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_tree(tree, words):
 
 
 def test_trees_have_words_as_their_sentences_do():
-    with pytest.raises(UserError, match=r"^x:2: the tree has 1 XX, and its sentence 2 words"):
+    with pytest.raises(UserError, match=r"^x:2: the tree has 1 XX, but its sentence 2 words"):
         check_pairs(["a", "a b"], ["(S XX )S"] * 2, lambda number: f"x:{number}")
     with pytest.raises(UserError, match="have no brackets"):
         train(CONFIG, ["", ""])

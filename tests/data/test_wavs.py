@@ -80,7 +80,7 @@ def test_parts_by_a_group_of_the_name(config):
     with pytest.raises(UserError, match="has no group 'where'"):
         sources.load(dataclasses.replace(config, train=("train[where:here]",)), "train")
     nobody = dataclasses.replace(config, train=("train[who:carl]",))
-    with pytest.raises(UserError, match="holds no pairs"):
+    with pytest.raises(UserError, match="contains no pairs"):
         sources.load(nobody, "train")
 
 
@@ -93,7 +93,7 @@ def test_a_manifest(config):
     path.write_text("".join(f"{name}\tsay {i}\n" for i, name in enumerate(NAMES)))
     assert sources.load(plain, "train").tgt == ["say 0", "say 2", "say 1", "say 3"]
     path.write_text("0_ann_0.wav\tzero\n")
-    with pytest.raises(UserError, match=r"0_bob_0\.wav: train\.tsv has no line for it"):
+    with pytest.raises(UserError, match=r"0_bob_0\.wav: train\.tsv has no line for this"):
         sources.load(plain, "train")
     for line in ("0_ann_0.wav zero\n", "0_ann_0.wav\tzero\n0_ann_0.wav\tone\n"):
         path.write_text(line)
@@ -104,7 +104,7 @@ def test_a_manifest(config):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (wav(SOUNDS[NAMES[0]])[:-50], ["is cut off: 75 of 100 samples", "get it again"]),
+        (wav(SOUNDS[NAMES[0]])[:-50], ["is truncated: has 75 of 100 samples", "get it again"]),
         (wav(SOUNDS[NAMES[0]])[:20], ["cannot be read as .wav"]),
         (b"", ["cannot be read as .wav"]),
         (b"no sound at all, but long enough for a header of some kind", ["as .wav"]),

@@ -107,7 +107,7 @@ def test_a_mixture_with_tags(tmp_path, monkeypatch):
     assert abs(total - 360) < 6
     assert abs(tagged / total - 0.5) < 0.02
     lines = describe(prepared)
-    assert "mixture: back: 60 items, 50.0 % of an epoch, which has each 3 times" in lines
+    assert "mixture: back: 60 items, 50.0 % of an epoch, each appearing 3 times" in lines
     assert prepared.validation.src[0].startswith("<2de> v")
 
 

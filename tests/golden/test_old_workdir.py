@@ -86,4 +86,4 @@ def test_config_of_a_past_form(path, caplog):
 
     check(json.loads(text), now, default, "config")
     more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-    assert f"lacks {', '.join(lacking[:5])}{more}: their defaults hold" in caplog.text
+    assert f"lacks {', '.join(lacking[:5])}{more}: using the defaults" in caplog.text

@@ -121,8 +121,8 @@ def test_sinusoids_shift_by_one_linear_map(kind):
     ("fields", "words"),
     [
         ({"relative_positions": "shaw_values", "attention": "fused"}, "choose 'dense'"),
-        ({"relative_buckets": 64}, "relative_buckets=64: means nothing with"),
-        ({"relative_positions": "t5", "relative_clip": 8}, "relative_clip=8: means nothing with"),
+        ({"relative_buckets": 64}, "relative_buckets=64: has no effect with"),
+        ({"relative_positions": "t5", "relative_clip": 8}, "relative_clip=8: has no effect with"),
         ({"relative_positions": "alibi", "share_relative_positions": True}, "leave it at None"),
         ({"relative_positions": "t5", "relative_buckets": 7}, "must be even"),
         ({"relative_positions": "t5", "relative_max_distance": 16}, "must be above half"),

@@ -326,7 +326,7 @@ def test_a_run_of_an_older_version_goes_on(copy, capsys):
     lines = copy.metrics.read_bytes()
     longer = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, steps=7))
     assert runs.run_experiment(longer, copy) == Outcome.FINISHED
-    shown = "checkpoints 3, 6 do not say which run they are of, as older versions wrote them"
+    shown = "checkpoints 3, 6 do not record which run they belong to, as older versions wrote them"
     assert shown in copy.log.read_text()
     assert copy.experiment() == longer
     row = read_rows(copy.history)[2]

@@ -105,9 +105,9 @@ def test_fixed_overrides_hold_for_all(config, tmp_path):
         (["seed=1,1.5"], [], "config.seed='1.5': must be a whole number"),
         # Each value is possible, but not with every value of the other axis.
         (["model.d_model=512,500", "model.num_heads=8,10"], [],
-         "config.model.d_model=512 is no multiple of num_heads=10"),
+         "config.model.d_model=512 is not a multiple of num_heads=10"),
         (["evaluation.every_steps=1000,1500"], [],
-         "config.evaluation.every_steps=1500 is no multiple of checkpoint.every_steps=1000"),
+         "config.evaluation.every_steps=1500 is not a multiple of checkpoint.every_steps=1000"),
         (["seed=1"], [("seed", "2")], "config.seed: is both fixed and swept; leave one out"),
         (["seed=1,01"], [], "two points of the sweep are the same: seed=1"),
     ],

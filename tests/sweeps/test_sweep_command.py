@@ -140,7 +140,7 @@ def test_settings_of_table_3(row, expected):
         (["--grid=seed=1", "--dry-run", "--table"], "argument --table: not allowed with argument"),
         (["--grid=sed=1"], "config.sed: unknown field (did you mean 'seed'?)"),
         (["--grid=seed=1", "--config.seed=3"], "config.seed: is both fixed and swept"),
-        (["--grid=model.num_heads=4,3"], "config.model.d_model=128 is no multiple of num_heads=3"),
+        (["--grid=model.num_heads=4,3"], "config.model.d_model=128 is not a multiple of num_heads"),
     ],
 )  # fmt: skip
 def test_what_is_refused_before_the_first_point(arguments, message, place):

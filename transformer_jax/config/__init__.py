@@ -1,7 +1,7 @@
-"""An experiment in fields: `manual.py` explains every one of them.
+"""The fields of an experiment; `manual.py` documents every one of them.
 
-`words.py` tells which of their values belong together, `refusals/` what cannot be or means nothing,
-and `bounds.py` how that is refused.
+`words.py` says which of their values belong together, `refusals/` rejects values that are
+impossible or have no effect, and `bounds.py` has the checks for that.
 """
 
 from transformer_jax.config.bounds import HELD_POSITIONS

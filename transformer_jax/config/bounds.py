@@ -1,4 +1,4 @@
-"""How a value is refused, and the bounds that all numbers have."""
+"""Checks that reject a value, and the bounds that all numbers have."""
 
 import re
 from collections.abc import Iterable
@@ -6,16 +6,16 @@ from typing import Any
 
 from transformer_jax.errors import UserError
 
-# Every number has bounds on both sides, and a test holds every field to that. They leave room for
-# whatever makes sense, and keep slips of the hand from the memory and the integers of the machine.
+# Every number has a lower and an upper bound, which a test enforces for every field. They allow
+# whatever makes sense, and stop typos from exhausting memory or overflowing integers.
 STEPS = 10**9  # steps are counted in 32 bits
 SIZE = 2**20  # of one axis of an array
 ELEMENTS = 2**31  # of one matrix; 8 GiB
-HELD_POSITIONS = 2**18  # of all hypotheses of one sentence; each takes 24 kB in the base model
+HELD_POSITIONS = 2**18  # of all hypotheses of a sentence; each takes 24 kB in the base model
 
 
 def check(condition: bool, message: str) -> None:
-    """Raise a UserError with this message unless the condition holds."""
+    """Raise a UserError with this message if the condition is false."""
     if not condition:
         raise UserError(message)
 
@@ -23,8 +23,8 @@ def check(condition: bool, message: str) -> None:
 def default_unless(
     holds: bool, config: Any, *names: str, because: str, otherwise: str = ""
 ) -> None:
-    """Refuse all but the defaults of these fields of one of the manual's sections, unless the
-    condition holds; `otherwise` is another remedy.
+    """Reject values other than the default for these fields of a section of the manual, unless the
+    condition holds; `otherwise` is an alternative remedy.
     """
     for name in names:
         value, default = getattr(config, name), type(config).__dataclass_fields__[name].default
@@ -33,7 +33,7 @@ def default_unless(
 
 
 def within(low: float, high: float, **values: float | None) -> None:
-    """Refuse numbers outside these bounds, by their names; None is no number."""
+    """Reject numbers outside these bounds, passed by field name; None passes."""
     for name, value in values.items():
         check(
             value is None or low <= value <= high,
@@ -42,7 +42,7 @@ def within(low: float, high: float, **values: float | None) -> None:
 
 
 def above(low: float, high: float, otherwise: str = "", **values: float | None) -> None:
-    """Refuse numbers that are not above `low` and up to `high`; `otherwise` is another remedy."""
+    """Reject numbers not above `low` or above `high`; `otherwise` is an alternative remedy."""
     for name, value in values.items():
         check(
             value is None or low < value <= high,
@@ -51,24 +51,24 @@ def above(low: float, high: float, otherwise: str = "", **values: float | None) 
 
 
 def rate(**values: float | None) -> None:
-    """Refuse shares that are not at least 0 and below 1."""
+    """Reject rates outside [0, 1)."""
     for name, value in values.items():
         check(value is None or 0 <= value < 1, f"{name}={value}: must be at least 0 and below 1")
 
 
 def check_pattern(field: str, pattern: str) -> None:
-    """Refuse what is no regular expression."""
+    """Reject an invalid regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
-        raise UserError(f"{field}={pattern!r}: no regular expression ({error})") from None
+        raise UserError(f"{field}={pattern!r}: not a regular expression ({error})") from None
 
 
 def either(words: Iterable[str]) -> str:
-    """Return words as a message names them, one of which is to be chosen."""
+    """Return words as alternatives for a message."""
     return " or ".join(map(repr, words))
 
 
 def is_part(value: str) -> bool:
-    """Return whether a value names a part of one's own, "path/file.py:Name"."""
+    """Return whether a value names a user-defined part, "path/file.py:Name"."""
     return ":" in value

@@ -1,17 +1,17 @@
-"""Which words of the manual belong together: what each is for, and what reads which field."""
+"""Groups of the manual's words: what each applies to, and what reads which field."""
 
 from typing import Literal
 
 from transformer_jax.config.bounds import STEPS
 from transformer_jax.errors import UserError
 
-# Fields of which a part of one's own can be the value, too: "path/file.py:Name", see parts.py.
+# Fields that also accept a user-defined part: "path/file.py:Name", see parts.py.
 TAKE_PARTS = (
     "model.norm", "model.activation", "model.positions", "model.relative_positions",
     "model.encoder_pattern", "model.decoder_pattern", "src.codec", "tgt.codec", "objective.name",
     "optimizer.schedule", "evaluation.metrics",
 )  # fmt: skip
-# What mixes values along a sequence in a layer.
+# The mixers: what mixes values along a sequence in a layer.
 MixerKind = Literal[
     "full", "local", "dilated", "longformer", "bigbird", "lsh", "linear", "delta_rule",
     "random_features", "gated_random_features", "favor",
@@ -20,17 +20,17 @@ MixerKind = Literal[
 ]  # fmt: skip
 # Those whose weights are a softmax over positions.
 ATTENTION = ("full", "local", "dilated", "longformer", "bigbird", "conformer")
-WITHIN = ("local", "dilated", "longformer", "aft_local", "aft_conv")  # which read `window`
-PLACES = ("aft_full", "aft_local")  # which have a vector for each position
-FREE = (*PLACES, "aft_conv", "aft_simple")  # which weight channels of values by those of keys
-TWO_WAY = ("bielman", "bilstm", "bigru")  # which read from both ends
+WITHIN = ("local", "dilated", "longformer", "aft_local", "aft_conv")  # read `window`
+PLACES = ("aft_full", "aft_local")  # have a vector for each position
+FREE = (*PLACES, "aft_conv", "aft_simple")  # weight channels of values by those of keys
+TWO_WAY = ("bielman", "bilstm", "bigru")  # bidirectional
 CELLS = ("elman", "lstm", "gru")
-HEADLESS = (*CELLS, *TWO_WAY, "ssru")  # which have no heads
-WHOLE = ("longformer", "bigbird", "conformer", *TWO_WAY)  # which need a text that is whole
-ALONE = ("longformer", "bigbird", "lsh", "conformer")  # which need a row for each text
+HEADLESS = (*CELLS, *TWO_WAY, "ssru")  # have no heads
+WHOLE = ("longformer", "bigbird", "conformer", *TWO_WAY)  # need the complete text
+ALONE = ("longformer", "bigbird", "lsh", "conformer")  # need each text in its own row
 DRAWN = ("random_features", "gated_random_features", "favor")
-ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # which have no other end
-# Which mixers read each field that is for some of them alone.
+ONE_WAY = ("delta_rule", "gated_random_features", "ssru")  # left to right only
+# The mixers that read each field that not all of them read.
 MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "dilation": ("dilated",),
     "global_tokens": ("longformer",),
@@ -44,7 +44,7 @@ MIXER_FIELDS: dict[str, tuple[str, ...]] = {
     "feature_seed": ("bigbird", "lsh", *DRAWN),
     "conv_kernel": ("conformer",),
 }
-# Which stems read each field that is for some of them alone.
+# The stem that reads each field that not all of them read.
 STEM_FIELDS = {
     "stem_layers": "convolution",
     "grid": "convolution",
@@ -52,7 +52,7 @@ STEM_FIELDS = {
     "patch_stride": "series",
     "distribution": "series",
 }
-# What recurrent models have of a model: layers, tables, dropout and how it is computed.
+# The model fields that recurrent models use: layers, tables, dropout and computation.
 RECURRENT = (
     "architecture", "d_model", "num_encoder_layers", "num_decoder_layers", "encoder_pattern",
     "decoder_pattern", "window", "recurrence", "source_attention", "input_feeding",
@@ -63,7 +63,7 @@ DECOMPOSABLE = (
     "architecture", "d_model", "d_ff", "dropout_rate", "positions", "embedding_norm",
     "embedding_scale", "compute_dtype",
 )  # fmt: skip
-# The fields that mean something to architectures that are no Transformers.
+# The fields that apply to architectures other than Transformers.
 ELMO = (
     "architecture", "d_model", "num_encoder_layers", "encoder_pattern", "dropout_rate", "pooling",
     "positions", "tied_embeddings", "embedding_norm", "embedding_scale", "logits_scale",
@@ -72,7 +72,7 @@ ELMO = (
 OWN_FIELDS = {
     "recurrent": RECURRENT, "elmo": ELMO, "decomposable_attention": DECOMPOSABLE
 }  # fmt: skip
-# Which schemes of relative positions read each field that is for some of them alone.
+# The relative position schemes that read each field that not all of them read.
 RELATIVE = {
     "rope_theta": ("rope", "rope_interleaved"),
     "rope_fraction": ("rope", "rope_interleaved"),
@@ -81,18 +81,18 @@ RELATIVE = {
     "relative_clip": ("shaw", "shaw_values", "toeplitz"),
     "share_relative_positions": ("t5", "shaw", "shaw_values", "toeplitz", "xlnet"),
 }
-# Which fields each codec of vectors reads.
+# The fields that each codec of vectors reads.
 VECTOR_FIELDS = {
     "patches": ("patch_size",),
     "log_mel": ("sample_rate", "n_fft", "hop_length", "num_mels"),
 }
-# The codecs of what is no text, but vectors, and the sources of it.
+# The codecs of vectors instead of text, and their sources.
 VECTORS = {
     "patches": ("arrays", "folders", "tfds"), "series": ("series",), "log_mel": ("wavs",),
 }  # fmt: skip
 MADE = ("spelled_numbers", "listops", "copying", "chess")  # sources that need no files
-SOUNDS = ("log_mel",)  # those of sound
-# The codecs of tokenizer.vocab_size pieces, and the fields of it that they read beside `joint`.
+SOUNDS = ("log_mel",)  # codecs of audio
+# The codecs of tokenizer.vocab_size pieces, and the tokenizer fields they read besides `joint`.
 SIZED = {
     "subwords": (
         "algorithm", "vocab_size", "byte_fallback", "character_coverage", "normalization",
@@ -123,30 +123,30 @@ ARCHITECTURES = {
     "ctc": ("encoder",),
     "reconstruct": ("autoencoder",),
 }
-# The codec of the target side where that is no text, but what is said of one.
+# The codec of the target side where it is not text but the labels of one.
 LABELS = {
     "classify": "classes", "classify_pairs": "classes", "tag": "labels", "regress": "values",
     "answer": "spans",
 }  # fmt: skip
-# Those that stand in for "classes": a text may have several, and those of moves are a fixed list.
+# Alternatives to "classes": a text may have several labels, and moves are a fixed list.
 CLASSES = ("labels", "moves")
 NO_TEXT = (*LABELS.values(), *CLASSES)
-# The named pieces that an objective writes into texts; a codec that is trained for it has them.
+# The named pieces that an objective inserts into texts; a codec trained for it has them.
 SYMBOLS = dict.fromkeys(("masked_lm", "masked_lm_nsp", "denoising"), ("<mask>",))
-SENTINEL = "<extra_id_{}>"  # T5's name of the pieces that stand for what is left out
+SENTINEL = "<extra_id_{}>"  # T5's name for the pieces that replace removed spans
 MASKED = ("masked_lm", "masked_lm_nsp")
-PREFIXED = ("prefix_lm", "text_prefix_lm")  # which read the beginning of a row in both directions
+PREFIXED = ("prefix_lm", "text_prefix_lm")  # attend to the prefix of a row in both directions
 OF_TEXT = (
     "language_model", "text_prefix_lm", "permutation_lm", "bidirectional_lm", *MASKED,
     "span_corruption", "denoising", "text_continuation",
 )  # fmt: skip
-# Those of vectors, and the codec that each reads.
+# The objectives on vectors, and the codec that each reads.
 OF_VECTORS = {"forecast": "series", "reconstruct": "patches"}
 ONE_SIDED = (*OF_TEXT, *OF_VECTORS)
-UNMIXED = ("masked_lm_nsp", "answer", "forecast")  # whose items do not say what text they are of
-NO_CHOICE = ("regress", "answer", "ctc", *OF_VECTORS)  # which predict no piece or class
+UNMIXED = ("masked_lm_nsp", "answer", "forecast")  # their items do not record their text
+NO_CHOICE = ("regress", "answer", "ctc", *OF_VECTORS)  # predict no piece or class
 WINDOWED = (*OF_TEXT, "forecast", *LABELS)
-# The objectives that read a field.
+# The objectives that read each field.
 READ_BY = {
     "window": (*WINDOWED, "prefix_lm"),
     "horizon": ("forecast",),
@@ -167,7 +167,7 @@ JOINS = (
     "language_model", "text_prefix_lm", "masked_lm", "span_corruption", "denoising",
     "text_continuation",
 )  # fmt: skip
-# What parts of the training text may be for beside an objective: the same model reads and writes.
+# The objectives that parts of the training text may have besides the main one, with one model.
 BESIDE: dict[str, tuple[str, ...]] = {
     "translate": ("span_corruption", "denoising"),
     "prefix_lm": ("language_model",),
@@ -177,14 +177,14 @@ BESIDE: dict[str, tuple[str, ...]] = {
 
 
 def average_count(checkpoint: str) -> int | None:
-    """Read a checkpoint name: N of "average:N", or None for best, last and a step.
+    """Return the N of the checkpoint name "average:N", or None for best, last and a step.
 
     Raises:
-      UserError: if it is none of these.
+      UserError: if the name is none of these.
     """
     head, colon, tail = checkpoint.partition(":")
     number = tail if colon else head
-    short = number.isdecimal() and len(number) <= len(str(STEPS))  # more is no count of steps
+    short = number.isdecimal() and len(number) <= len(str(STEPS))  # longer is not a step
     if head == "average" and colon and short and int(tail) > 0:
         return int(tail)
     if checkpoint in ("best", "last") or (short and not colon):

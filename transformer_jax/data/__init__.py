@@ -1,1 +1,1 @@
-"""From text to batches of numpy arrays. Nothing here imports jax."""
+"""The input pipeline, from text to batches of NumPy arrays. Nothing here imports jax."""

@@ -1,4 +1,4 @@
-"""Where in a context the answer to a question stands."""
+"""Extractive question answering: the position of an answer in its context."""
 
 from typing import Literal
 
@@ -13,27 +13,28 @@ from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenSto
 
 
 class Windows(TokenStore):
-    """Windows of contexts, on the source side, and two places to say an answer's ends at."""
+    """Windows of contexts on the source side, and two positions that predict an answer's ends."""
 
     questions: Ragged  # [n]
-    firsts: Ragged  # the first piece of each word or sign, counted from the window's first
+    firsts: Ragged  # the first piece of each word or sign, relative to the window's first
     lasts: Ragged  # its last piece
-    line: np.ndarray  # [n], which question
-    before: np.ndarray  # [n], words and signs of the context that stand before the window
-    ends: np.ndarray  # [n 2], the first and the last word of the answer; -1: it is not here
+    line: np.ndarray  # [n], index of the question
+    before: np.ndarray  # [n], number of words and signs of the context before the window
+    ends: np.ndarray  # [n 2], the first and the last word of the answer; -1: not in this window
 
     @property
     def lengths(self) -> Lengths:
-        """See TokenStore: with BOS and two EOS."""
+        """See TokenStore; includes BOS and two EOS."""
         return Lengths(self.questions.lengths + self.src.lengths + 3, self.tgt.lengths)
 
 
 class Answer:
-    """Read a question and a context, BOS question EOS context EOS, and say where the answer begins
-    and ends (SQuAD: Rajpurkar et al. 2016, arXiv:1606.05250; Devlin et al. 2019, section 4.2).
+    """Read a question and a context, BOS question EOS context EOS, and predict where the answer
+    begins and ends (SQuAD: Rajpurkar et al. 2016, arXiv:1606.05250; Devlin et al. 2019, section
+    4.2).
 
-    A context that is longer than the window is cut between words; where the answer is not in a
-    window, both its ends are the place of BOS. A question has half of a window at most.
+    A context longer than the window is cut between words; if a window does not contain the answer,
+    both ends are the position of BOS. A question takes at most half of a window.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -48,8 +49,8 @@ class Answer:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. The source side of the store has a sequence for each question, and behind
-        it one for each word or sign of its context.
+        """See Objective. The source side of the store has a sequence for each question, followed by
+        one for each word or sign of its context.
         """
         ids, starts, lengths, _ = store.src
         numbers = store.tgt.ids[store.tgt.starts[:, None] + np.arange(3)].astype(np.int64)
@@ -68,7 +69,7 @@ class Answer:
         items = Windows(context, two, special_of(codec))
         items.questions = Ragged(ids, asked.starts[whose], asked.lengths[whose])
         offsets = units.starts - np.repeat(first, many)
-        most = np.repeat(context.lengths, many) - 1  # of a word that alone is longer, the beginning
+        most = np.repeat(context.lengths, many) - 1  # truncates a word longer than the window
         items.firsts = Ragged(offsets, begins, many)
         items.lasts = Ragged(np.minimum(offsets + units.lengths - 1, most), begins, many)
         items.line, items.before = whose, place[begins]
@@ -78,7 +79,7 @@ class Answer:
         return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all windows; of how many the answer is not in them is known."""
+        """See Objective: all windows, including those without the answer."""
         return Selection(np.arange(len(items)), {"empty": 0})
 
     def examples(

@@ -1,4 +1,4 @@
-"""Arrays of what is no text, such as pictures, with a label for each: files of NumPy, .npz."""
+"""NumPy .npz files of non-text inputs, such as pictures, with a label for each."""
 
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from transformer_jax.errors import UserError
 def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
     """Return the arrays of a split, and their labels as text.
 
-    Of PART.npz the source side is the array that `source_language` names, [n ...], and the target
-    side the one that `target_language` names, [n]; where both name one, there are no labels. Where
-    the file has an array `names` too, labels are numbers of those, from 0 on.
+    In PART.npz the source side is the array that `source_language` names, [n ...], and the target
+    side the one that `target_language` names, [n]; if both name the same, there are no labels. If
+    the file also has an array `names`, labels are indices into it, from 0.
 
     Raises:
-      UserError: if a file is missing or damaged, or an array is, or they are not as long.
+      UserError: if a file or an array is missing or damaged, or the arrays differ in length.
     """
     values: list[np.ndarray] = []
     labels: list[str] = []
@@ -45,7 +45,7 @@ def _read(path: Path, config: DataConfig, split: str) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(
             f"config.data.{split}: there is no {path.absolute()}; set --config.data.directory to "
-            f"where it lies, or --config.data.{split} to the names of its files without .npz"
+            f"its location, or --config.data.{split} to the names of its files without .npz"
             + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
         )
     fields = ("source_language", "target_language")
@@ -56,11 +56,11 @@ def _read(path: Path, config: DataConfig, split: str) -> dict[str, Any]:
 def read_arrays(
     path: Path, wanted: Mapping[str, str] | Sequence[str], others: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Return arrays of a file of NumPy by their names: those wanted, and others where they are
-    there. A mapping of names says what names them, for messages.
+    """Return arrays of a NumPy file by name: those wanted, and any of `others` that it has. A
+    mapping gives the field that each name comes from, for messages.
 
     Raises:
-      UserError: if the file cannot be read, or lacks an array, or one is a single value.
+      UserError: if the file cannot be read, lacks an array, or an array is a single value.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -76,28 +76,28 @@ def read_arrays(
         raise UserError(f"{path}: cannot be read as .npz ({error})") from None
     for name, array in arrays.items():
         if array.ndim == 0:
-            raise UserError(f"{path}: {name} is one value, not an entry for each example")
+            raise UserError(f"{path}: {name} is a single value, not an entry for each example")
     return arrays
 
 
 def _named(path: Path, labels: np.ndarray, names: np.ndarray | None) -> list[str]:
     """Return labels as text."""
     if labels.ndim != 1:
-        raise UserError(f"{path}: labels have the shape {labels.shape}; give one a row, as in [n]")
+        raise UserError(f"{path}: labels have shape {labels.shape}; give one per row, as in [n]")
     if names is None:
         return _texts(labels)
     bad = ~((labels >= 0) & (labels < len(names)))
     if bad.any():
         first = int(bad.argmax())
         raise UserError(
-            f"{path}: label {labels[first]} of entry {first + 1} is beyond the {len(names)} names"
+            f"{path}: label {labels[first]} of entry {first + 1} is outside the {len(names)} names"
         )
     texts = _texts(names)
     return [texts[label] for label in labels.tolist()]
 
 
 def _texts(values: np.ndarray) -> list[str]:
-    """Return values as text; bytes are taken for UTF-8."""
+    """Return values as text; bytes are decoded as UTF-8."""
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
     return [str(value) for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""Pictures changed at random as they are read: functions of the seed, the epoch and the picture."""
+"""Random augmentation of pictures as they are read, from the seed, the epoch and the picture."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig
 from transformer_jax.data.random import Draw, random
 
-# Pictures [n H W C], what the draws depend on, which arrays [n] are.
+# Maps pictures [n H W C], the config, and the keys of the random numbers, arrays [n], to pictures.
 Change = Callable[[np.ndarray, DataConfig, tuple], np.ndarray]
 
 
 def crop(pictures: np.ndarray, config: DataConfig, keys: tuple) -> np.ndarray:
-    """Return pictures moved by up to `crop_padding` pixels, each its own way; what comes in from
-    beyond the border is 0.
+    """Return pictures shifted by up to `crop_padding` pixels, each independently, with 0 outside
+    the border.
     """
     (_, height, width, _), most = pictures.shape, config.crop_padding
     padded = np.pad(pictures, ((0, 0), (most, most), (most, most), (0, 0)))
@@ -25,14 +25,14 @@ def crop(pictures: np.ndarray, config: DataConfig, keys: tuple) -> np.ndarray:
 
 
 def flip(pictures: np.ndarray, config: DataConfig, keys: tuple) -> np.ndarray:
-    """Return pictures, of which half have left and right changed."""
+    """Return pictures, half of them flipped horizontally."""
     flipped = random(*keys) % np.uint64(2) == 1
     return np.where(flipped[:, None, None, None], pictures[:, :, ::-1], pictures)
 
 
 def cutout(pictures: np.ndarray, config: DataConfig, keys: tuple) -> np.ndarray:
-    """Return pictures, each with a square of 0 whose middle is any pixel (DeVries and Taylor 2017,
-    arXiv:1708.04552).
+    """Return pictures, each with a square of zeros centred on a random pixel (DeVries and Taylor
+    2017, arXiv:1708.04552).
     """
     _, height, width, _ = pictures.shape
     within = []
@@ -50,7 +50,7 @@ AUGMENTATIONS: dict[str, Change] = {"crop": crop, "flip": flip, "cutout": cutout
 def augmented(
     pictures: np.ndarray, config: DataConfig, numbers: np.ndarray, draw: Draw
 ) -> np.ndarray:
-    """Return pictures [n H W C] of some numbers [n] after all changes that the config names."""
+    """Return pictures [n H W C], given their numbers [n], with all augmentations of the config."""
     for place, name in enumerate(config.augment):
         change = pick(AUGMENTATIONS, name, "config.data.augment")
         pictures = change(pictures, config, (*draw, numbers, place))

@@ -1,4 +1,4 @@
-"""The batch: the contract between data and model."""
+"""The batch, the interface between data and model."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -11,15 +11,15 @@ from transformer_jax.vocabulary import PAD
 
 
 class Side(NamedTuple):
-    """What a stack of layers reads, one row a sequence or several packed ones.
+    """The input of a stack of layers; each row is one sequence, or several packed ones.
 
-    A segment numbers the sequences of a row from 1 and is 0 on padding, which nothing else marks.
-    Positions count from 0 within each segment. A position sees those of its segment whose rank is
-    at most its own. `rank` is None where the objective's order says it all: "causal" (rank is
-    position) or "all" (every rank is 0). `kind` is None where there is one kind of token.
+    Segments number the sequences of a row from 1; padding has segment 0 and no other mark.
+    Positions count from 0 within each segment. A position attends to those of its segment whose
+    rank is at most its own. `rank` is None where the objective's order suffices: "causal" (rank is
+    position) or "all" (every rank is 0). `kind` is None where there is one token type.
     """
 
-    # Arrays of int32, held by numpy or by jax.
+    # int32 arrays, of NumPy or JAX.
     inputs: Any  # ids [B L], or vectors [B L C] of float32
     pos: Any  # [B L]
     seg: Any  # [B L]
@@ -28,42 +28,42 @@ class Side(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What is predicted: the weight, not the segment, says where."""
+    """The labels to predict; the weight, not the segment, marks where."""
 
-    labels: Any  # ids [B T], or [B T K] of which each is right by its weight; or numbers
+    labels: Any  # ids [B T], or [B T K], each correct in proportion to its weight; or numbers
     weight: Any  # float32, of the same shape; 0: not predicted
 
 
 class Batch(NamedTuple):
     """One batch. `targets` has an entry for each loss, by the name of the model's output."""
 
-    src: Side | None  # what an encoder reads; None: there is none
-    tgt: Side | None  # what a decoder reads, already shifted; None: there is none
+    src: Side | None  # encoder input, if any
+    tgt: Side | None  # decoder input, already shifted, if any
     targets: dict[str, Target]
 
     @property
     def main(self) -> str:
-        """The target whose weight makes means: pieces, where there are any, else the only one."""
+        """The target whose weight normalises means: pieces, if there are any, else the only one."""
         if "tokens" in self.targets:
             return "tokens"
         (name,) = self.targets
         return name
 
 
-# What is read of stored vectors [N C], those of sequences of some lengths [n] and numbers [n] one
-# after the other: float32 [N C'].
+# Maps stored vectors [N C], concatenated sequences with given lengths [n] and numbers [n], to model
+# inputs, float32 [N C'].
 Read = Callable[[np.ndarray, np.ndarray, np.ndarray, Draw], np.ndarray]
 
 
 def channels_of(batch: Batch) -> int | None:
-    """Return how many channels the source side has, where it has vectors."""
+    """Return the number of channels of the source side, or None if it is not vectors."""
     return None if batch.src is None or batch.src.inputs.ndim < 3 else batch.src.inputs.shape[2]
 
 
 class Ragged(NamedTuple):
     """Sequences of ids: sequence i is ids[starts[i]:starts[i] + lengths[i]]; they may overlap.
 
-    Or of vectors, as they are stored; `read` makes of them what a model reads.
+    Or of stored vectors, which `read` converts to model inputs.
     """
 
     ids: np.ndarray  # [N], or [N C]
@@ -77,7 +77,7 @@ class Ragged(NamedTuple):
 
     @classmethod
     def from_offsets(cls, ids: np.ndarray, offsets: np.ndarray) -> "Ragged":
-        """Cut ids into sequences that follow one another: one offset more than sequences."""
+        """Cut ids into consecutive sequences, given one more offset than sequences."""
         return cls(ids, offsets[:-1], np.diff(offsets))
 
     @classmethod
@@ -99,7 +99,7 @@ class Ragged(NamedTuple):
         return self._replace(starts=np.repeat(self.starts, count) + begin, lengths=lengths)
 
     def cut(self, most: int, last: int) -> "Ragged":
-        """Return copies of at most `most` ids; `last` is the last of those that had more."""
+        """Return copies truncated to at most `most` ids; truncated ones end with `last`."""
         lengths = np.minimum(self.lengths, most)
         ends = np.cumsum(lengths)
         place = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
@@ -108,12 +108,12 @@ class Ragged(NamedTuple):
         return Ragged(ids, ends - lengths, lengths)
 
     def joined(self) -> "Ragged":
-        """Return one sequence of all, which follow one another."""
+        """Return all sequences, which must be consecutive, as one."""
         return Ragged(self.ids, self.starts[:1], self.lengths.sum(keepdims=True))
 
     def runs(self, owner: np.ndarray, most: np.ndarray) -> np.ndarray:
-        """Return which sequences begin a run: as many of one owner as have at most `most` ids
-        together [n], and one at least. Owners do not decrease.
+        """Return the sequences that begin a run: consecutive ones of one owner with at most `most`
+        ids [n] together, and at least one. Owners must not decrease.
         """
         ends = np.cumsum(self.lengths)
         begin = np.arange(len(ends))
@@ -126,14 +126,14 @@ class Ragged(NamedTuple):
         return np.array(found, np.int64)
 
     def emptied(self) -> "Ragged":
-        """Return as many sequences of nothing."""
+        """Return the same number of empty sequences."""
         return Ragged(self.ids[:0], 0 * self.starts, 0 * self.lengths, self.read)
 
 
 class Placement(NamedTuple):
-    """Where examples go: number i to row `rows[i]` of a batch, from the offsets on, a segment."""
+    """Where examples go: example i to row `rows[i]` of a batch, at the offsets, as a segment."""
 
-    pairs: np.ndarray  # [n], which examples
+    pairs: np.ndarray  # [n], indices of the examples
     rows: np.ndarray  # [n]
     src_offset: np.ndarray  # [n]
     tgt_offset: np.ndarray  # [n]
@@ -141,7 +141,7 @@ class Placement(NamedTuple):
 
 
 def one_per_row(pairs: np.ndarray) -> Placement:
-    """Place each example in a row of its own."""
+    """Place each example in its own row."""
     zeros = np.zeros(len(pairs), np.int64)
     return Placement(np.asarray(pairs), np.arange(len(pairs)), zeros, zeros, zeros + 1)
 
@@ -154,10 +154,10 @@ def lay_out(
     ahead: int = 0,
     draw: Draw = Draw(),  # noqa: B008 (immutable)
 ) -> Side:
-    """Copy the placed sequences into an array [B L], or [B L C], from `offset` of their rows on.
+    """Copy the placed sequences into an array [B L], or [B L C], at `offset` in their rows.
 
-    With `ahead` they are as long, and begin so many ids later. All at once: a loop over rows would
-    be the slowest part of the input.
+    With `ahead` they start that many ids later, with the same length. Vectorised, because a loop
+    over rows would be the slowest part of the input pipeline.
     """
     start, length = (x[placement.pairs] for x in (sequences.starts, sequences.lengths))
     if sequences.ids.ndim == 1 and _begins_each_row(placement.rows, offset):
@@ -177,7 +177,7 @@ def lay_out(
 
 
 def _begins_each_row(rows: np.ndarray, offset: np.ndarray) -> bool:
-    """Whether sequences stand one a row from the first row on, and begin there."""
+    """Return whether there is one sequence per row, from the first row on, each at offset 0."""
     return not offset.any() and bool((rows == np.arange(len(rows))).all())
 
 
@@ -188,8 +188,8 @@ def _rows(
     segment: np.ndarray,
     shape: tuple[int, int],
 ) -> Side:
-    """Return what `lay_out` does of one sequence a row, in a third of the time: all positions are
-    read, also those behind a sequence's end, and these cleared.
+    """Do what `lay_out` does for one sequence per row, in a third of the time: read all positions,
+    including those after a sequence's end, and clear these.
     """
     column = np.arange(shape[1], dtype=np.int32)
     inputs, pos, seg = (np.zeros(shape, np.int32) for _ in range(3))
@@ -204,7 +204,7 @@ def _rows(
 
 
 def predicted(labels: Side) -> Target:
-    """Return labels that are predicted wherever they stand."""
+    """Return labels as a target that is predicted at all their positions."""
     return Target(labels.inputs, (labels.seg > 0).astype(np.float32))
 
 
@@ -217,6 +217,6 @@ def shifted(labels: Side, first: int) -> Side:
 
 
 def places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return of each place of texts of such lengths, whose it is and the how-manieth there."""
+    """Return for each position of texts of these lengths its text and its index in the text."""
     owner = np.repeat(np.arange(len(lengths)), lengths)
     return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]

@@ -1,7 +1,7 @@
-"""The batch plan: batch i of epoch e is a pure function of (seed, e, i) over the lengths.
+"""The batch plan: batch i of epoch e is a pure function of (seed, e, i) and the lengths.
 
-So the only state of the input is one integer, the number of batches seen; resuming is exact, and
-the order of the data does not depend on how many processes read it.
+The only state of the input pipeline is one integer, the number of batches seen, so resuming is
+exact, and the order of the data does not depend on the number of processes.
 """
 
 from collections.abc import Sequence
@@ -24,26 +24,26 @@ class Shape(NamedTuple):
     """The shape of one batch."""
 
     rows: int
-    src_length: int  # 0: there is no source side
+    src_length: int  # 0: no source side
     tgt_length: int
 
 
 @runtime_checkable
 class Plan(Protocol):
-    """Which pairs make up which batch."""
+    """The assignment of pairs to batches."""
 
-    shapes: list[Shape]  # every shape that occurs: each is compiled once
+    shapes: list[Shape]  # every shape that occurs; each is compiled once
     seed: int
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """The number of batches in an epoch."""
 
     def batch(self, index: int) -> tuple[Shape, Placement]:
-        """Batch number `index`, counted through all epochs."""
+        """Return batch number `index`, counted across epochs."""
 
 
 class BucketPlan:
-    """Pairs of similar length together, one a row."""
+    """Batches pairs of similar length, one per row."""
 
     def __init__(
         self, store: TokenStore, pairs: np.ndarray, config: DataConfig, seed: int,
@@ -73,7 +73,7 @@ class BucketPlan:
         generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(self._turns.epoch(epoch))
         bucket = self._bucket[order]
-        order = order[np.argsort(bucket, kind="stable")]  # small integers: no comparisons
+        order = order[np.argsort(bucket, kind="stable")]  # radix sort, as they are small integers
         batches, first = [], 0
         for number, count in enumerate(np.bincount(bucket, minlength=len(self.shapes)).tolist()):
             last, rows = first + count, self.shapes[number].rows
@@ -84,11 +84,11 @@ class BucketPlan:
 
 
 class PackPlan:
-    """Several pairs behind one another in each row, in segments that do not see each other.
+    """Packs several pairs into each row, in segments that do not see each other.
 
     Pairs are packed first-fit in one seeded order; epochs shuffle the rows. So every epoch has the
-    same number of batches, at the price that the pairs of a row stay together. In a mixture, those
-    of a row are of one part.
+    same number of batches, at the cost that the pairs of a row stay together. In a mixture, all
+    pairs of a row belong to one part.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class PackPlan:
         lengths = self._lengths = store.lengths
         packed = (first_fit(part, *lengths, longest) for part in apart(mixture, order))
         self._rows = Rows.joined(packed)
-        # Where all have one or two positions, a row needs no more than those of its items.
+        # If all items have one or two positions, a row is only as long as its items need.
         items = int(np.diff(self._rows.first).max(initial=0))
         most = [0, items, 2 * items, longest]
         sides = (min(most[min(int(side.max(initial=0)), 3)], longest) for side in lengths)
         self.shapes = [Shape(rows_for(config, longest), *sides)]
-        first = self._rows.pairs[self._rows.first[:-1]]  # all of a row are of its part
+        first = self._rows.pairs[self._rows.first[:-1]]  # determines the part of the row
         turns = turns_of(mixture, first, np.zeros_like(first), seed)
         self._length = -(-len(turns.epoch(0)) // self.shapes[0].rows)
         self._epoch = lru_cache(maxsize=2)(
@@ -127,17 +127,17 @@ PLANS: dict[str, type[BucketPlan] | type[PackPlan]] = {"bucket": BucketPlan, "pa
 
 
 def rows_for(config: DataConfig, length: int) -> int:
-    """Return how many rows of a length fit into a batch."""
+    """Return the number of rows of a length that fit into a batch."""
     rows = config.tokens_per_batch // length
     return max(rows - rows % config.rows_divisible_by, config.rows_divisible_by)
 
 
 def choose_bounds(lengths: np.ndarray, count: int) -> list[int]:
-    """Return at most `count` bucket lengths that leave the least padding (dynamic programming)."""
+    """Return at most `count` bucket lengths with the least padding (dynamic programming)."""
     histogram = np.bincount(lengths)
     longest = len(histogram) - 1
     below = np.cumsum(histogram)  # below[b]: sequences of length at most b
-    # cost[b]: least positions when everything up to b is covered and b is the last bound
+    # cost[b]: fewest positions that cover all lengths up to b, with b as the last bound
     cost = below * np.arange(longest + 1.0)
     history = []
     for _ in range(min(count, len(np.unique(lengths))) - 1):
@@ -152,9 +152,9 @@ def choose_bounds(lengths: np.ndarray, count: int) -> list[int]:
 
 
 class BatchSource:
-    """Random access to batches by number, through all epochs: what a prefetcher reads.
+    """Random access to batches by number, across epochs, for a prefetcher.
 
-    With several processes each gets its own rows of the same global batch.
+    With several processes, each gets its own rows of the same global batch.
     """
 
     def __init__(
@@ -169,13 +169,13 @@ class BatchSource:
             if shape.rows % process_count:
                 raise UserError(
                     f"config.data.rows_divisible_by: batches of {shape.rows} rows cannot be "
-                    f"divided among {process_count} processes; make it a multiple of that"
+                    f"divided among {process_count} processes; make it a multiple of that number"
                 )
         self._store, self._plan, self._objective = store, plan, objective
         self._process_index, self._process_count = process_index, process_count
 
     def __len__(self) -> int:
-        return 2**62  # epochs have no end
+        return 2**62  # effectively infinite
 
     def __getitem__(self, index: int) -> Batch:
         shape, placement = self._plan.batch(index)
@@ -188,7 +188,7 @@ class BatchSource:
 
 
 def blank(objective: Objective, shape: Shape, channels: int | None = None, most: int = 1) -> Batch:
-    """Return a batch without any example: of vectors with `channels`, of `most` labels a text."""
+    """Return a batch without examples: with `channels` of vectors, or `most` labels per text."""
     src = nothing = Ragged.from_lists([])
     if channels is not None:
         src = Ragged(np.zeros((0, channels), np.float32), *nothing[1:3], lambda x, *_: x)
@@ -197,9 +197,9 @@ def blank(objective: Objective, shape: Shape, channels: int | None = None, most:
 
 
 def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
-    """Return the shapes of the batches from `start` to before `stop`, in the order of first use."""
+    """Return the shapes of batches `start` to `stop` (exclusive), in order of first use."""
     found: dict[Shape, None] = {}
-    for index in range(start, min(stop, start + 2 * len(plan))):  # a whole epoch is among them
+    for index in range(start, min(stop, start + 2 * len(plan))):  # contains a whole epoch
         found[plan.batch(index)[0]] = None
         if len(found) == len(plan.shapes):
             break
@@ -207,13 +207,13 @@ def shapes_from(plan: Plan, start: int, stop: int) -> list[Shape]:
 
 
 def items_of(plan: Plan, items: int, index: int) -> list[int]:
-    """Return which of the `items` of the training data batch `index` is made of, counted from 1."""
+    """Return the numbers, from 1, of the training data's `items` that make up batch `index`."""
     return sorted((plan.batch(index)[1].pairs % items + 1).tolist())
 
 
 def filled(store: TokenStore, plan: Plan) -> tuple[int, int]:
-    """Return how many positions of the longer side the first epoch has, and how many of them are
-    tokens and not padding; of sides of one length, the target's.
+    """Return the number of positions of the longer side in the first epoch, and how many of them
+    are tokens rather than padding; of equally long sides, the target counts.
     """
     side, positions, tokens = longer_side(plan), 0, 0
     lengths = store.lengths[side]
@@ -232,10 +232,10 @@ def longer_side(plan: Plan) -> int:
 def fixed_batches(
     store: TokenStore, lengths: Sequence[int], tokens_per_batch: int, rows_divisible_by: int
 ) -> list[tuple[Shape, Placement]]:
-    """Return batches over the whole store in order of length: for validation.
+    """Return batches over the whole store in order of length, for validation.
 
-    `lengths` are the allowed lengths; each batch takes the least that holds its longest side. Pairs
-    longer than all of them are in no batch.
+    `lengths` are the allowed lengths; each batch takes the smallest that fits its longest side.
+    Pairs longer than all of them are omitted.
     """
     longest = np.maximum(*store.lengths)
     order = np.argsort(longest, kind="stable")

@@ -1,4 +1,4 @@
-"""Several objectives in one training: each has texts of its own, and makes its part of a batch."""
+"""Multi-task training: each objective has its own texts, and contributes its part of a batch."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenSto
 
 
 class Blend(TokenStore):
-    """Texts, or items, of several objectives, one objective's after the other's."""
+    """Texts, or items, of several objectives, concatenated."""
 
     members: tuple[TokenStore, ...]
 
     @classmethod
     def of(cls, members: Sequence[TokenStore]) -> "Blend":
-        """Put stores behind one another; they share the memory of the members."""
+        """Concatenate stores, sharing the memory of the members."""
         nothing = Ragged.from_lists([])
         lengths = np.concatenate([store.tgt.lengths for store in members])
         blend = cls(nothing, Ragged(nothing.ids, 0 * lengths, lengths), members[0].special)
@@ -38,20 +38,20 @@ class Blend(TokenStore):
 
     @property
     def first(self) -> np.ndarray:
-        """The number of each member's first item, and of all [members + 1]."""
+        """The index of each member's first item, and the total [members + 1]."""
         return np.cumsum([0, *map(len, self.members)])
 
 
 def members_of(store: TokenStore) -> tuple[TokenStore, ...]:
-    """Return the stores of a blend; of any other, itself."""
+    """Return the stores of a blend, or any other store itself."""
     return store.members if isinstance(store, Blend) else (store,)
 
 
 class Several:
     """Objectives of one model that share its batches (multi-task training, as in T5: Raffel et al.
-    2020, arXiv:1910.10683, section 3.5.2). The first is what the model is for.
+    2020, arXiv:1910.10683, section 3.5.2). The first is the main one.
 
-    What is random about an item depends on its number among those of its own objective.
+    Randomness in an item depends on its number among those of its own objective.
     """
 
     strict = False
@@ -63,13 +63,13 @@ class Several:
         self.order: Order = first.order
 
     def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective: that of the first; others have their own."""
+        """See Objective: the frame of the first; the others have their own."""
         return self._members[0][0].frame(config)
 
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective: of a blend of texts, by each objective's own config."""
+        """See Objective: from a blend of texts, with each objective's own config."""
         assert isinstance(store, Blend)
         members = zip(self._members, store.members, strict=True)
         return Blend.of([one.items(texts, own, codec) for (one, own), texts in members])
@@ -90,7 +90,7 @@ class Several:
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
-        """See Objective: what the members make of their items, each in its own places."""
+        """See Objective: the members' examples, each at its own positions."""
         assert isinstance(items, Blend)
         member = np.searchsorted(items.first, placement.pairs, side="right") - 1
         found = []
@@ -104,7 +104,7 @@ class Several:
 
 
 def _together(batches: Sequence[Batch], order: Order) -> Batch:
-    """Return batches of which each is empty wherever another is not, as one."""
+    """Merge batches with disjoint contents into one."""
     src = [batch.src for batch in batches if batch.src is not None]
     tgt = [_ranked(batch.tgt, order) for batch in batches if batch.tgt is not None]
     targets = [batch.targets["tokens"] for batch in batches]
@@ -113,7 +113,7 @@ def _together(batches: Sequence[Batch], order: Order) -> Batch:
 
 
 def _ranked(side: Side, order: Order) -> Side:
-    """Return a side with ranks, where some other member of a batch has them."""
+    """Return a side with explicit ranks if another member of the batch needs them."""
     return side._replace(rank=side.pos) if order == "ranked" and side.rank is None else side
 
 

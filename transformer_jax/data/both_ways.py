@@ -1,4 +1,4 @@
-"""Each piece of a text from those before it, and again from those behind it."""
+"""Bidirectional language modelling: each piece from those before it, and from those after it."""
 
 from typing import Literal
 
@@ -12,11 +12,11 @@ from transformer_jax.data.token_store import Frame, Selection, TokenStore, witho
 
 
 class BidirectionalLM:
-    """Two language models of one text, from the left and from the right, whose losses are summed
-    (Peters et al. 2018, arXiv:1802.05365, section 3.1).
+    """A forward and a backward language model of one text, whose losses are summed (Peters et al.
+    2018, arXiv:1802.05365, section 3.1).
 
-    A document is read from BOS to EOS; the one direction predicts all but BOS, "tokens", the other
-    all but EOS, "backward". Windows overlap by one piece, so that each is predicted once by either.
+    A document is read from BOS to EOS; the forward direction predicts all but BOS, "tokens", the
+    other all but EOS, "backward". Windows overlap by one piece, so each is predicted once by each.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -31,14 +31,14 @@ class BidirectionalLM:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. Windows are as long as what is read."""
+        """See Objective. Windows are as long as their inputs."""
         texts = store.tgt._replace(lengths=np.maximum(store.tgt.lengths - 1, 0))
         windows = texts.windows(config.window - 1)
         windows = windows._replace(lengths=windows.lengths + 1)
         return TokenStore(windows, windows.emptied(), special_of(codec))
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all windows but those of empty lines."""
+        """See Objective: all windows except those of empty lines."""
         ids, starts = items.src.ids, items.src.starts
         _, bos, eos = items.special
         return without({"empty": (ids[starts] == bos) & (ids[starts + 1] == eos)})
@@ -47,7 +47,7 @@ class BidirectionalLM:
         self, items: TokenStore, placement: Placement, rows: int, src_length: int, tgt_length: int,
         draw: Draw = Draw(),  # noqa: B008 (immutable)
     ) -> Batch:  # fmt: skip
-        """See Objective. Labels stand where the piece does that they are beside."""
+        """See Objective. A label is at the position of the piece adjacent to it."""
         side = lay_out(items.src, placement, placement.src_offset, (rows, src_length))
         goes_on = (side.seg[:, 1:] == side.seg[:, :-1]) & (side.seg[:, 1:] > 0)
         targets = {}

@@ -1,14 +1,14 @@
-"""Chess: positions of games, and what a teacher says of them, made here and kept on disk.
+"""Chess: positions from generated games, with a teacher's evaluations, cached on disk.
 
-As in Ruoss et al. 2024 (arXiv:2402.04494) a model learns to say of a position what an engine would
-say. Instead of Stockfish the teacher is what python-chess computes in a millisecond: a move's value
-is the difference of material (pawn 1, knight and bishop 3, rook 5, queen 9; in pawns, of who moves)
-behind the opponent's best capture or promotion, MATE where it mates, 0 where it is stalemate. The
-best moves are those of the greatest value, often several: "moves" are all, "move" is one that is
-drawn.
+As in Ruoss et al. 2024 (arXiv:2402.04494), a model learns to predict an engine's evaluation of a
+position. Instead of Stockfish, the teacher is what python-chess computes in a millisecond: the
+value of a move is the material balance (pawn 1, knight and bishop 3, rook 5, queen 9; in pawns, for
+the side to move) after the opponent's best capture or promotion, MATE for checkmate, 0 for
+stalemate. The best moves are those of the greatest value, often several: "moves" is all of them,
+"move" a random one.
 
-In the games one move in ten is drawn at random, and the others are best ones: where all moves are
-random, pieces can be taken everywhere, and whoever takes the greatest one is right in 70 %.
+In the games, one move in ten is random and the others are best moves: with only random moves,
+pieces hang everywhere, and taking the most valuable one is right in 70 %.
 """
 
 import importlib
@@ -27,26 +27,26 @@ from transformer_jax.errors import UserError
 log = logging.getLogger("transformer_jax")
 
 _SEED = 20240207  # the corpus is the same for every experiment
-_FORMAT = 1  # part of the files' names: raise it when anything about what is drawn changes
-_CHUNK = 500  # positions of a file
-_PLIES = 120  # most of a game
-_KEPT = 0.5  # of the positions of a game
-_RANDOM = 0.1  # of its moves
+_FORMAT = 1  # part of the file names: increment when anything about the sampling changes
+_CHUNK = 500  # positions per file
+_PLIES = 120  # maximum length of a game
+_KEPT = 0.5  # share of the positions of a game
+_RANDOM = 0.1  # share of its moves
 MATE = 100  # pawns; more than all material
-WORTH = (0, 1, 3, 3, 5, 9, 0)  # of python-chess's piece types: none, pawn, knight, ... king
-LIMIT = 10  # pawns: values beyond are one class
+WORTH = (0, 1, 3, 3, 5, 9, 0)  # by python-chess piece type: none, pawn, knight, ... king
+LIMIT = 10  # pawns: values beyond it form one class
 TARGETS = ("move", "moves", "squares", "value")
 
 
 class Position(NamedTuple):
-    """A position as FEN, its value to who moves, in pawns, and the best moves, as UCI has them."""
+    """A position as FEN, its value in pawns for the side to move, and the best moves in UCI."""
 
     fen: str
     value: int
     best: list[str]
 
     def label(self, target: str) -> str:
-        """Return what is to be predicted: classes, or the squares of a move as words."""
+        """Return the label to predict: classes, or the squares of a move as words."""
         if target == "value":
             return str(max(-LIMIT, min(LIMIT, self.value)))
         if target == "moves":
@@ -56,10 +56,10 @@ class Position(NamedTuple):
 
 
 def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
-    """Return the positions of a split, none of which is in another, and what is said of each.
+    """Return the positions of a split, disjoint from the other splits, and their labels.
 
     Raises:
-      UserError: if the target side is none of these, or python-chess is not installed.
+      UserError: if the target side is not in TARGETS, or python-chess is not installed.
       DiskError: if the cache cannot be written.
     """
     target = config.target_language
@@ -75,13 +75,13 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
 
 @cache
 def positions(count: int) -> list[Position]:
-    """Return so many different positions, always the same; those that are not in the cache are
-    made, a file at a time, so that what was stopped goes on.
+    """Return `count` different positions, always the same. Those not in the cache are generated, a
+    file at a time, so that an interrupted run resumes.
     """
     place = cache_dir() / "chess"
     found: dict[str, Position] = {}
     number = 0
-    with writing(f"positions of chess in the cache {place}", place):
+    with writing(f"chess positions in the cache {place}", place):
         while len(found) < count:
             path = place / f"{_FORMAT}-{number:05d}.json"
             part = _kept(path)
@@ -89,15 +89,15 @@ def positions(count: int) -> list[Position]:
                 part = draw(random.Random(f"{_SEED} {number}"), _CHUNK)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, json.dumps(part))
-                log.info("chess: %d of %d positions; kept in %s", len(found), count, place)
-            for position in part:  # the first of several that differ in their counters alone
+                log.info("chess: %d of %d positions; cached in %s", len(found), count, place)
+            for position in part:  # the first of several that differ only in their counters
                 found.setdefault(" ".join(position.fen.split()[:4]), position)
             number += 1
     return list(found.values())[:count]
 
 
 def _kept(path: Path) -> list[Position] | None:
-    """Return what a file holds, or None if it is not there or is not what was written."""
+    """Return the positions in a file, or None if it is missing or damaged."""
     try:
         found = [Position(*row) for row in json.loads(path.read_bytes())]
         return found if len(found) == _CHUNK else None
@@ -106,7 +106,7 @@ def _kept(path: Path) -> list[Position] | None:
 
 
 def draw(chance: random.Random, count: int) -> list[Position]:
-    """Return positions of games, some of each."""
+    """Return `count` positions sampled from games."""
     chess, found = library(), list[Position]()
     while len(found) < count:
         board, plies = chess.Board(), 0
@@ -123,7 +123,7 @@ def draw(chance: random.Random, count: int) -> list[Position]:
 
 
 def move_values(board: Any) -> dict[Any, int]:
-    """Return what the teacher says of each legal move of a board of python-chess, in pawns."""
+    """Return the teacher's value of each legal move on a python-chess board, in pawns."""
     before, found = material(board), {}
     for move in board.legal_moves:
         gained = gain(board, move)
@@ -140,16 +140,16 @@ def move_values(board: Any) -> dict[Any, int]:
 
 
 def material(board: Any) -> int:
-    """Return the difference of material, in pawns, of who is to move."""
+    """Return the material balance, in pawns, for the side to move."""
     mine = {piece: len(board.pieces(piece, board.turn)) for piece in range(1, 6)}
     theirs = {piece: len(board.pieces(piece, not board.turn)) for piece in range(1, 6)}
     return sum(WORTH[piece] * (mine[piece] - theirs[piece]) for piece in mine)
 
 
 def gain(board: Any, move: Any) -> int:
-    """Return what a move wins at once, in pawns: what it takes, and a pawn's promotion."""
+    """Return the immediate gain of a move in pawns: its capture and promotion."""
     taken = 1 if board.is_en_passant(move) else WORTH[board.piece_type_at(move.to_square) or 0]
-    # Castling is the king's move to an empty square.
+    # Castling counts as the king's move to an empty square.
     return taken + (WORTH[move.promotion] - 1 if move.promotion else 0)
 
 
@@ -161,15 +161,15 @@ def read(fen: str) -> Any:
     """Return the board of a FEN.
 
     Raises:
-      UserError: if it is none, or its position is not legal.
+      UserError: if it is not a FEN, or its position is illegal.
     """
     chess = library()
     try:
         board = chess.Board(fen)
     except ValueError as error:
-        raise UserError(f"FEN {fen!r}: is none ({error})") from None
+        raise UserError(f"FEN {fen!r}: not a FEN ({error})") from None
     if not board.is_valid():
-        raise UserError(f"FEN {fen!r}: no legal position ({board.status().name})")
+        raise UserError(f"FEN {fen!r}: not a legal position ({board.status().name})")
     return board
 
 

@@ -1,8 +1,8 @@
-"""Pictures as words: each patch is the number of the nearest of few vectors, its code.
+"""Vector quantisation of pictures: each patch becomes the index of its nearest codebook vector.
 
-With patches of one pixel this is ImageGPT's palette (Chen et al. 2020, ICML), with larger ones the
-simplest of the codebooks that DALL-E (Ramesh et al. 2021, arXiv:2102.12092) and Parti (Yu et al.
-2022, arXiv:2206.10789) read pictures by: k-means in place of a trained encoder.
+With patches of one pixel this is ImageGPT's palette (Chen et al. 2020, ICML); with larger ones it
+is the simplest form of the codebooks of DALL-E (Ramesh et al. 2021, arXiv:2102.12092) and Parti (Yu
+et al. 2022, arXiv:2206.10789), with k-means instead of a trained encoder.
 """
 
 import io
@@ -17,33 +17,33 @@ from transformer_jax.data.codecs.patches import Form
 from transformer_jax.disk import write_bytes, writing
 from transformer_jax.errors import UserError
 
-_ROUNDS = 30  # of k-means
-_SAMPLED = 200_000  # patches that it sees
+_ROUNDS = 30  # iterations of k-means
+_SAMPLED = 200_000  # patches it is fitted to
 
 
 class Codebook(NamedTuple):
-    """What codes stand for."""
+    """The vectors that codes stand for."""
 
-    form: Form  # of the pictures that are coded
+    form: Form  # of the reduced pictures
     vectors: np.ndarray  # [K patch*patch*C], float32, from 0 to 255
-    reduced: int  # sides of pictures are divided by this before
+    reduced: int  # factor by which pictures are downscaled first
 
     @classmethod
     def of(
         cls, pictures: np.ndarray, codes: int, patch: int, reduced: int = 1, seed: int = 0
     ) -> "Codebook":
-        """Return a codebook by k-means of the patches of pictures [n H W] or [n H W C].
+        """Return a codebook, by k-means on the patches of pictures [n H W] or [n H W C].
 
         Raises:
-          UserError: if they are no pictures of whole patches, or have fewer patches than codes.
+          UserError: if they are not pictures of whole patches, or have fewer patches than codes.
         """
         small = shrunk(pictures, reduced)
         height, width, channels = small.shape[1:]
         form = Form(height, width, channels, patch)
         if form.height % patch or form.width % patch:
             raise UserError(
-                f"--patch-size={patch}: pictures of {form.height} x {form.width} pixels are not "
-                "of whole patches; choose a divisor of both"
+                f"--patch-size={patch}: does not divide pictures of {form.height} x {form.width} "
+                "pixels into whole patches; choose a divisor of both"
             )
         patches = form.cut(small).reshape(-1, patch**2 * form.channels).astype(np.float32)
         generator = np.random.default_rng(seed)
@@ -57,16 +57,16 @@ class Codebook(NamedTuple):
         if codes == 1:
             return cls(form, patches.mean(0, keepdims=True), reduced)
         begin = different[np.sort(generator.choice(len(different), codes, replace=False))]
-        from scipy.cluster.vq import kmeans2  # a tenth of the start of every command
+        from scipy.cluster.vq import kmeans2  # lazy: a tenth of every command's start-up time
 
         vectors, _ = kmeans2(patches, begin, iter=_ROUNDS, minit="matrix", missing="warn")
         return cls(form, np.asarray(vectors, np.float32), reduced)
 
     def encode(self, pictures: np.ndarray) -> np.ndarray:
-        """Return the codes of pictures [n H W] or [n H W C]: [n L], row by row.
+        """Return the codes [n L] of pictures [n H W] or [n H W C], row by row.
 
         Raises:
-          UserError: if they are of another size than those of the codebook.
+          UserError: if their size differs from that of the codebook.
         """
         small = shrunk(pictures, self.reduced)
         if small.shape[1:] != self.form[:3]:
@@ -75,7 +75,7 @@ class Codebook(NamedTuple):
             )
             raise UserError(
                 f"pictures of {found[0]} x {found[1]} pixels and {small.shape[3]} channels; the "
-                f"codebook is of {own[0]} x {own[1]} and {self.form.channels}"
+                f"codebook is for {own[0]} x {own[1]} and {self.form.channels}"
             )
         patches = self.form.cut(small).reshape(-1, self.vectors.shape[1]).astype(np.float32)
         from scipy.cluster.vq import vq
@@ -83,19 +83,19 @@ class Codebook(NamedTuple):
         return vq(patches, self.vectors, check_finite=False)[0].reshape(len(pictures), -1)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Return the pictures of codes [n L]: bytes [n H W C], as small as they were coded."""
+        """Return the pictures of codes [n L]: uint8 [n H W C], at the reduced size."""
         pixels = np.clip(np.rint(self.vectors), 0, 255).astype(np.uint8)
         return self.form.joined(pixels[codes])
 
     def read(self, line: str) -> np.ndarray | None:
-        """Return the codes of a line of text [L]; None if it is none of a whole picture."""
+        """Return the codes [L] of a line of text, or None if it is not a whole picture."""
         return read_codes(line, self.form.patches, len(self.vectors))
 
     def save(self, path: Path) -> None:
-        """Write a file of NumPy, .npz.
+        """Write a NumPy .npz file.
 
         Raises:
-          DiskError: if the disk does not take it.
+          DiskError: if writing fails.
         """
         content = io.BytesIO()
         np.savez(content, vectors=self.vectors, form=np.array(self.form), reduced=self.reduced)
@@ -104,10 +104,10 @@ class Codebook(NamedTuple):
 
     @classmethod
     def load(cls, path: Path) -> "Codebook":
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Raises:
-          UserError: if there is no such file, or it is something else.
+          UserError: if the file does not exist or is something else.
         """
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -117,18 +117,18 @@ class Codebook(NamedTuple):
                 return found
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
             pass
-        raise UserError(f"{path}: is no codebook; make one with transformer-jax pictures codebook")
+        raise UserError(f"{path}: not a codebook; make one with transformer-jax pictures codebook")
 
 
 def shrunk(pictures: np.ndarray, by: int) -> np.ndarray:
-    """Return pictures [n H W] or [n H W C] as bytes [n H/by W/by C]: means of squares of pixels.
+    """Return pictures [n H W] or [n H W C] as uint8 [n H/by W/by C], means of squares of pixels.
 
     Raises:
-      UserError: if they are no pictures, or have sides that `by` does not divide.
+      UserError: if they are not pictures, or `by` does not divide their sides.
     """
     if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
         raise UserError(
-            f"an array of {pictures.dtype} of the shape {pictures.shape}; pictures are uint8, "
+            f"an array of {pictures.dtype} with shape {pictures.shape}; pictures are uint8, "
             "[n rows columns] or [n rows columns channels]"
         )
     pictures = pictures.reshape(*pictures.shape[:3], -1)
@@ -140,19 +140,19 @@ def shrunk(pictures: np.ndarray, by: int) -> np.ndarray:
 
 
 def read_codes(line: str, length: int, count: int) -> np.ndarray | None:
-    """Return the `length` numbers of a line, each below `count`; None if it has others."""
+    """Return the `length` numbers of a line, each below `count`, or None if it is not so."""
     words = line.split()
     whole = len(words) == length and all(word.isdecimal() and int(word) < count for word in words)
     return np.array(words, np.int64) if whole else None
 
 
 def as_lines(codes: np.ndarray) -> list[str]:
-    """Return codes [n L] as text: a picture a line, numbers with spaces between them."""
+    """Return codes [n L] as text: one picture per line, numbers separated by spaces."""
     return [" ".join(map(str, row)) for row in codes.tolist()]
 
 
 def grid(pictures: Sequence[np.ndarray], columns: int, scale: int = 4) -> np.ndarray:
-    """Return pictures [H W C] side by side, row by row, each pixel a square of `scale`: bytes
+    """Return pictures [H W C] tiled row by row, each pixel enlarged to a square of `scale`: uint8
     [rows columns C].
     """
     height, width, channels = pictures[0].shape

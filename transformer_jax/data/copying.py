@@ -1,4 +1,4 @@
-"""Letters in a random order, to be written as they are read: what a memory holds."""
+"""The copying task: random letters to be reproduced, a test of memory."""
 
 import random
 import string
@@ -10,7 +10,7 @@ _SEED = 20141020  # the corpus is the same for every experiment
 
 
 def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
-    """Return the texts of a split, of letters with spaces between them, on both sides."""
+    """Return the texts of a split, space-separated letters, the same on both sides."""
     number = SPLITS.index(split)
     chance, (least, most) = random.Random(f"{_SEED} {split}"), config.example_lengths
     texts = [

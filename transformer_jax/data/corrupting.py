@@ -1,4 +1,4 @@
-"""Objectives that read what is left of a text and write what it lost, or was: encoder-decoders."""
+"""Denoising objectives of encoder-decoders: reconstruct a corrupted text or its missing parts."""
 
 from typing import NamedTuple
 
@@ -15,13 +15,13 @@ from transformer_jax.data.spans import Spans
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore, without
 from transformer_jax.errors import UserError
 
-_STOPS = ".!?…。！？\n"  # with which sentences end
-# What random numbers are for; the first three need two kinds, and take the next number too.
+_STOPS = ".!?…。！？\n"  # ends of sentences
+# Purposes of random numbers; the first three need two streams, and take the next number too.
 _ORDER, _ROTATION, _SPANS, _MASKS, _DELETIONS = 0, 2, 4, 6, 7
 
 
 class _Spanned(TokenStore):
-    """Windows of a text, on the target side, that lose some of their spans."""
+    """Windows of a text, on the target side, from which spans are removed."""
 
     spans: Spans
 
@@ -31,18 +31,18 @@ class _Spanned(TokenStore):
         return self.spans.sides(self.tgt.lengths)
 
     def sides(self, length: int) -> tuple[int, int]:
-        """See TokenStore: what is written is far shorter than what is read."""
+        """See TokenStore: targets are far shorter than inputs."""
         src, tgt = self.spans.sides(np.arange(1, self.spans.window(length) + 1))
         return int(src.max()), int(tgt.max())
 
 
 class SpanCorruption:
-    """Write the spans that a text has lost, each behind the sentinel that is read in its place (T5:
-    Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
+    """Predict the spans removed from a text, each after the sentinel that replaces it in the input
+    (T5: Raffel et al. 2020, arXiv:1910.10683, section 3.1.4).
 
-    How many pieces a text loses, and in how many spans, follows from its length. Where they lie is
-    drawn: all ways of cutting what is lost, and what is kept, into as many parts are alike likely.
-    A text begins with what is kept and ends with what is lost, so no sentinel stands behind the
+    The number of removed pieces and of spans follows from the length of the text. Their positions
+    are random: all ways of cutting the removed and the kept pieces into that many parts are equally
+    likely. A text begins with a kept part and ends with a removed one, so no sentinel follows the
     last span; this is as in the authors' code.
     """
 
@@ -52,7 +52,7 @@ class SpanCorruption:
     noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective: EOS between lines is a piece like others."""
+        """See Objective: EOS between lines is an ordinary piece."""
         return Frame(bos=False, eos=config.document == "joined")
 
     def items(
@@ -61,7 +61,7 @@ class SpanCorruption:
         """See Objective.
 
         Raises:
-          UserError: if there are not as many sentinels as spans.
+          UserError: if there are fewer sentinels than spans.
         """
         assert codec is not None
         spans = Spans(config.noise_density, config.mean_span_length)
@@ -74,7 +74,7 @@ class SpanCorruption:
         return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all windows that lose something."""
+        """See Objective: all windows from which something is removed."""
         return without({"of one piece": items.tgt.lengths < 2})
 
     def examples(
@@ -97,31 +97,31 @@ def _sentinels(config: ObjectiveConfig, codec: Codec, count: int) -> np.ndarray:
     if count > config.sentinels:
         raise UserError(
             f"config.objective.sentinels={config.sentinels}: a window of objective.window="
-            f"{config.window} loses up to {count} spans; raise it to that"
+            f"{config.window} loses up to {count} spans; raise it to that number"
         )
     return np.array([_named(config, codec, SENTINEL.format(i)) for i in range(count)], np.int32)
 
 
 def _named(config: ObjectiveConfig, codec: Codec, piece: str) -> int:
-    """Return the id of a named piece, which a tokenizer that was imported may have, too."""
+    """Return the id of a named piece, which an imported tokenizer may have too."""
     try:
         return codec.piece_id(piece)
     except UserError:
         raise UserError(
-            f"config.objective.name={config.name!r}: the tokenizer has no piece {piece}, as one "
-            "that is trained for it has; set --config.init.tokenizer=False"
+            f"config.objective.name={config.name!r}: the tokenizer has no piece {piece}; one "
+            "trained for this objective has it; set --config.init.tokenizer=False"
         ) from None
 
 
 class Noising(NamedTuple):
-    """What is done to a text, and with which pieces."""
+    """The noise applied to a text, and the pieces it uses."""
 
     config: ObjectiveConfig
     mask: int
-    ends: np.ndarray  # bool [V]: pieces with which a sentence ends
+    ends: np.ndarray  # bool [V]: pieces that end a sentence
 
     def of(self, texts: Texts, draw: Draw) -> Texts:
-        """Return what is read of texts: no more pieces than they have."""
+        """Return texts with noise, never longer than without."""
         c, mask = self.config, self.mask
         texts = noise.permuted(texts, c.sentence_permutation_rate, self.ends, draw, _ORDER)
         texts = noise.rotated(texts, c.document_rotation_rate, draw, _ROTATION)
@@ -132,19 +132,19 @@ class Noising(NamedTuple):
 
 
 class _Noised(TokenStore):
-    """Windows of a text, on the target side, that are read with noise."""
+    """Windows of a text, on the target side, whose input is noised."""
 
     noising: Noising
 
     @property
     def lengths(self) -> Lengths:
-        """See TokenStore. What is read has at most so many; how many depends on what is drawn."""
+        """See TokenStore. For inputs this is an upper bound; their length is random."""
         return Lengths(self.tgt.lengths + 1, self.tgt.lengths + 1)
 
 
 class Denoising(SpanCorruption):
-    """Write a text, read with noise: with its sentences in another order, and with spans of it
-    behind one MASK each (BART: Lewis et al. 2020, arXiv:1910.13461, section 2.2).
+    """Reconstruct a text from a noised version: sentences in another order, and spans replaced by
+    one MASK each (BART: Lewis et al. 2020, arXiv:1910.13461, section 2.2).
     """
 
     def items(
@@ -179,19 +179,19 @@ class Denoising(SpanCorruption):
 
 
 class _Halves(TokenStore):
-    """Windows of a text, on the target side, of which the first part is read."""
+    """Windows of a text, on the target side, whose first part is the input."""
 
     @property
     def lengths(self) -> Lengths:
-        """See TokenStore. Either part has at most so many, with EOS; how many is drawn."""
+        """See TokenStore. An upper bound for either part, with EOS; the split is random."""
         most = np.maximum(self.tgt.lengths, 2)
         return Lengths(most, most)
 
 
 class TextContinuation(SpanCorruption):
-    """Read the first part of a window, write the rest (prefix language modelling by an encoder and
-    a decoder: Raffel et al. 2020, arXiv:1910.10683, section 3.2.3). Every piece but the first may
-    begin the rest, all alike likely.
+    """Read the first part of a window, predict the rest (prefix language modelling with an
+    encoder-decoder: Raffel et al. 2020, arXiv:1910.10683, section 3.2.3). Every piece except the
+    first may begin the rest, with equal probability.
     """
 
     def items(
@@ -216,7 +216,7 @@ class TextContinuation(SpanCorruption):
 
 
 def _texts(texts: Ragged, placement: Placement) -> Texts:
-    """Return the placed texts one after the other."""
+    """Return the placed texts, concatenated."""
     lengths = texts.lengths[placement.pairs]
     owner, within = places(lengths)
     return Texts(texts.ids[texts.starts[placement.pairs][owner] + within], owner, placement.pairs)
@@ -226,7 +226,7 @@ def _batch(
     items: TokenStore, read: Texts, written: Texts, placement: Placement, rows: int,
     src_length: int, tgt_length: int,
 ) -> Batch:  # fmt: skip
-    """Return texts that are read and those that are written, EOS behind each, as a batch."""
+    """Return input and target texts, each followed by EOS, as a batch."""
     here = placement._replace(pairs=np.arange(len(placement.pairs)))
     read_, written_ = (_ended(side, items.special.eos) for side in (read, written))
     src = lay_out(read_, here, here.src_offset, (rows, src_length))
@@ -235,7 +235,7 @@ def _batch(
 
 
 def _ended(texts: Texts, eos: int) -> Ragged:
-    """Return texts with EOS behind each."""
+    """Return texts with EOS appended to each."""
     lengths = texts.lengths + 1
     ids = np.full(lengths.sum(), eos, np.int32)
     ids[np.arange(len(texts.ids)) + texts.owner] = texts.ids

@@ -1,5 +1,5 @@
-"""Text to ids by all cores: processes of their own, in which there is no jax, take turns at blocks
-of lines.
+"""Parallel encoding of text to ids: worker processes, which do not import jax, take blocks of lines
+in turn.
 """
 
 import os
@@ -23,19 +23,19 @@ from transformer_jax.data.questions import Asked
 from transformer_jax.data.subword_dropout import SubwordDropout
 from transformer_jax.errors import UserError
 
-Job = tuple[Sequence, int]  # lines, and the number of the first one
+Job = tuple[Sequence, int]  # lines, and the number of the first
 
 
 class WorkerDied(UserError):
-    """A process that encodes has ended: what is encoded is kept, and to be gone on from."""
+    """An encoding process has died; what is encoded is kept, and encoding can resume."""
 
     exit_code = 75
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """How the lines of one side become ids. Where there is a `dropout`, a rate and a seed, they
-    are cut at random, each by its number; `words` are encoded one by one, without special pieces.
+    """How the lines of one side become ids. With `dropout`, a rate and a seed, they are segmented
+    at random, each by its number; `words` are encoded one by one, without special pieces.
     """
 
     codec: Codec
@@ -45,7 +45,7 @@ class Encoder:
     dropout: tuple[float, int] | None = None
 
     def prepared(self) -> Callable[[Sequence, int], Ragged]:
-        """Return what turns lines, of which the first has some number, into ids."""
+        """Return the function that turns lines, given the number of the first, into ids."""
         if self.dropout is not None:
             dropout = SubwordDropout(self.codec, *self.dropout)
             return lambda lines, first: Ragged.from_lists(dropout.encode(lines, first))
@@ -62,7 +62,7 @@ def _encoder(codec: type[Codec], model: bytes, *rest: Any) -> Encoder:
     return Encoder(codec(model), *rest)
 
 
-# Into which sequences a line is cut, where they are several.
+# How a line is cut into several sequences.
 CUTS: dict[str, Callable[[str], list[str]]] = {
     "words": labelled.words_of,
     "texts": labelled.two_texts,
@@ -71,21 +71,21 @@ CUTS: dict[str, Callable[[str], list[str]]] = {
 
 
 def encode_words(codec: Codec, words: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each word or text, at least one: UNK where normalisation leaves nothing."""
+    """Return the ids of each word or text, at least one: UNK if normalisation leaves nothing."""
     return [ids or [max(codec.special["unk"], 0)] for ids in codec.encode(words, eos=False)]
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores this process may use."""
     lent = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if lent else os.cpu_count() or 1
 
 
 def encoded(encoder: Encoder, jobs: Iterable[Job], processes: int) -> Iterator[Ragged]:
-    """Yield what becomes of each job, in their order, by so many processes; a few jobs wait.
+    """Yield the result of each job, in order, using `processes` processes; a few jobs are queued.
 
-    One process is this one, and so it is for what others cannot have: vectors, and codecs of
-    one's own.
+    A single process is this one; so it is for what others cannot receive: vectors, and user-defined
+    codecs.
 
     Raises:
       WorkerDied: if one of several processes was killed.
@@ -120,7 +120,7 @@ def encoded(encoder: Encoder, jobs: Iterable[Job], processes: int) -> Iterator[R
 
 
 def jobs_of(lines: Sequence, times: int, done: int, most: int) -> Iterator[Job]:
-    """Yield the lines behind those that are done, so many times in all, and their numbers; at most
+    """Yield the lines after those already done, `times` times in all, with their numbers, at most
     `most` at a time.
     """
     while done < times * len(lines):
@@ -131,8 +131,8 @@ def jobs_of(lines: Sequence, times: int, done: int, most: int) -> Iterator[Job]:
 
 
 class _Worker:
-    """A process that encodes: `python -m` this file. Not one of `multiprocessing`, which would
-    import the main program there, jax included, and run a script that does not guard against it.
+    """An encoding process: `python -m` this file. It is not from `multiprocessing`, which would
+    import the main program, jax included, and run a script without a main guard.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -157,15 +157,15 @@ class _Worker:
         self._process.stdin.flush()
 
     def ask(self, job: Job) -> Ragged:
-        """Return what becomes of a job."""
+        """Return the result of a job."""
         assert self._process.stdout is not None
         try:
             self._send(job)
             answer = pickle.load(self._process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise WorkerDied(
-                f"a process that encodes text ended by itself (exit code {self._process.wait()}), "
-                "perhaps for lack of memory; what is encoded is kept: start again to go on"
+                f"a process encoding text died (exit code {self._process.wait()}), perhaps for "
+                "lack of memory; what is encoded is kept: start again to resume"
             ) from None
         if isinstance(answer, BaseException):
             raise answer
@@ -178,10 +178,10 @@ def _work() -> None:
 
     from transformer_jax.data.codecs.subwords import Subwords
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
-    Subwords.threads = 1  # each core has a process already
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    Subwords.threads = 1  # each core already has a process
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed is no answer
+    os.dup2(2, 1)  # so that prints do not end up among the answers
     encode = pickle.load(sys.stdin.buffer).prepared()
     while True:
         lines, first = pickle.load(sys.stdin.buffer)
@@ -194,6 +194,6 @@ def _work() -> None:
 
 
 if __name__ == "__main__":
-    # The other process has ended: between jobs, within one, or before it could be answered.
+    # The parent has ended: between jobs, within one, or before it could be answered.
     with suppress(EOFError, pickle.UnpicklingError, BrokenPipeError):
         _work()

@@ -1,4 +1,4 @@
-"""Text files: lines that end at LF alone, and errors that name the file and the line."""
+"""Text files: lines end only at LF, and errors name the file and the line."""
 
 import gzip
 import zlib
@@ -11,11 +11,11 @@ from transformer_jax.errors import UserError
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a UTF-8 file, plain or .gz.
 
-    Lines end at LF alone (a CR before it is dropped, and so is a byte order mark): U+2028, NEL and
-    lone CR occur inside sentences, and cutting there would shift one side against the other.
+    Lines end only at LF (a preceding CR is dropped, and so is a byte order mark): U+2028, NEL and
+    lone CR occur inside sentences, and splitting there would misalign the two sides.
 
     Raises:
-      UserError: if the file is missing, or not UTF-8: then with the line's number.
+      UserError: if the file is missing or not UTF-8, then with the line number.
     """
     raw = _read(path)
     lines = raw.split(b"\n")
@@ -28,10 +28,10 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file, plain or .gz, with its line ends; a byte order mark goes.
+    """Return the text of a UTF-8 file, plain or .gz, with newlines, without a byte order mark.
 
     Raises:
-      UserError: if the file is missing, or not UTF-8: then with the line's number.
+      UserError: if the file is missing or not UTF-8, then with the line number.
     """
     raw = _read(path)
     try:
@@ -51,7 +51,7 @@ def _read(path: Path) -> bytes:
 
 
 def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
-    """Return what to say of lines of which one is not UTF-8."""
+    """Return the error for lines of which one is not UTF-8."""
     for number, line in enumerate(lines, 1):
         try:
             line.decode()
@@ -66,7 +66,7 @@ def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
 def read_parallel(
     src_path: Path, tgt_path: Path, read: Callable[[Path], Sequence[str]] = read_lines
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Read two files that belong together line by line.
+    """Read two parallel files.
 
     Raises:
       UserError: if their line counts differ.
@@ -81,7 +81,7 @@ def read_parallel(
 
 
 def names_in(directory: Path) -> list[str]:
-    """Return the names of the files there, without .gz; none where there is no such place."""
+    """Return the names of the files in a directory, without .gz; none if it does not exist."""
     try:
         return sorted({path.name.removesuffix(".gz") for path in directory.iterdir()})
     except OSError:

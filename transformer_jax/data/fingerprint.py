@@ -1,4 +1,4 @@
-"""A hash of what a corpus holds."""
+"""A hash of the contents of a corpus."""
 
 import hashlib
 import re
@@ -10,14 +10,14 @@ import numpy as np
 from transformer_jax.data.texts import Texts, origin_of
 from transformer_jax.disk import cache_dir, write_text, writing
 
-_BLOCK = 10_000  # texts that are hashed at a time
+_BLOCK = 10_000  # texts hashed at a time
 
 
 def fingerprint(*sides: Sequence) -> str:
-    """Return a hash of texts or arrays, which changes with the content.
+    """Return a hash of texts or arrays, which changes with their content.
 
-    Texts that are not held in memory are hashed once and remembered, as long as their files stay
-    as they are; of those that are made from a description, it is the hash of that.
+    For texts not held in memory the hash is cached for as long as their files are unchanged; for
+    texts generated from a description it is the hash of the description.
 
     Raises:
       DiskError: if the cache cannot be written.
@@ -51,6 +51,6 @@ def _content(sides: Sequence[Sequence]) -> str:
 
 
 def _hash_texts(hasher: Any, texts: Sequence[str]) -> None:
-    for start in range(0, len(texts), _BLOCK):  # "\n" stands between texts
+    for start in range(0, len(texts), _BLOCK):  # "\n" separates texts
         block = "\n".join(texts[start : start + _BLOCK])
         hasher.update(f"{chr(10) * (start > 0)}{block}".encode())

@@ -1,4 +1,4 @@
-"""What comes next in a time series."""
+"""Forecasting of time series."""
 
 from typing import Literal
 
@@ -13,8 +13,9 @@ from transformer_jax.errors import UserError
 
 
 class Forecast:
-    """Read `window` rows of a series, say the next `horizon`. Items are all such windows of each
-    channel, from every row on; the last ones too. Item w C + c is channel c of window w.
+    """Read `window` rows of a series, predict the next `horizon`. Items are all such windows of
+    each channel, one starting at every row, the last ones included. Item w C + c is channel c of
+    window w.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -29,10 +30,10 @@ class Forecast:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. The channels are copied, so that each lies behind the one before.
+        """See Objective. The data are copied channel by channel.
 
         Raises:
-          UserError: if no series is as long as a window and a horizon.
+          UserError: if no series is as long as a window plus a horizon.
         """
         (rows, channels), length = store.tgt.ids.shape, config.window + config.horizon
         count = np.maximum(store.tgt.lengths - length + 1, 0)
@@ -40,7 +41,7 @@ class Forecast:
             raise UserError(
                 f"config.objective.window={config.window}, horizon={config.horizon}: no series is "
                 f"as long as both, the longest has {store.tgt.lengths.max(initial=0)} rows; lower "
-                "them, or give more rows"
+                "them, or provide more rows"
             )
         of = np.repeat(np.arange(len(count)), count)  # the series of each window
         first = store.tgt.starts[of] + np.arange(len(of)) - (np.cumsum(count) - count)[of]

@@ -1,4 +1,4 @@
-"""Pictures in files, in a folder for each label: PART/LABEL/FILE."""
+"""Picture files in one folder per label: PART/LABEL/FILE."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +11,13 @@ from transformer_jax.errors import UserError
 
 
 def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
-    """Return the pictures of a split in the order of their paths, bytes [H W C], and their labels.
+    """Return the pictures of a split in the order of their paths, uint8 [H W C], and their labels.
 
-    They are grey if the first one is, else in colour. With `image_size` each is made as large as
-    that by its middle: the longer side, relative to it, is cut.
+    They are greyscale if the first one is, else RGB. With `image_size` each is resized to it, after
+    a centre crop to its aspect ratio.
 
     Raises:
-      UserError: if there is none, one cannot be read, or one is of another size than the first.
+      UserError: if there are none, one cannot be read, or one differs in size from the first.
     """
     values: list[np.ndarray] = []
     labels: list[str] = []
@@ -27,8 +27,8 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
             picture, mode = _read(path, config.image_size, mode)
             if values and picture.shape != values[0].shape:
                 raise UserError(
-                    f"{path}: has {picture.shape[0]} x {picture.shape[1]} pixels, the first one "
-                    f"{values[0].shape[0]} x {values[0].shape[1]}; set config.data.image_size"
+                    f"{path}: has {picture.shape[0]} x {picture.shape[1]} pixels, but the first "
+                    f"has {values[0].shape[0]} x {values[0].shape[1]}; set config.data.image_size"
                 )
             values.append(picture)
             labels.append(path.parent.name)
@@ -42,14 +42,15 @@ def _files(config: DataConfig, split: str, part: str) -> list[Path]:
     if not found:
         raise UserError(
             f"config.data.{split}: no pictures in {folder.absolute()}/LABEL/; set "
-            f"--config.data.directory to what holds {part}, or --config.data.{split} to the names "
-            "of its folders" + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
+            f"--config.data.directory to the parent of {part}, or --config.data.{split} to the "
+            "names of its folders"
+            + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
         )
     return found
 
 
 def _read(path: Path, size: Sequence[int], mode: str) -> tuple[np.ndarray, str]:
-    """Return a picture, and its mode: the one that is given, if any is."""
+    """Return a picture and its mode, which is the given one unless that is empty."""
     try:
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)
@@ -58,7 +59,7 @@ def _read(path: Path, size: Sequence[int], mode: str) -> tuple[np.ndarray, str]:
             mode = mode or ("L" if upright.mode in ("L", "1") else "RGB")
             upright = upright.convert(mode)
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path}: is no picture that can be read ({error})") from None
+        raise UserError(f"{path}: cannot be read as a picture ({error})") from None
     if size:
         upright = ImageOps.fit(upright, (size[1], size[0]), Image.Resampling.BICUBIC)
     pixels = np.asarray(upright, np.uint8)

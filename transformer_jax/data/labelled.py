@@ -1,4 +1,4 @@
-"""Files of what is said of texts: a label for each word, a number, a class of two."""
+"""Files of annotated texts: a label per word, a number, or a class of a pair."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,14 +7,14 @@ from transformer_jax.errors import UserError
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of a line as they are encoded one by one, all but the first with the space
-    that stands before them.
+    """Return the words of a line as they are encoded one by one, all but the first with the
+    preceding space.
     """
     return [f" {word}" if place else word for place, word in enumerate(line.split())]
 
 
 def check_words(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str]) -> None:
-    """Check that there are as many labels as words; `place` says where a pair is.
+    """Check that there are as many labels as words; `place` gives the location of a pair.
 
     Raises:
       UserError: if not.
@@ -29,13 +29,13 @@ def check_words(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], s
 
 
 def two_texts(line: str) -> list[str]:
-    """Return the texts of a line, between which a TAB stands."""
+    """Return the two TAB-separated texts of a line."""
     first, _, second = line.partition("\t")
     return [first, second]
 
 
 def check_pairs(src: Sequence[str], place: Callable[[int], str]) -> None:
-    """Check that each line is two texts with a TAB between; `place` says where one is.
+    """Check that each line is two TAB-separated texts; `place` gives the location of a line.
 
     Raises:
       UserError: if not.
@@ -43,11 +43,11 @@ def check_pairs(src: Sequence[str], place: Callable[[int], str]) -> None:
     for line_number, line in enumerate(src, 1):
         texts = line.split("\t")
         if len(texts) != 2 or not all(map(str.strip, texts)):
-            raise UserError(f"{place(line_number)}: must be two texts, with a TAB between them")
+            raise UserError(f"{place(line_number)}: must be two texts separated by a TAB")
 
 
 def number(line: str) -> float | None:
-    """Return the number that a line is; None if it is no finite one."""
+    """Return a line as a number, or None if it is not a finite number."""
     try:
         found = float(line)
     except ValueError:
@@ -56,11 +56,11 @@ def number(line: str) -> float | None:
 
 
 def check_numbers(lines: Sequence[str], place: Callable[[int], str]) -> None:
-    """Check that each line is a number; `place` says where one is.
+    """Check that each line is a number; `place` gives the location of a line.
 
     Raises:
       UserError: if not.
     """
     for line_number, line in enumerate(lines, 1):
         if number(line) is None:
-            raise UserError(f"{place(line_number)}: {line!r} is no number, such as 3.5")
+            raise UserError(f"{place(line_number)}: {line!r} is not a number, such as 3.5")

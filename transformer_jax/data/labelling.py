@@ -1,4 +1,4 @@
-"""What is said of a whole text: its class, or a number."""
+"""Classification and regression: a class or a number for a whole text."""
 
 from typing import Literal
 
@@ -14,8 +14,8 @@ from transformer_jax.errors import UserError
 
 
 def said(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> tuple[Side, Target]:
-    """Return a place for each placed text, where nothing is read, and what is said there: ids
-    [B T], or [B T K] if texts of the store have up to K, which share the weight of theirs.
+    """Return a position for each placed text, with no input, and its labels: ids [B T], or
+    [B T K] if texts of the store have up to K labels, which share the text's weight.
     """
     row, at = placement.rows, placement.tgt_offset
     inputs, pos, seg = (np.zeros(shape, np.int32) for _ in range(3))
@@ -32,14 +32,14 @@ def said(items: TokenStore, placement: Placement, shape: tuple[int, int]) -> tup
 
 
 def max_labels(items: TokenStore) -> int:
-    """Return K, the most that is said of any text."""
+    """Return K, the largest number of labels of any text."""
     return max(int(items.tgt.lengths.max(initial=1)), 1)
 
 
 class Classify:
-    """Read a text, say its class. The target side has a place for each text, and nothing to read:
-    a class is asked for there. Of a text that has several, the target is their distribution: each
-    has an equal share, and one that is there twice, two.
+    """Read a text, predict its class. The target side has one position for each text, without
+    input, where the class is predicted. For a text with several classes the target is their
+    distribution: each has an equal share, and a repeated one two.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -54,24 +54,24 @@ class Classify:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. BOS is read before each text; one beyond the window is cut before EOS.
+        """See Objective. Each text starts with BOS; one longer than the window is cut before EOS.
 
         Raises:
-          UserError: if vectors, of which nothing may be left out, are beyond it.
+          UserError: if vectors, which must not be cut, exceed the window.
         """
         src, most = store.src, config.window - 1
         longest = int(src.lengths.max(initial=0))
         if src.read is not None and longest > most:
             raise UserError(
-                f"config.objective.window={config.window}: of {longest} vectors and the place "
-                f"before them it leaves out some; raise it to {longest + 1}, and data.max_length "
+                f"config.objective.window={config.window}: does not hold {longest} vectors and the "
+                f"position before them; raise it to {longest + 1}, and data.max_length "
                 "and model.max_positions with it"
             )
         special = special_of(codec)
         return Begun(src.cut(most, special.eos) if longest > most else src, store.tgt, special)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all texts but empty ones."""
+        """See Objective: all texts except empty ones."""
         return without({"empty": is_empty(items)})
 
     def examples(
@@ -85,7 +85,7 @@ class Classify:
 
 
 class Regress(Classify):
-    """Read a text, say a number: the bits of its id are those of a float32."""
+    """Read a text, predict a number, whose float32 bits are stored as the id."""
 
     predicts: tuple[str, ...] = ("value",)
 

@@ -1,4 +1,4 @@
-"""Each piece of one text from others: from those before it, or in a random order."""
+"""Language modelling: predicting each piece of a text, left to right or in a random order."""
 
 import numpy as np
 
@@ -20,15 +20,15 @@ from transformer_jax.vocabulary import PAD
 
 
 class _Running(TokenStore):
-    """Windows of lines that follow one another, of which an empty one is a part like any other."""
+    """Windows of joined lines, where an empty line is part of the text."""
 
 
 class LanguageModel:
-    """Read a text, write each piece after those before it (Bengio et al. 2003, JMLR 3).
+    """Predict each piece of a text from the preceding ones (Bengio et al. 2003, JMLR 3).
 
-    A document is stored with BOS before it. Its windows overlap by one piece, which ends one of
-    them as its last label and begins the next as its first input: so every piece is predicted once,
-    and BOS as well where lines are joined.
+    A document is stored with a leading BOS. Its windows overlap by one piece, the last label of one
+    window and the first input of the next, so every piece is predicted once, and so is BOS where
+    lines are joined.
     """
 
     order: Order = "causal"
@@ -37,19 +37,19 @@ class LanguageModel:
     noun = "window"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective: a file has no end of its own, it is where the text was cut."""
+        """See Objective: the end of a file is only where the text was cut, so it has no EOS."""
         return Frame(bos=True, eos=config.document != "file")
 
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. Lengths are those of the labels, or of the inputs."""
+        """See Objective. Lengths are those of the labels, which equal those of the inputs."""
         running = config.document == "joined"
         windows = _windows(store.tgt.joined() if running else store.tgt, config.window)
         return (_Running if running else TokenStore)(windows.emptied(), windows, store.special)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all windows but those of empty lines."""
+        """See Objective: all windows except those of empty lines."""
         ids, starts = items.tgt.ids, items.tgt.starts
         _, bos, eos = items.special
         empty = (ids[starts] == bos) & (ids[starts + 1] == eos)
@@ -66,11 +66,11 @@ class LanguageModel:
 
 
 class TextPrefixLM(LanguageModel):
-    """Read the first part of a window as a prefix that sees itself whole, write the rest (Raffel et
-    al. 2020, arXiv:1910.10683, section 3.2.3; Dong et al. 2019, arXiv:1905.03197).
+    """Read the start of a window as a prefix with bidirectional attention, predict the rest (Raffel
+    et al. 2020, arXiv:1910.10683, section 3.2.3; Dong et al. 2019, arXiv:1905.03197).
 
-    Every piece but the first may begin the rest, all alike likely. The piece before it has rank 1,
-    the next one 2, and so on, as BOS and a target have where prefixes are sources.
+    Every piece except the first may begin the rest, with equal probability. The piece before it has
+    rank 1, the next one 2, and so on, like BOS and the target where prefixes are sources.
     """
 
     order: Order = "ranked"
@@ -94,19 +94,19 @@ class TextPrefixLM(LanguageModel):
 
 
 class _Partly(TokenStore):
-    """Windows of which one piece in so many is predicted."""
+    """Windows in which one piece in `one_in` is predicted."""
 
     one_in: int = 1
 
 
 class PermutationLM(LanguageModel):
-    """Predict pieces in a random order, each from those before it in that order, wherever they
-    stand (XLNet: Yang et al. 2019, arXiv:1906.08237). Labels stand where their pieces do, which a
-    query stream does not see.
+    """Predict pieces in a random order, each from those before it in that order, wherever they are
+    (XLNet: Yang et al. 2019, arXiv:1906.08237). Labels are at the positions of their pieces, which
+    the query stream does not see.
 
-    Only the last 1/K of the order is predicted (2.3 there). All others have rank 0, as in the
-    authors' code: each sees all of them, and what is predicted has ranks 1, 2, and so on. Among
-    the others is always the first piece of a window, BOS or the last one of the window before.
+    Only the last 1/K of the order is predicted (section 2.3). The rest has rank 0, as in the
+    authors' code: each piece sees all of it, and predicted pieces have ranks 1, 2, and so on. The
+    rest always includes the first piece of a window: BOS, or the last piece of the previous window.
     """
 
     order: Order = "ranked"
@@ -115,7 +115,7 @@ class PermutationLM(LanguageModel):
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. Windows are as long as what is read, which is labels and one more."""
+        """See Objective. Windows are as long as their inputs, one more than the labels."""
         windows = _windows(store.tgt, config.window - 1)
         windows = windows._replace(lengths=windows.lengths + 1)
         items = _Partly(windows.emptied(), windows, store.special)
@@ -144,6 +144,6 @@ class PermutationLM(LanguageModel):
 
 def _windows(documents: Ragged, most: int) -> Ragged:
     """Return windows of at most `most` labels: each begins with the piece before its first label,
-    and is as long as it has labels.
+    and its length is its number of labels.
     """
     return documents._replace(lengths=np.maximum(documents.lengths - 1, 0)).windows(most)

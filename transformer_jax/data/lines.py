@@ -1,4 +1,4 @@
-"""Lines of large text files, which stay on the disk: in memory is none but what is asked for."""
+"""Lines of large text files, which stay on disk and are read on demand."""
 
 import codecs
 import gzip
@@ -18,13 +18,13 @@ from transformer_jax.data.texts import Texts
 from transformer_jax.disk import cache_dir, writing
 from transformer_jax.errors import UserError
 
-HELD = 2**26  # bytes of a file whose lines are held in memory; one that is packed is four times it
-_BLOCK = 2**24  # bytes that are looked at at a time
+HELD = 2**26  # largest file, in bytes, to be held in memory; a compressed one counts four times
+_BLOCK = 2**24  # bytes processed at a time
 _MARK = b"\xef\xbb\xbf"
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does."""
+    """The metadata that identify a version of a file."""
 
     size: int
     modified: int  # ns
@@ -32,14 +32,14 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, file: Path | int) -> "Stamp":
-        """Return the stamp of a file, or of a descriptor."""
+        """Return the stamp of a file or file descriptor."""
         found = os.stat(file)
         return cls(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 class _Content:
-    """The bytes of a file that may not change, wherever its lines are read: here or by another
-    process, which opens it for itself.
+    """The bytes of a file that must not change while its lines are read, here or in another
+    process, which opens the file itself.
     """
 
     def __init__(self, path: Path, stamp: Stamp) -> None:
@@ -57,7 +57,7 @@ class _Content:
         return file
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes from `begin` on to before `end`."""
+        """Return the bytes from `begin` up to but not including `end`."""
         raw = os.pread(self._file, end - begin, begin)
         if len(raw) < end - begin:
             raise changed(self._path)
@@ -72,16 +72,16 @@ class _Content:
 
 
 def changed(path: Path) -> UserError:
-    """Return what to say of a file that is not any more what it was."""
-    return UserError(f"{path}: was changed while it was read; start again")
+    """Return the error for a file that has changed."""
+    return UserError(f"{path}: changed while being read; start again")
 
 
 class Lines(Texts):
-    """The lines of a plain file, as `read_lines` cuts them: `offsets` [n + 1] say where each one
-    begins, and the last one ends.
+    """The lines of an uncompressed file, split as by `read_lines`: `offsets` [n + 1] are the starts
+    of the lines and the end of the last one.
 
     Raises:
-      UserError: where lines are read, if the file is not any more what it was.
+      UserError: when lines are read, if the file has changed.
     """
 
     def __init__(self, content: _Content, offsets: np.ndarray, origin: str) -> None:
@@ -109,25 +109,25 @@ class Lines(Texts):
 
 
 def lines_of(path: Path) -> Sequence[str]:
-    """Return the lines of a UTF-8 file, plain or .gz, as `read_lines` does; those of a large file
-    stay on the disk. Where its lines begin is found once and kept in the cache, as long as the
-    file's size, inode and time of change stay; what is packed is unpacked there.
+    """Return the lines of a UTF-8 file, plain or .gz, like `read_lines`; those of a large file stay
+    on disk. Its line offsets are computed once and cached for as long as the file's size, inode and
+    modification time stay the same; a .gz file is decompressed into the cache.
 
     Raises:
-      UserError: if the file is missing, or not UTF-8: then with the line's number.
+      UserError: if the file is missing or not UTF-8, then with the line number.
       DiskError: if the cache cannot be written.
     """
     packed = path.suffix == ".gz"
     try:
         stamp = Stamp.of(path)
     except OSError:
-        return read_lines(path)  # says what is wrong
+        return read_lines(path)  # raises with the reason
     if stamp.size * (4 if packed else 1) <= HELD:
         return read_lines(path)
     origin = f"{path.resolve()} {tuple(stamp)}"
     name = hashlib.blake2b(origin.encode(), digest_size=16).hexdigest()
     plain, offsets = path, cache_dir() / "lines" / f"{name}.offsets"
-    with writing(f"where lines begin of {path}", offsets):
+    with writing(f"the line offsets of {path}", offsets):
         offsets.parent.mkdir(parents=True, exist_ok=True)
         if packed:
             plain = offsets.with_suffix(".txt")
@@ -141,7 +141,7 @@ def lines_of(path: Path) -> Sequence[str]:
 
 
 def _unpack(path: Path, plain: Path) -> None:
-    """Write what is packed, if it is not there yet."""
+    """Decompress a file, unless that has been done."""
     if plain.exists():
         return
     partial = plain.with_name(f"{plain.name}.{os.getpid()}.partial")
@@ -156,7 +156,7 @@ def _unpack(path: Path, plain: Path) -> None:
 
 
 def _fits(offsets: Path, stamp: Stamp) -> bool:
-    """Whether the offsets that are kept are those of such a file."""
+    """Return whether the cached offsets belong to a file with this stamp."""
     try:
         with open(offsets, "rb") as file:
             file.seek(-8, os.SEEK_END)
@@ -166,7 +166,7 @@ def _fits(offsets: Path, stamp: Stamp) -> bool:
 
 
 def _index(path: Path, plain: Path, offsets: Path) -> None:
-    """Write where the lines of a file begin, and where the last one ends."""
+    """Write the starts of the lines of a file, and the end of the last one."""
     partial = offsets.with_name(f"{offsets.name}.{os.getpid()}.partial")
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -180,7 +180,7 @@ def _index(path: Path, plain: Path, offsets: Path) -> None:
                 out.write(ends.astype(np.int64).tobytes())
                 begins, here = int(ends[-1]) if len(ends) else begins, here + len(block)
             decoder.decode(b"", final=True)
-            if begins < here:  # the last line has no end
+            if begins < here:  # the last line has no newline
                 out.write(np.int64(here).tobytes())
         partial.replace(offsets)
     except UnicodeDecodeError:

@@ -1,11 +1,11 @@
-"""Nested lists of digits under operators, and their value: ListOps (Nangia and Bowman 2018,
-arXiv:1804.06028), drawn as in Long Range Arena (Tay et al. 2021, arXiv:2011.04006) and its code.
+"""ListOps: nested lists of digits with operators, and their value (Nangia and Bowman 2018,
+arXiv:1804.06028), sampled as in Long Range Arena (Tay et al. 2021, arXiv:2011.04006) and its code.
 
-A text is "[MAX 4 3 [MIN 2 3 X 1 0 X", its class the digit 4: X closes a list, as ] does there. From
-the root on, a node is an operator with probability 1/4 while lists may go deeper, and else a digit;
-MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10) are alike likely, and so are all
-numbers of arguments from 2 on. Trees of other lengths than those asked for are drawn again, which
-is why operators are at the root of all that are kept.
+A text is "[MAX 4 3 [MIN 2 3 X 1 0 X", its class the digit 4; X closes a list, like ] in the
+original. From the root down, a node is an operator with probability 1/4 while deeper lists are
+allowed, and a digit otherwise; MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10)
+are equally likely, and so are all numbers of arguments from 2 up. Trees outside the requested
+lengths are drawn again, so every tree that is kept has an operator at its root.
 """
 
 import random
@@ -19,8 +19,8 @@ from transformer_jax.data.spelled_numbers import SPLITS
 from transformer_jax.errors import UserError
 
 _SEED = 20201108  # the corpus is the same for every experiment
-_TRIES = 100_000  # after which there is hardly another text
-_NESTED = 0.25  # of nodes, where lists may go deeper: those that are operators
+_TRIES = 100_000  # failures in a row after which hardly any new text is left
+_NESTED = 0.25  # share of operators among nodes, where deeper lists are allowed
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
@@ -42,7 +42,7 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     """Return the texts of a split and their values; no text is in two splits.
 
     Raises:
-      UserError: if there are not as many texts of these lengths.
+      UserError: if there are not enough texts of these lengths.
     """
     sizes, number = config.num_examples, SPLITS.index(split)
     trees = draw(sum(sizes), config.example_lengths, config.list_depth, config.list_arguments)
@@ -52,7 +52,7 @@ def load(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
 
 @cache
 def draw(count: int, lengths: tuple[int, ...], depth: int, arguments: int) -> list[tuple[str, str]]:
-    """Return so many different texts of at least and at most so many symbols, and their values."""
+    """Return `count` different texts with lengths within the bounds, and their values."""
     chance, (least, most) = random.Random(_SEED), lengths
     found: dict[str, str] = {}
     tries = 0
@@ -65,7 +65,7 @@ def draw(count: int, lengths: tuple[int, ...], depth: int, arguments: int) -> li
         if tries > _TRIES:
             raise UserError(
                 f"config.data.example_lengths={lengths}: of {_TRIES:,} lists of list_depth={depth} "
-                f"and list_arguments={arguments} none is of such a length and new, after "
+                f"and list_arguments={arguments} none is new and within these lengths, after "
                 f"{len(found):,} of {count:,}; change the lengths, or lower num_examples"
             )
     return list(found.items())

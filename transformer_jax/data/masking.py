@@ -1,7 +1,7 @@
-"""Frames of sound masked at random as they are read (SpecAugment: Park et al. 2019,
-arXiv:1904.08779, without its warping of time): functions of the seed, the epoch and the sound.
+"""SpecAugment: random masks on audio features as they are read (Park et al. 2019,
+arXiv:1904.08779, without time warping), a function of the seed, the epoch and the sound.
 
-What is masked becomes the mean of the sound, which is 0 in the paper.
+Masked values become the mean of the sound, which is 0 in the paper.
 """
 
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from transformer_jax.choices import pick
 from transformer_jax.config import DataConfig
 from transformer_jax.data.random import Draw, uniform
 
-# Which of the vectors [N C] of sounds of some lengths [n] are masked, bool [N C] or what broadcasts
-# to it; and what the draws depend on, which arrays [n] are.
+# Maps the vectors [N C] of sounds of some lengths [n], the config, and the keys of the random
+# numbers, arrays [n], to a mask, bool [N C] or broadcastable to it.
 Mask = Callable[[np.ndarray, np.ndarray, DataConfig, tuple], np.ndarray]
 
 
 def frequency_mask(
     vectors: np.ndarray, lengths: np.ndarray, config: DataConfig, keys: tuple
 ) -> np.ndarray:
-    """Return bands that lie together, from 0 to `frequency_mask_size` of them."""
+    """Return a mask of adjacent bands, from 0 to `frequency_mask_size` of them."""
     bands = vectors.shape[1]
     most = np.full(len(lengths), min(config.frequency_mask_size, bands))
     first, count = _drawn(most, np.full(len(lengths), bands), keys)
@@ -31,8 +31,8 @@ def frequency_mask(
 def time_mask(
     vectors: np.ndarray, lengths: np.ndarray, config: DataConfig, keys: tuple
 ) -> np.ndarray:
-    """Return frames that lie together, from 0 to `time_mask_size` of them, and no more than the
-    share of a sound's that `time_mask_share` is.
+    """Return a mask of adjacent frames, from 0 to `time_mask_size` of them, and at most the share
+    `time_mask_share` of a sound's frames.
     """
     most = np.minimum(config.time_mask_size, (config.time_mask_share * lengths).astype(np.int64))
     first, count = (np.repeat(x, lengths) for x in _drawn(most, lengths, keys))
@@ -46,8 +46,8 @@ MASKS: dict[str, Mask] = {"frequency_mask": frequency_mask, "time_mask": time_ma
 def masked(
     vectors: np.ndarray, lengths: np.ndarray, config: DataConfig, numbers: np.ndarray, draw: Draw
 ) -> np.ndarray:
-    """Return the vectors [N C] of sounds of some lengths and numbers [n] with all masks that the
-    config names, each time that it does.
+    """Return the vectors [N C] of sounds, given their lengths and numbers [n], with all masks that
+    the config names, as often as it names them.
     """
     found = np.zeros(vectors.shape, bool)
     for place, name in enumerate(config.augment):
@@ -60,6 +60,6 @@ def masked(
 
 
 def _drawn(most: np.ndarray, size: np.ndarray, keys: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first place and the number of places of a mask, of 0 to `most` of `size`."""
+    """Return the start and the size of a mask, of 0 to `most` out of `size` positions."""
     count = (uniform(*keys, 0) * (most + 1)).astype(np.int64)
     return (uniform(*keys, 1) * (size - count + 1)).astype(np.int64), count

@@ -1,4 +1,4 @@
-"""Mixtures of corpora: how often an epoch has the items of each part, and which of them."""
+"""Mixtures of corpora: how often and which items of each part appear in an epoch."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,21 +10,21 @@ from transformer_jax.data.token_store import TokenStore
 
 
 class Turns:
-    """Units of several kinds, of each of which every epoch has the same number.
+    """Units of several kinds, with a fixed number of each kind in every epoch.
 
-    Those of a kind come in turn: in passes over all of them, each in an order of its own, on which
-    an epoch goes on where the one before it stopped. So each comes as often as any other of its
-    kind, up to one time, after any number of epochs.
+    The units of a kind take turns, in passes over all of them, each pass in its own order; an epoch
+    continues where the previous one stopped. So after any number of epochs the counts of two units
+    of a kind differ by at most one.
     """
 
     def __init__(self, kinds: np.ndarray, quota: np.ndarray, seed: int) -> None:
-        """`kinds` [units] counts from 0 on; of each kind an epoch has so many [kinds]."""
+        """Take the kind of each unit [units], from 0, and each kind's number per epoch [kinds]."""
         order = np.argsort(kinds, kind="stable")
         self._members = np.split(order, np.cumsum(np.bincount(kinds, minlength=len(quota)))[:-1])
         self._quota, self._seed = quota, seed
 
     def epoch(self, number: int) -> np.ndarray:
-        """Return the units of an epoch; an order is still to be made."""
+        """Return the units of an epoch, not yet shuffled."""
         return np.concatenate([self._of(kind, number) for kind in range(len(self._members))])
 
     def _of(self, kind: int, epoch: int) -> np.ndarray:
@@ -41,14 +41,14 @@ class Turns:
 
 
 class Mixture(NamedTuple):
-    """How often an epoch has each item of a training text."""
+    """How often each item of a training text appears in an epoch."""
 
-    part: np.ndarray  # [items], counted from 0
-    passes: np.ndarray  # [parts], mean number of times of an item; the shares that are asked for
+    part: np.ndarray  # [items], from 0
+    passes: np.ndarray  # [parts], mean occurrences per item, from the configured shares
 
 
 class Once:
-    """The turns of units of which every epoch has each once."""
+    """Turns in which every epoch has each unit once."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -61,10 +61,10 @@ class Once:
 def turns_of(
     mixture: Mixture | None, items: np.ndarray, classes: np.ndarray, seed: int
 ) -> Turns | Once:
-    """Return the turns of items that are of some class of lengths, from 0 on.
+    """Return the turns of items, given the length class of each, from 0.
 
-    Every epoch of a mixture has the same number of each part and class, the nearest to what is
-    asked for and at least one: so all epochs have the same number of batches.
+    Every epoch of a mixture has the same number of items of each part and class, rounded from the
+    configured shares and at least one, so all epochs have the same number of batches.
     """
     if mixture is None:
         return Once(len(items))
@@ -83,7 +83,7 @@ def apart(mixture: Mixture | None, items: np.ndarray) -> list[np.ndarray]:
 
 
 def shares(config: DataConfig, counts: np.ndarray) -> np.ndarray:
-    """Return what share of an epoch is of each part, of so many items; of one without any, none."""
+    """Return each part's share of an epoch, given its number of items; 0 for an empty part."""
     weights = config.named("weights")
     if weights:
         found = np.array([float(weights[part]) for part in config.train])
@@ -95,11 +95,11 @@ def shares(config: DataConfig, counts: np.ndarray) -> np.ndarray:
 
 
 def part_of(sizes: Sequence[int], texts: TokenStore, items: TokenStore) -> np.ndarray:
-    """Return the part [items] that each item is of.
+    """Return the part [items] that each item belongs to.
 
-    `sizes` are the texts of each part, `texts` their store, which may have them several times, one
-    after the other, and `items` what an objective has made of that. An item that is of several
-    texts is of the part in which it begins.
+    `sizes` are the numbers of texts of the parts, `texts` their store, which may repeat all of them
+    several times, and `items` what an objective made of it. An item that spans several texts
+    belongs to the part in which it begins.
     """
     side = items.tgt if len(items.tgt.ids) else items.src
     text = np.searchsorted(texts.tgt.starts, side.starts, side="right") - 1
@@ -108,7 +108,7 @@ def part_of(sizes: Sequence[int], texts: TokenStore, items: TokenStore) -> np.nd
 
 
 def mixture_of(config: DataConfig, part: np.ndarray, items: np.ndarray) -> Mixture | None:
-    """Return the mixture that a config asks for, or None; training is on some of the items."""
+    """Return the mixture of a config, or None; `items` are those selected for training."""
     if not config.mixes:
         return None
     counts = np.bincount(part[items], minlength=len(config.train))
@@ -116,13 +116,13 @@ def mixture_of(config: DataConfig, part: np.ndarray, items: np.ndarray) -> Mixtu
 
 
 def describe(config: DataConfig, found: Mixture | None, pairs: np.ndarray) -> list[str]:
-    """Return a line for the log on each part of a mixture."""
+    """Return a log line for each part of a mixture."""
     if found is None:
         return []
     counts = np.bincount(found.part[pairs], minlength=len(found.passes))
     share = counts * found.passes / len(pairs)
     return [
-        f"mixture: {part}: {count:,} items, {100 * part_share:.1f} % of an epoch, which has each "
+        f"mixture: {part}: {count:,} items, {100 * part_share:.1f} % of an epoch, each appearing "
         f"{times:.3g} times"
         for part, count, part_share, times in zip(
             config.train, counts, share, found.passes, strict=True

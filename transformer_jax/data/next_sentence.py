@@ -1,4 +1,4 @@
-"""Masked pieces of two segments, and whether the second one follows the first."""
+"""BERT pre-training: masked pieces of two segments, and next-sentence prediction."""
 
 import numpy as np
 
@@ -10,41 +10,41 @@ from transformer_jax.data.reading import Masked, MaskedLM, Masks, hide, two_segm
 from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenStore
 from transformer_jax.errors import UserError
 
-_FOLLOWS, _OTHER = 3, 4  # what a random number is for, beside those of masks
+_FOLLOWS, _OTHER = 3, 4  # purposes of random numbers, besides those of masks
 
 
 class Segments(Masked):
-    """Two segments an item, the second right behind the first one, of a length `split`."""
+    """Two segments per item, the second right after the first, whose length is `split`."""
 
     split: np.ndarray  # [n]
-    # Items that a second segment from elsewhere is not of: `own[1]` of them from `own[0]` on, each
-    # [n]. None: every second segment is the item's own.
+    # Items excluded as the source of a random second segment: `own[1]` of them from `own[0]` on,
+    # each [n]. None: every second segment is the item's own.
     own: tuple[np.ndarray, np.ndarray] | None = None
     alone_in_document: int = 0  # sentences that are in no pair
 
     @property
     def lengths(self) -> Lengths:
-        """See TokenStore: whatever second segment there is, with BOS and two EOS."""
+        """See TokenStore: for any second segment, including BOS and two EOS."""
         second = int((self.src.lengths - self.split).max(initial=0))
         return Lengths(self.split + second + 3, self.tgt.lengths)
 
 
 class NextSentence(MaskedLM):
-    """Masked pieces of two segments A and B, BOS A EOS B EOS, and whether B is what follows A
-    (BERT: Devlin et al. 2019, arXiv:1810.04805, section 3.1). Half of the B are drawn from the
-    other documents; of a single document, from elsewhere in it.
+    """Predict masked pieces of two segments A and B, BOS A EOS B EOS, and whether B follows A
+    (BERT: Devlin et al. 2019, arXiv:1810.04805, section 3.1). Half of the Bs are drawn from other
+    documents, or from elsewhere in the document if there is only one.
 
-    A segment is as many sentences as there is room for, and no sentence is cut that fits in one, so
-    that a B from elsewhere begins and ends as any other. All B come from the same places, drawn or
-    not: what follows some A. The class of a pair, 0 if B follows, has the weight of the pieces that
-    are hidden in it: the loss is then the sum of both means, as there.
+    A segment is as many sentences as fit, and no sentence that fits into one is cut, so a random B
+    begins and ends like any other. Every B, random or not, is the continuation of some A. The class
+    of a pair, 0 if B follows, has the weight of its masked pieces: the loss is then the sum of both
+    means, as in BERT.
     """
 
     predicts: tuple[str, ...] = ("tokens", "next_sentence")
     noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective: EOS stands behind segments, not behind each sentence."""
+        """See Objective: EOS follows segments, not each sentence."""
         return Frame(bos=False, eos=False)
 
     def items(
@@ -53,7 +53,7 @@ class NextSentence(MaskedLM):
         """See Objective.
 
         Raises:
-          UserError: if there are too few pairs to draw a second segment from another.
+          UserError: if there are too few pairs to draw a second segment from another one.
         """
         assert codec is not None
         half = (config.window - 3) // 2
@@ -65,7 +65,7 @@ class NextSentence(MaskedLM):
         if (own[1] >= len(split)).any():
             raise UserError(
                 f"config.objective.name={config.name!r}: a split of {len(split)} pairs of "
-                f"segments of up to {half} pieces has too few to draw one from elsewhere; give "
+                f"segments of up to {half} pieces is too small to draw one from elsewhere; provide "
                 "more text, or lower config.objective.window"
             )
         return segments(Ragged(store.tgt.ids, first, whole), split, config, codec, own, lost)
@@ -104,7 +104,7 @@ def segments(
     own: tuple[np.ndarray, np.ndarray] | None = None,
     lost: int = 0,
 ) -> Segments:
-    """Return items of two segments each, one behind the other."""
+    """Return items of two consecutive segments each."""
     asked = Ragged(np.zeros(1, np.int32), 0 * both.starts, 0 * both.lengths + 1)
     items = Segments(both, asked, special_of(codec))
     items.masks = Masks.of(config, codec)
@@ -113,11 +113,11 @@ def segments(
 
 
 def _paired(sentences: Ragged, document: np.ndarray, half: int) -> tuple:
-    """Return where each pair begins, the length of its first segment and of both, its document, and
-    how many sentences are in none.
+    """Return the start of each pair, the length of its first segment and of both, its document, and
+    the number of sentences in no pair.
 
-    A document has two segments or more, so that even a short one has a pair. Of an odd number, the
-    last but one is in two pairs: a second segment in one, a first in the other.
+    A document is cut into at least two segments, so that even a short one has a pair. If their
+    number is odd, the last but one is in two pairs, as the second segment and as the first.
     """
     _, document = np.unique(document, return_inverse=True)
     total = np.bincount(document, sentences.lengths).astype(np.int64)
@@ -133,8 +133,8 @@ def _paired(sentences: Ragged, document: np.ndarray, half: int) -> tuple:
 
 
 def _of_document(document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of each one's document, of a single document itself and its neighbours: from
-    which on, and how many.
+    """Return the pairs in each pair's document, or, for a single document, the pair itself and its
+    neighbours, as (first, count).
     """
     count = len(document)
     if count and document[0] != document[-1]:
@@ -145,7 +145,7 @@ def _of_document(document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _second(items: Segments, pairs: np.ndarray, draw: Draw) -> np.ndarray:
-    """Return whose second segment stands behind the first one of each pair."""
+    """Return the pair whose second segment follows the first segment of each pair."""
     if items.own is None:
         return pairs
     begin, count = (field[pairs] for field in items.own)
@@ -156,7 +156,7 @@ def _second(items: Segments, pairs: np.ndarray, draw: Draw) -> np.ndarray:
 
 
 def _parts(items: Segments, pairs: np.ndarray, second: np.ndarray) -> tuple[Ragged, Ragged]:
-    """Return the first segments of pairs, and the second ones of others."""
+    """Return the first segments of `pairs` and the second segments of `second`."""
     ids, starts, lengths, _ = items.src
     split = items.split[second]
     one = Ragged(ids, starts[pairs], items.split[pairs])

@@ -1,7 +1,6 @@
-"""What noise makes of texts: spans, masks, and other orders, of many texts at once.
+"""Noise for texts: infilling, masking, deletion and reordering, vectorised over many texts.
 
-Texts lie one after the other. What is drawn for one of them depends on its number, not on those
-that come with it.
+Texts are concatenated. The random numbers of a text depend on its number, not on its neighbours.
 """
 
 from typing import NamedTuple
@@ -13,32 +12,32 @@ from transformer_jax.data.random import Draw, random, uniform
 
 
 class Texts(NamedTuple):
-    """Texts that lie one after the other."""
+    """Concatenated texts."""
 
     ids: np.ndarray  # [n]
-    owner: np.ndarray  # [n], to which text each piece belongs, rising
-    numbers: np.ndarray  # [texts], what is drawn for each depends on
+    owner: np.ndarray  # [n], the text of each piece, ascending
+    numbers: np.ndarray  # [texts], keys of the random numbers of each
 
     @property
     def lengths(self) -> np.ndarray:
-        """Return how many pieces each text has."""
+        """Return the number of pieces of each text."""
         return np.bincount(self.owner, minlength=len(self.numbers))
 
 
 class Keys(NamedTuple):
-    """What random numbers depend on: a draw, the number of each text, and what they are for."""
+    """The keys of random numbers: a draw, the number of each text, and their purpose."""
 
     draw: Draw
     numbers: np.ndarray  # [texts]
     purpose: int
 
     def of(self, owner: np.ndarray, within: np.ndarray) -> tuple:
-        """Return the keys of places of texts."""
+        """Return the keys of positions of texts."""
         return *self.draw, self.numbers[owner], within, self.purpose
 
 
 def some_of(lengths: np.ndarray, counts: np.ndarray, keys: Keys) -> np.ndarray:
-    """Return so many of the places of each text, all sets of them alike likely: bool [places]."""
+    """Choose `counts` positions of each text, all subsets equally likely: bool [positions]."""
     owner, within = places(lengths)
     order = np.lexsort((random(*keys.of(owner, within)), owner))
     rank = np.empty_like(order)
@@ -47,8 +46,8 @@ def some_of(lengths: np.ndarray, counts: np.ndarray, keys: Keys) -> np.ndarray:
 
 
 def parts_of(totals: np.ndarray, counts: np.ndarray, keys: Keys) -> np.ndarray:
-    """Return the totals cut into so many parts of at least one each, all ways alike likely: the
-    lengths of parts [sum of counts]. A total of 0 has parts of nothing.
+    """Cut each total into `counts` parts of at least one, all ways equally likely: the lengths of
+    the parts [sum of counts]. The parts of a total of 0 are empty.
     """
     owner, within = places(totals)
     begins = within == 0
@@ -59,11 +58,11 @@ def parts_of(totals: np.ndarray, counts: np.ndarray, keys: Keys) -> np.ndarray:
 
 
 def infilled(texts: Texts, rate: float, mean: float, mask: int, draw: Draw, purpose: int) -> Texts:
-    """Return texts of which the nearest number to a share lies in spans, each of which is one MASK.
+    """Replace a share of the pieces of each text, rounded, by spans of one MASK each.
 
-    Lengths of spans are Poisson's, the last one cut to what remains. A span of none is a MASK
-    between two pieces; those that would make a text longer than it was are left out. All ways of
-    placing spans among the other pieces are alike likely.
+    Span lengths are Poisson-distributed, the last one cut to what remains. A span of length 0 is a
+    MASK between two pieces; those that would make a text longer than it was are dropped. All
+    placements of the spans among the other pieces are equally likely.
     """
     lengths = texts.lengths
     many = np.rint(rate * lengths).astype(np.int64)
@@ -87,27 +86,27 @@ def infilled(texts: Texts, rate: float, mean: float, mask: int, draw: Draw, purp
 
 
 def _poisson(mean: float) -> np.ndarray:
-    """Return the probabilities of at most 0, 1, 2 and so on, as far as they are below 1."""
+    """Return the cumulative probabilities of 0, 1, 2 and so on, as far as they are below 1."""
     most = int(mean + 12 * mean**0.5 + 20)
     logs = np.arange(most) * np.log(mean) - np.cumsum(np.log(np.maximum(np.arange(most), 1))) - mean
     return np.cumsum(np.exp(logs))
 
 
 def _before(values: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """Return the sum of the values of the same text before each."""
+    """Return the exclusive cumulative sum of the values within each text."""
     total = np.cumsum(values) - values
     first = np.diff(owner, prepend=-1) > 0
     return total - total[first][np.cumsum(first) - 1]
 
 
 def masked(texts: Texts, rate: float, mask: int, draw: Draw, purpose: int) -> Texts:
-    """Return texts of whose pieces a share, each by itself, is MASK."""
+    """Replace pieces by MASK, each independently with probability `rate`."""
     hit = _hit(texts, rate, draw, purpose)
     return texts._replace(ids=np.where(hit, mask, texts.ids))
 
 
 def deleted(texts: Texts, rate: float, mask: int, draw: Draw, purpose: int) -> Texts:
-    """Return texts without a share of their pieces, each by itself, but of MASK none."""
+    """Delete pieces, each independently with probability `rate`, except MASK."""
     stays = ~_hit(texts, rate, draw, purpose) | (texts.ids == mask)
     return texts._replace(ids=texts.ids[stays], owner=texts.owner[stays])
 
@@ -118,9 +117,9 @@ def _hit(texts: Texts, rate: float, draw: Draw, purpose: int) -> np.ndarray:
 
 
 def permuted(texts: Texts, rate: float, ends: np.ndarray, draw: Draw, purpose: int) -> Texts:
-    """Return texts of whose sentences a share, rounded up, changes places among themselves.
+    """Permute a share of the sentences of each text, rounded up, among themselves.
 
-    A sentence ends with the last of pieces in a row that `ends` [V] names, or with its text.
+    A sentence ends with the last of consecutive pieces in `ends` [V], or with its text.
     """
     last = np.diff(texts.owner, append=-1) != 0
     end = ends[texts.ids]
@@ -138,7 +137,7 @@ def permuted(texts: Texts, rate: float, ends: np.ndarray, draw: Draw, purpose: i
 
 
 def rotated(texts: Texts, rate: float, draw: Draw, purpose: int) -> Texts:
-    """Return texts of which a share begins with any of its pieces; those before it come last."""
+    """Rotate a share of the texts to begin with a random piece; the pieces before it come last."""
     lengths = texts.lengths
     keys = (*draw, texts.numbers)
     by = np.floor(uniform(*keys, purpose + 1) * lengths).astype(np.int64)

@@ -1,4 +1,4 @@
-"""How encoded texts become examples: what is read, what is predicted, and in which order."""
+"""Objectives: how encoded texts become examples, with inputs, targets and attention order."""
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from transformer_jax.data.transcribing import Ctc
 
 
 class Translate:
-    """Read the source, write the target: teacher forcing (paper 3)."""
+    """Read the source, predict the target with teacher forcing (paper 3)."""
 
     order: Order = "causal"
     strict = False
@@ -71,7 +71,7 @@ class Translate:
 
 
 class _Joined(TokenStore):
-    """Pairs whose target stands behind the source, on the target side."""
+    """Pairs whose source and target are concatenated on the target side."""
 
     @property
     def lengths(self) -> Lengths:
@@ -81,8 +81,8 @@ class _Joined(TokenStore):
 
 
 class PrefixLM:
-    """Read the source as a prefix that sees itself whole, write the target behind it (Raffel et al.
-    2020, arXiv:1910.10683, section 3.2.1).
+    """Read the source as a prefix with bidirectional attention, predict the target after it (Raffel
+    et al. 2020, arXiv:1910.10683, section 3.2.1).
 
     A row is source, EOS, BOS, target: the prefix has rank 0, BOS rank 1, and so on.
     """
@@ -103,7 +103,7 @@ class PrefixLM:
         return _Joined(*store)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: both sides together may be as long as one side is in translation."""
+        """See Objective: both sides together are limited as one side is in translation."""
         return select(items, config)
 
     def examples(
@@ -117,7 +117,7 @@ class PrefixLM:
         labels = lay_out(items.tgt, placement, behind, shape)
         seg = prefix.seg + labels.seg
         inputs = prefix.inputs + shifted(labels, items.special.bos).inputs
-        first = np.zeros(shape, np.int32)  # column where the segment of each position begins
+        first = np.zeros(shape, np.int32)  # first column of the segment at each position
         first[placement.rows, begin] = begin
         first = np.maximum.accumulate(first, axis=1)
         pos = np.where(seg > 0, np.arange(tgt_length, dtype=np.int32) - first, 0)
@@ -149,5 +149,5 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def objective_named(name: str) -> Objective:
-    """Return an entry of the table, or a part of one's own."""
+    """Return an entry of the table, or a user-defined part."""
     return pick(OBJECTIVES, name, "config.objective.name")

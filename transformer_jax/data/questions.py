@@ -1,8 +1,8 @@
-"""Questions, the text that each is asked about, and where in it the answer stands.
+"""Questions, their contexts, and the positions of the answers in them.
 
-A line of the source side is a question, a TAB and a context. One of the target side is how many
-characters of the context stand before an answer, a TAB and the answer; more right answers follow
-behind TABs, likewise.
+A line of the source side is a question, a TAB and a context. A line of the target side is the
+number of characters of the context before an answer, a TAB and the answer; further correct answers
+follow after TABs in the same form.
 """
 
 import re
@@ -15,11 +15,11 @@ _UNIT = re.compile(r"\w+|[^\w\s]")
 
 
 class Asked(NamedTuple):
-    """A question, and the words and signs of the context that it is asked about."""
+    """A question, and the words and signs of its context."""
 
     question: str
     context: str
-    units: list[tuple[int, int]]  # the first character of each, and the one behind its last
+    units: list[tuple[int, int]]  # character span of each, end exclusive
 
     @classmethod
     def read(cls, line: str) -> "Asked":
@@ -28,28 +28,28 @@ class Asked(NamedTuple):
         return cls(question, context, [unit.span() for unit in _UNIT.finditer(context)])
 
     def parts(self) -> list[str]:
-        """Return the question and the units, as they are encoded one by one."""
+        """Return the question and the units as they are encoded, one by one."""
         behind = [self.context[begin - 1 : begin].isspace() for begin, _ in self.units]
         units = (self.context[begin:end] for begin, end in self.units)
         return [self.question, *(" " * space + x for space, x in zip(behind, units, strict=True))]
 
     def place(self, begin: int, end: int) -> tuple[int, int]:
-        """Return the first and the last unit of some characters."""
+        """Return the first and the last unit of a span of characters."""
         inside = [i for i, (a, b) in enumerate(self.units) if a < end and b > begin]
         return inside[0], inside[-1]
 
 
 def answers_of(line: str) -> list[str]:
-    """Return the right answers of a line of the target side."""
+    """Return the correct answers of a line of the target side."""
     return line.split("\t")[1::2]
 
 
 def located(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str]) -> list[str]:
-    """Return lines of the target side behind the number of units of the context, the first one and
-    the last one of the first answer; `place` says where a pair is.
+    """Return lines of the target side, each preceded by the number of units of the context and the
+    first and last unit of the first answer; `place` gives the location of a pair.
 
     Raises:
-      UserError: if a line is not of that form, or an answer is not where it should be.
+      UserError: if a line is malformed, or an answer is not where it should be.
     """
     found = []
     for number, (source, target) in enumerate(zip(src, tgt, strict=True), 1):
@@ -66,8 +66,8 @@ def located(src: Sequence[str], tgt: Sequence[str], place: Callable[[int], str])
             there = asked.context[begin : begin + len(answer)]
             if there != answer or not _UNIT.search(answer):
                 raise UserError(
-                    f"{place(number)}: the answer {answer!r} is not in the context behind "
-                    f"{begin} characters, where {there!r} stands"
+                    f"{place(number)}: the answer {answer!r} is not in the context at character "
+                    f"{begin}, which reads {there!r}"
                 )
         first, last = asked.place(int(begins[0]), int(begins[0]) + len(answers[0]))
         found.append(f"{len(asked.units)} {first} {last}\t{target}")

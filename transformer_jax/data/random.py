@@ -1,4 +1,4 @@
-"""Random numbers that are functions of what they are for: of the seed, the epoch, an item."""
+"""Counter-based random numbers: functions of the seed, the epoch and the item."""
 
 from typing import Any, NamedTuple
 
@@ -6,16 +6,16 @@ import numpy as np
 
 
 class Draw(NamedTuple):
-    """Which random examples: those of an epoch of training; by default, those of validation."""
+    """The random stream of examples: that of a training epoch, or by default of validation."""
 
     seed: int = 0
     epoch: int = 0
 
 
 def random(*numbers: Any) -> np.ndarray:
-    """Return 64 random bits for each tuple of integers, of arrays that broadcast.
+    """Return 64 random bits for each tuple of integers, from arrays that broadcast.
 
-    By the finaliser of splitmix64 (Steele et al. 2014, https://doi.org/10.1145/2714064.2660195).
+    Uses the finaliser of splitmix64 (Steele et al. 2014, https://doi.org/10.1145/2714064.2660195).
     """
     state = np.zeros(1, np.uint64)
     for number in numbers:
@@ -27,5 +27,5 @@ def random(*numbers: Any) -> np.ndarray:
 
 
 def uniform(*numbers: Any) -> np.ndarray:
-    """Return a number from 0 to below 1 for each tuple of integers; see `random`."""
+    """Return a number in [0, 1) for each tuple of integers; see `random`."""
     return (random(*numbers) >> np.uint64(11)) * 2.0**-53

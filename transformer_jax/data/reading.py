@@ -1,4 +1,4 @@
-"""What is masked in a text that is read in both directions."""
+"""Masked language modelling, and helpers for texts read in both directions."""
 
 from typing import Literal, NamedTuple
 
@@ -12,12 +12,12 @@ from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenSto
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import PAD, Special
 
-_WORD, _FATE, _PIECE = range(3)  # what a random number is for
+_WORD, _FATE, _PIECE = range(3)  # purposes of random numbers
 
 
 class Begun(TokenStore):
-    """Texts that are read behind BOS, whose place is the first: BERT's CLS. What is said of one
-    has a place, however much that is.
+    """Texts read after a BOS in the first position, BERT's CLS. The labels of a text take one
+    position, however many they are.
     """
 
     @property
@@ -27,47 +27,47 @@ class Begun(TokenStore):
 
 
 class Masks(NamedTuple):
-    """What is hidden of a text, and what is read in its place."""
+    """What is masked in a text, and what replaces it."""
 
-    rate: float  # share that is predicted
-    mask: int  # the piece that stands for hidden ones
-    special: np.ndarray  # bool [V]: pieces that are never hidden
-    begins: np.ndarray  # bool [V]: pieces that begin what is hidden whole, a piece or a word
+    rate: float  # share to predict
+    mask: int  # the piece that replaces masked ones
+    special: np.ndarray  # bool [V]: pieces that are never masked
+    begins: np.ndarray  # bool [V]: pieces that begin a unit of masking, a piece or a word
 
     @classmethod
     def of(cls, config: ObjectiveConfig, codec: Codec) -> "Masks":
         """Return the masks of pieces, or of words.
 
         Raises:
-          UserError: if the codec has no MASK, or does not know words.
+          UserError: if the codec has no MASK, or no word boundaries.
         """
         if "mask" not in codec.special:
             raise UserError(
-                f"config.objective.name={config.name!r}: the tokenizer has no piece <mask>, as "
-                "one that is trained for it has; set --config.init.tokenizer=False"
+                f"config.objective.name={config.name!r}: the tokenizer has no piece <mask>; one "
+                "trained for this objective has it; set --config.init.tokenizer=False"
             )
         special = np.zeros(codec.size, bool)
         special[[piece for piece in codec.special.values() if piece >= 0]] = True
         begins = codec.word_starts() if config.whole_words else np.ones(codec.size, bool)
         if begins is None:
-            raise UserError("config.objective.whole_words=True: the codec does not know words")
+            raise UserError("config.objective.whole_words=True: the codec has no word boundaries")
         return cls(config.mask_rate, codec.special["mask"], special, begins)
 
 
 class Masked(Begun):
-    """Windows of a text of which some pieces are predicted."""
+    """Windows of a text with masked pieces."""
 
     masks: Masks
-    alone: np.ndarray | None = None  # the place in each item that alone is hidden
+    alone: np.ndarray | None = None  # the only masked position of each item
 
 
 class MaskedLM:
-    """Hide some pieces of a text and predict them from all others (BERT: Devlin et al. 2019,
-    arXiv:1810.04805, section 3.1). Of ten, eight are read as MASK, one as a piece drawn from all,
-    and one as it is.
+    """Mask some pieces of a text and predict them from all others (BERT: Devlin et al. 2019,
+    arXiv:1810.04805, section 3.1). Of ten, eight are replaced by MASK, one by a random piece, and
+    one is kept.
 
-    How many are predicted is the nearest number to their share, as in the authors' code, and not
-    drawn. With whole words, words are chosen, and all pieces of one share neither draw.
+    The number of predicted pieces is their share, rounded, as in the authors' code, and not random.
+    With whole words, words are chosen; the replacement is drawn for each piece separately.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -82,7 +82,7 @@ class MaskedLM:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective. BOS is read before each window, and is one of its pieces."""
+        """See Objective. BOS precedes each window and counts towards its length."""
         assert codec is not None
         documents = store.tgt.joined() if config.document == "joined" else store.tgt
         windows = documents.windows(config.window - 1)
@@ -91,7 +91,7 @@ class MaskedLM:
         return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all windows but those of empty lines."""
+        """See Objective: all windows except those of empty lines."""
         return without({"empty": is_empty(items)})
 
     def examples(
@@ -107,16 +107,16 @@ class MaskedLM:
 
 
 class Pieces(NamedTuple):
-    """Pieces of a batch that may be hidden, those of items one after the other; arrays [n]."""
+    """The maskable pieces of a batch, item after item; arrays [n]."""
 
     at: tuple[np.ndarray, np.ndarray]  # row and column
-    item: np.ndarray  # whose they are, of those in the batch
-    number: np.ndarray  # whose they are, of all
-    within: np.ndarray  # their places there
+    item: np.ndarray  # their item, as an index into the batch
+    number: np.ndarray  # their item, as an index into all items
+    within: np.ndarray  # their positions in the item
 
 
 def hide(items: TokenStore, side: Side, found: Pieces, draw: Draw) -> tuple[Side, Target]:
-    """Return what is read when some pieces of a side are hidden, and these."""
+    """Return a side with some of its pieces masked, and these as the target."""
     labels, weight = np.full_like(side.inputs, PAD), np.zeros(side.inputs.shape, np.float32)
     if isinstance(items, Masked):
         pieces = side.inputs[found.at]
@@ -135,10 +135,10 @@ def hide(items: TokenStore, side: Side, found: Pieces, draw: Draw) -> tuple[Side
 
 
 def one_by_one(items: TokenStore, most: int) -> TokenStore:
-    """Return items in which one piece is hidden, behind MASK: each of those that may be, in turn.
+    """Return items with a single piece masked, by MASK: each maskable piece in turn.
 
-    They are those of as many windows, drawn at random but always the same, as have at most `most`
-    positions together, and of one at least.
+    They come from as many windows, in a fixed random order, as have at most `most` positions
+    together, and from at least one.
     """
     assert isinstance(items, Masked)
     windows = np.argsort(random(np.arange(len(items))), kind="stable")
@@ -156,11 +156,11 @@ def one_by_one(items: TokenStore, most: int) -> TokenStore:
 
 
 def chosen(masks: Masks, pieces: np.ndarray, item: np.ndarray, keys: tuple) -> np.ndarray:
-    """Return which pieces are hidden, those of items one after the other: bool [n].
+    """Return which pieces are masked, item after item: bool [n].
 
-    `keys` are what the draws depend on, each a number or as long as the pieces.
+    `keys` determine the random numbers, each a number or as long as the pieces.
     """
-    first = np.diff(item, prepend=-1) > 0  # of its item
+    first = np.diff(item, prepend=-1) > 0  # first of its item
     begins = first | masks.begins[pieces]
     unit = np.cumsum(begins) - 1  # a piece or a word
     may = np.zeros(begins.sum(), bool)
@@ -176,7 +176,7 @@ def chosen(masks: Masks, pieces: np.ndarray, item: np.ndarray, keys: tuple) -> n
 
 
 def replaced(masks: Masks, pieces: np.ndarray, keys: tuple) -> np.ndarray:
-    """Return what is read where each piece is hidden."""
+    """Return the replacement of each piece if it is masked."""
     ordinary = np.flatnonzero(~masks.special)
     fate = random(*keys, _FATE) % np.uint64(10)
     other = ordinary[(random(*keys, _PIECE) % np.uint64(len(ordinary))).astype(np.int64)]
@@ -189,7 +189,7 @@ def begun(
     shape: tuple[int, int],
     draw: Draw = Draw(),  # noqa: B008 (immutable)
 ) -> Side:
-    """Copy the placed texts into an array [B L], each behind BOS; vectors behind zeros."""
+    """Copy the placed texts into an array [B L], each after BOS; vectors after zeros."""
     at = placement.rows, placement.src_offset
     side = lay_out(items.src, placement, placement.src_offset + 1, shape, draw=draw)
     side = side._replace(pos=np.where(side.seg > 0, side.pos + 1, 0).astype(np.int32))
@@ -201,8 +201,8 @@ def begun(
 def two_segments(
     first: Ragged, second: Ragged, placement: Placement, shape: tuple[int, int], special: Special
 ) -> tuple[Side, Pieces]:
-    """Return BOS, a first segment, EOS, a second one, EOS, of each placed item; and the places of
-    pieces. The sequences are those of the placed items, in their order.
+    """Return BOS, first segment, EOS, second segment, EOS for each placed item, and the locations
+    of the pieces. The sequences are those of the placed items, in their order.
     """
     one, two = first.lengths, second.lengths
     item, within = places(one + two + 3)
@@ -223,7 +223,7 @@ def two_segments(
 
 
 def is_empty(items: TokenStore) -> np.ndarray:
-    """Return which texts are EOS alone."""
+    """Return which texts consist only of EOS."""
     texts = items.src
     if texts.read is not None:
         return texts.lengths == 0

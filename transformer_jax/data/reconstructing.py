@@ -1,4 +1,4 @@
-"""Pictures that are to be made again of what is left of them."""
+"""Reconstruction of pictures by an autoencoder."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from transformer_jax.data.token_store import Frame, Selection, TokenStore, witho
 
 
 class Reconstruct:
-    """Read a picture, say its patches, as they were read: with what augmentation made of them."""
+    """Read a picture, predict its patches as they were read, augmentation included."""
 
     order: Literal["all", "causal", "ranked"] = "all"
     strict = False
@@ -26,7 +26,7 @@ class Reconstruct:
     def items(
         self, store: TokenStore, config: ObjectiveConfig, codec: Codec | None = None
     ) -> TokenStore:
-        """See Objective: what is stored as the target side is read."""
+        """See Objective: the input is stored as the target side."""
         return TokenStore(store.tgt, store.tgt.emptied())
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:

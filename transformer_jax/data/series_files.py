@@ -1,6 +1,4 @@
-"""Time series in files of comma-separated values: a header, a date in the first column, a number
-in each other one.
-"""
+"""Time series in CSV files: a header, a date in the first column, a number in each other column."""
 
 import csv
 import math
@@ -16,14 +14,14 @@ _PART = re.compile(r"(.+?)(?:\[(\d*):(\d*)\])?")
 
 
 def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[np.ndarray]]:
-    """Return no sources, and a series of each part of a split, float64 [rows channels].
+    """Return no sources, and a series for each part of a split, float64 [rows channels].
 
-    A part "NAME[FIRST:LAST]" is those rows of NAME.csv, from 0 on and without LAST, as in Python.
-    What is predicted in validation and test is theirs; up to `context` rows that stand before them
-    are read, and come with them.
+    A part "NAME[FIRST:LAST]" is those rows of NAME.csv, from 0 and excluding LAST, as in Python. In
+    validation and test only these rows are predicted; up to `context` preceding rows are included
+    as input.
 
     Raises:
-      UserError: if a file is missing or holds something else; names the line.
+      UserError: if a file is missing or malformed; names the line.
     """
     found: list[np.ndarray] = []
     for part in getattr(config, split):
@@ -33,8 +31,8 @@ def load(config: DataConfig, split: str, context: int) -> tuple[list[str], list[
         begin, end = int(first or 0), int(last or len(values))
         if not begin < end <= len(values):
             raise UserError(
-                f"config.data.{split}={part!r}: {path} has the rows 0 to {len(values) - 1}; choose "
-                f"some of them, as in {name}[0:{len(values)}]"
+                f"config.data.{split}={part!r}: {path} has rows 0 to {len(values) - 1}; choose "
+                f"among them, as in {name}[0:{len(values)}]"
             )
         before = 0 if split == "train" else min(context, begin)
         found.append(values[begin - before : end])
@@ -50,7 +48,7 @@ def read(path: Path, config: DataConfig, split: str) -> np.ndarray:
     if not path.is_file():
         raise UserError(
             f"config.data.{split}: there is no {path.absolute()}; set --config.data.directory to "
-            f"where it lies, or --config.data.{split} to the name of a file without .csv"
+            f"its location, or --config.data.{split} to the name of a file without .csv"
             + (f". Get it with: {config.how_to_get}" if config.how_to_get else "")
         )
     try:
@@ -62,15 +60,15 @@ def read(path: Path, config: DataConfig, split: str) -> np.ndarray:
         raise UserError(f"{path}: cannot be read as comma-separated values ({error})") from None
     if len(header) < 2 or not rows:
         raise UserError(
-            f"{path}: holds no series; give a header, and lines of a date and a number for each "
-            "channel"
+            f"{path}: contains no series; it needs a header, and lines of a date and a number for "
+            "each channel"
         )
     return np.array(rows)
 
 
 def _numbers(path: Path, line: int, header: list[str], row: list[str]) -> list[float]:
     if len(row) != len(header):
-        raise UserError(f"{path}:{line}: has {len(row)} columns, and the header {len(header)}")
+        raise UserError(f"{path}:{line}: has {len(row)} columns, but the header {len(header)}")
     values = []
     for name, text in zip(header[1:], row[1:], strict=True):
         try:
@@ -79,6 +77,6 @@ def _numbers(path: Path, line: int, header: list[str], row: list[str]) -> list[f
             values.append(math.nan)
         if not math.isfinite(values[-1]):
             raise UserError(
-                f"{path}:{line}: {name} is {text!r}, no finite number; fill in what is missing"
+                f"{path}:{line}: {name} is {text!r}, not a finite number; fill in missing values"
             )
     return values

@@ -1,4 +1,4 @@
-"""Where pairs come from: parallel text files, TFDS, or a generator. Each source is a `Corpus`."""
+"""Data sources: files, TFDS or a generator. Each yields a `Corpus`."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -36,15 +36,15 @@ Source = Callable[[DataConfig, Split], tuple[Sequence, Sequence]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs of one split: `src[i]` and `tgt[i]` belong together; or targets alone, and no `src`.
+    """The pairs of one split, `src[i]` and `tgt[i]`; or only targets, with an empty `src`.
 
-    They are texts; of sources that are none, such as pictures, arrays.
+    They are texts, or arrays for non-text sources such as pictures.
     """
 
     src: Sequence
     tgt: Sequence[str]
     fingerprint: str  # changes with the content
-    sizes: tuple[int, ...] = ()  # how many are of each part, in their order
+    sizes: tuple[int, ...] = ()  # number of pairs of each part, in order
 
     def __len__(self) -> int:
         return len(self.tgt)
@@ -58,9 +58,9 @@ def load(
     split: Split,
     objective: ObjectiveConfig = ObjectiveConfig(),  # noqa: B008 (immutable)
 ) -> Corpus:
-    """Return the pairs of a split, or the targets alone if the objective has no sources.
+    """Return the pairs of a split, or only the targets if the objective has no sources.
 
-    Training leaves out pairs with an empty side; of the other splits a warning names them.
+    Training skips pairs with an empty side; in the other splits a warning reports them.
 
     Raises:
       UserError: if files are missing, unreadable or do not match.
@@ -74,14 +74,14 @@ def load(
     if config.source == "series":
         source = partial(series_files.load, context=objective.window)
     src, tgt, sizes = _joined(config, split, source)
-    if objective.kind == "reconstruct":  # whatever their labels are
+    if objective.kind == "reconstruct":  # labels are ignored
         tgt = src
     if objective.one_sided:
         if not any(map(len, tgt)):
-            raise UserError(f"{place}: holds no text")
+            raise UserError(f"{place}: contains no text")
         return Corpus((), tgt, fingerprint(tgt), sizes)
     if not len(src):
-        raise UserError(f"{place}: holds no pairs")
+        raise UserError(f"{place}: contains no pairs")
     tgt = checked(objective, src, tgt, lambda *line: text_files.place(config, split, *line))
     if split != "train" and not isinstance(src[0], np.ndarray):
         _mention_empty(place, src, tgt)
@@ -89,7 +89,7 @@ def load(
 
 
 def tasks(config: DataConfig, objective: ObjectiveConfig) -> dict[str, Corpus]:
-    """Return the training text of each objective that parts of it are for, by its name.
+    """Return the training text of each objective, by name, from the parts assigned to it.
 
     Raises:
       UserError: if files are missing, unreadable or do not match.
@@ -101,7 +101,7 @@ def tasks(config: DataConfig, objective: ObjectiveConfig) -> dict[str, Corpus]:
 
 
 def whole(corpora: Sequence[Corpus]) -> Corpus:
-    """Return all texts of corpora, for what looks at each side by itself."""
+    """Return all texts of corpora, for use of each side by itself."""
     if len(corpora) == 1:
         return corpora[0]
     src, tgt = (joined([getattr(one, side) for one in corpora]) for side in ("src", "tgt"))
@@ -114,11 +114,11 @@ def checked(
     tgt: Sequence[str],
     place: Callable[[int, bool], str],
 ) -> Sequence[str]:
-    """Return what the target side says of the source side, as the codec of an objective reads it;
-    `place` names a line, counted from 1, of the source side (True) or of the other.
+    """Validate the target side, and return it as the codec of an objective reads it; `place` names
+    a line, from 1, of the source side (True) or of the target side.
 
     Raises:
-      UserError: if a line does not say it; names the line.
+      UserError: if a line is malformed; names the line.
     """
     if objective.kind == "tag":
         labelled.check_words(src, tgt, lambda number: place(number, True))
@@ -134,7 +134,7 @@ def checked(
 def _joined(
     config: DataConfig, split: Split, source: Source
 ) -> tuple[Sequence, Sequence[str], tuple[int, ...]]:
-    """Return all parts of a split behind one another, with their prefixes, and their sizes."""
+    """Return the concatenated parts of a split, with their prefixes, and the sizes of the parts."""
     found = []
     prefixes = config.named("prefixes")
     for part in getattr(config, split):

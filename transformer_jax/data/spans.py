@@ -1,4 +1,6 @@
-"""Which spans a text loses (T5: Raffel et al. 2020, arXiv:1910.10683, section 3.1.4)."""
+"""Choice of the spans removed from a text (T5: Raffel et al. 2020, arXiv:1910.10683, section
+3.1.4).
+"""
 
 from typing import NamedTuple
 
@@ -8,20 +10,20 @@ from transformer_jax.data.noise import Keys, Texts, parts_of
 from transformer_jax.data.random import Draw
 from transformer_jax.data.token_store import Lengths
 
-_LOST, _KEPT = range(2)  # what a random number is for
+_LOST, _KEPT = range(2)  # purposes of random numbers
 
 
 class Spans(NamedTuple):
-    """How much of a text is lost, and what stands for it."""
+    """How much of a text is removed, and what replaces it."""
 
     density: float = 0.15
     mean_length: float = 3.0
-    sentinels: np.ndarray = np.zeros(0, np.int32)  # ids, that of the first span first
+    sentinels: np.ndarray = np.zeros(0, np.int32)  # ids, in the order of the spans
 
     def of(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many pieces texts of such lengths lose, and in how many spans.
+        """Return how many pieces texts of these lengths lose, and in how many spans.
 
-        Rounded in float32 and to even, as in the authors' code. A text of one piece loses none.
+        Rounding is in float32 and to even, as in the authors' code. A text of one piece loses none.
         """
         single = np.float32
         lost = np.rint(lengths.astype(single) * single(self.density)).astype(np.int64)
@@ -30,19 +32,19 @@ class Spans(NamedTuple):
         return lost, np.clip(spans, 1, np.maximum(np.minimum(lost, lengths - lost), 1))
 
     def sides(self, lengths: np.ndarray) -> Lengths:
-        """Return how many pieces are read and written of texts of such lengths, EOS included."""
+        """Return the source and target lengths for texts of these lengths, including EOS."""
         lost, spans = self.of(lengths)
         return Lengths(lengths - lost + np.minimum(spans, lost) + 1, lost + spans + 1)
 
     def window(self, most: int) -> int:
-        """Return the greatest length of a text of which neither side has more than `most`."""
+        """Return the greatest length of a text with at most `most` pieces on either side."""
         lengths = np.arange(1, 2 * most + 1)  # one side has at least half of a text
         fits = np.maximum(*self.sides(lengths)) <= most
         return int(lengths[fits].max(initial=1))
 
     def lost(self, texts: Texts, draw: Draw) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return of each piece whether it is lost, with or behind how many spans of its text, and
-        whether it is the first of what is lost or kept together.
+        """Return for each piece whether it is lost, the index of the span that it belongs to or
+        precedes, and whether it starts a run of lost or kept pieces.
         """
         lengths = texts.lengths
         many, count = self.of(lengths)

@@ -1,7 +1,7 @@
 """The built-in corpus: numbers spelled out in one language and in English.
 
-German runs words together and says units before tens ("dreihundertsiebenundvierzig"), so that both
-segmentation and word order have to be learned. The text comes from the num2words library.
+German joins words and puts units before tens ("dreihundertsiebenundvierzig"), so both segmentation
+and word order have to be learned. The text comes from the num2words library.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from transformer_jax.errors import UserError
 
 _SEED = 20170612  # the corpus is the same for every experiment
 _SHORT = 100  # numbers of one or two digits are below this
-_LARGE = 10_000  # from this bound on they are few
-_HELD = 1_000_000  # numbers of a split that are spelled at once; more are when they are read
+_LARGE = 10_000  # above this bound they are rare
+_HELD = 1_000_000  # larger splits are spelled out lazily
 SPLITS = ("train", "validation", "test")  # in the order of data.num_examples
 
 
 def load(config: DataConfig, split: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the spelled-out numbers of a split; no number is in two splits.
+    """Return the spelled-out numbers of a split; the splits are disjoint.
 
     Raises:
       UserError: if num2words does not know a language.
@@ -48,12 +48,12 @@ class Drawn(NamedTuple):
 
 
 class Spelled(Texts):
-    """The numbers of a split in a language, which are spelled when they are read."""
+    """The numbers of a split in a language, spelled out when they are read."""
 
     made = True
 
     def __init__(self, drawn: Drawn, split: int, language: str) -> None:
-        _spell(0, language)  # a mistake is found now
+        _spell(0, language)  # raises now if the language is unknown
         self._drawn, self._split, self._language = drawn, split, language
         self._range = range(drawn.sizes[split])
 
@@ -72,7 +72,7 @@ class Spelled(Texts):
         return draw(*self._drawn)[self._split][self._range.start : self._range.stop]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_numbers": self._numbers}  # so that others need not draw
+        return self.__dict__ | {"_numbers": self._numbers}  # spares others the drawing
 
     def between(self, start: int, stop: int) -> list[str]:
         """See Texts."""
@@ -89,15 +89,15 @@ class Spelled(Texts):
 def draw(sizes: tuple[int, ...], below: int, round_numbers: float = 0.0) -> list[np.ndarray]:
     """Cut one seeded permutation of numbers below a bound into parts of the given sizes.
 
-    Nine tenths of a range have as many digits as its end, so magnitudes are drawn first: as many
-    numbers from each number of digits as there are, evenly. Of a share, `round_numbers`, each digit
-    becomes 0 with probability 1/2. There are only a hundred numbers of one or two digits, which all
-    others are made of and everybody tries first: of a large range they are all in the first part,
-    the training split, and fill a twentieth of it by repetition.
+    Nine tenths of a range have as many digits as its end, so the number of digits is drawn first,
+    uniformly. In a share `round_numbers` of the numbers, each digit becomes 0 with probability 1/2.
+    There are only a hundred numbers of one or two digits, of which all others are composed and
+    which users try first: for a large range they are all in the first part, the training split, and
+    fill a twentieth of it by repetition.
     """
     generator = np.random.default_rng(_SEED)
     digits = len(str(below - 1))
-    found, known = np.zeros(0, np.int64), np.zeros(0, np.int64)  # as drawn; in their order
+    found, known = np.zeros(0, np.int64), np.zeros(0, np.int64)  # as drawn; sorted
     while len(found) < sum(sizes):
         size = generator.integers(1, digits + 1, sum(sizes))
         values = generator.integers(10 ** (size - 1) * (size > 1), np.minimum(10**size, below))

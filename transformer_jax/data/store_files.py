@@ -1,7 +1,7 @@
-"""The files of a token store: of each side, ids one after the other and where each text begins.
+"""The files of a token store: for each side, concatenated ids and the offsets of the texts.
 
-They grow block by block, in order, and a journal of sizes and CRC-32s with them: so what a killed
-process has written is found, checked and gone on from.
+They grow block by block, in order, with a journal of sizes and CRC-32s, so what a killed process
+has written is found and verified, and writing resumes from there.
 """
 
 import json
@@ -22,19 +22,19 @@ _READ = 1 << 20  # bytes
 
 
 class Sum(NamedTuple):
-    """Size and CRC-32 of a file, as far as it is written."""
+    """Size and CRC-32 of a file, as far as it has been written."""
 
     size: int = 0
     crc: int = 0
 
     def with_more(self, raw: bytes) -> "Sum":
-        """Return the sum once this is behind it."""
+        """Return the sum after appending these bytes."""
         return Sum(self.size + len(raw), zlib.crc32(raw, self.crc))
 
 
 class GrowingSide:
-    """One side of a store that is being written: NAME.ids, NAME.offsets (int64 [n + 1], in
-    sequences of ids) and NAME.journal. `lines` are those that are there already.
+    """One side of a store being written: NAME.ids, NAME.offsets (int64 [n + 1], in sequences of
+    ids) and NAME.journal. `lines` is the number of lines already written.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -55,7 +55,7 @@ class GrowingSide:
             self._write(b"", np.zeros(1, np.int64).tobytes())
 
     def _intact(self) -> tuple[int, list[Sum], str]:
-        """Return the lines that are there, as far as they are what was written, and their sums."""
+        """Return the number of lines that are intact, the sums, and the journal up to there."""
         lines, sums, kept = 0, [Sum(), Sum()], ""
         with open(self._paths[0], "rb") as ids, open(self._paths[1], "rb") as offsets:
             for row in self._journal_path.read_text(errors="replace").splitlines():
@@ -66,7 +66,7 @@ class GrowingSide:
                         _advanced(file, done, there.size)
                         for file, done, there in zip((ids, offsets), sums, expected, strict=True)
                     ]
-                except (ValueError, TypeError):  # the last row, half written
+                except (ValueError, TypeError):  # the last row, half-written
                     break
                 if found != expected:
                     break
@@ -74,7 +74,7 @@ class GrowingSide:
         return lines, sums, kept
 
     def append(self, part: Ragged) -> None:
-        """Write some more sequences."""
+        """Write further sequences."""
         ends = np.cumsum(part.lengths) + self._total
         self._write(part.ids.tobytes(), ends.tobytes())
         self._total += len(part.ids)
@@ -97,16 +97,16 @@ class GrowingSide:
 
     @property
     def sums(self) -> dict[str, Sum]:
-        """The sums of its files by their names."""
+        """The sums of its files, by name."""
         return {path.name: done for path, done in zip(self._paths, self._sums, strict=True)}
 
     def forget(self) -> None:
-        """Remove the journal: the files are whole."""
+        """Remove the journal, as the files are complete."""
         self._journal_path.unlink()
 
 
 def _advanced(file: BinaryIO, done: Sum, size: int) -> Sum:
-    """Return the sum of a file up to a size, from that of what was read before."""
+    """Return the sum of a file up to a size, continuing from that of what was read before."""
     while done.size < size:
         raw = file.read(min(_READ, size - done.size))
         if not raw:
@@ -116,15 +116,15 @@ def _advanced(file: BinaryIO, done: Sum, size: int) -> Sum:
 
 
 def sum_of(path: Path) -> Sum:
-    """Return size and CRC-32 of a file."""
+    """Return the size and CRC-32 of a file."""
     with open(path, "rb") as file:
         return _advanced(file, Sum(), path.stat().st_size)
 
 
 def intact(directory: Path) -> bool:
-    """Whether all files of a store are there, bit by bit as they were written.
+    """Return whether all files of a store are there, bit for bit as they were written.
 
-    All of them are read: files at the same time, at some GB a second where memory has them.
+    Reads them all, in parallel, at some GB per second if they are in memory.
 
     Raises:
       OSError, ValueError, LookupError, TypeError, RecursionError: if they cannot be compared.
@@ -141,7 +141,7 @@ def files_of(directory: Path, name: str) -> Iterator[Path]:
 
 
 def finish(directory: Path, sides: Sequence[GrowingSide]) -> None:
-    """Write the sums of a store that is whole, and remove the journals."""
+    """Write the sums of a complete store, and remove the journals."""
     sums = {name: done for side in sides for name, done in side.sums.items()}
     write_text(directory / "sums.json", json.dumps(sums))
     for side in sides:

@@ -1,6 +1,6 @@
-"""BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267): words cut into pieces at random.
+"""BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267): random segmentation of words.
 
-SentencePiece can do so too, but its random numbers cannot be repeated from run to run.
+SentencePiece has it too, but its random numbers are not reproducible from run to run.
 """
 
 import random
@@ -12,21 +12,21 @@ from typing import NamedTuple
 from transformer_jax.data.codecs.codec import Codec
 from transformer_jax.vocabulary import EOS
 
-_SPACE = "▁"  # as SentencePiece begins a word
-_POOL = 64  # segmentations of a word, among which its occurrences choose
+_SPACE = "▁"  # SentencePiece's start of a word
+_POOL = 64  # segmentations per word, from which its occurrences choose
 
 
 class Sampling(NamedTuple):
-    """How a training text is cut: `times` times over, with random numbers of `seed`."""
+    """How a training text is segmented: `times` times, at random with `seed`."""
 
-    rate: float  # of merges left out
+    rate: float  # share of merges dropped
     times: int
     seed: int
 
 
 class SubwordDropout:
-    """Cuts lines as their tokenizer does, but leaves out each possible merge at each step with a
-    probability. What becomes of a line depends on the seed and on its number alone.
+    """Segments lines as their tokenizer does, but skips each possible merge at each step with a
+    given probability. The result for a line depends only on the seed and the line's number.
     """
 
     def __init__(self, tokenizer: Codec, rate: float, seed: int) -> None:
@@ -48,7 +48,7 @@ class SubwordDropout:
         return [*cut, EOS]
 
     def _words(self, ids: list[int]) -> Iterator[str | list[int]]:
-        """Yield words as text, or as they are: those with characters that are no pieces."""
+        """Yield words as text, or as ids if they contain characters that are not pieces."""
         word: list[int] = []
         for i, piece in zip(ids, self._tokenizer.pieces(ids), strict=True):
             if piece.startswith(_SPACE) and word:
@@ -64,7 +64,7 @@ class SubwordDropout:
         return text if whole else word
 
     def _draw(self, word: str, number: int) -> list[int]:
-        """Return segmentation `number` of a word: a piece with a smaller id is merged earlier."""
+        """Return segmentation `number` of a word; pieces with smaller ids are merged first."""
         draw = random.Random(
             (self._seed * _POOL + number) * 2**32 + zlib.crc32(word.encode())
         ).random

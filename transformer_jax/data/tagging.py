@@ -1,4 +1,4 @@
-"""A label for each word of a text."""
+"""Tagging: a label for each word of a text."""
 
 from typing import Literal
 
@@ -13,23 +13,23 @@ from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenSto
 
 
 class Tagged(TokenStore):
-    """Texts of whole words, on the source side their pieces and on the other their labels."""
+    """Texts of whole words, their pieces on the source side and their labels on the target side."""
 
-    firsts: Ragged  # the place of each word's first piece
+    firsts: Ragged  # the position of each word's first piece
     left_out: int = 0  # texts without words
 
     @property
     def lengths(self) -> Lengths:
-        """See TokenStore: with BOS and EOS; nothing is read on the target side."""
+        """See TokenStore; includes BOS and EOS; the target side has no input."""
         return Lengths(self.src.lengths + 2, 0 * self.tgt.lengths)
 
 
 class Tag:
-    """Read a text, say the label of each word where its first piece stands (Devlin et al. 2019,
+    """Read a text, predict the label of each word at its first piece (Devlin et al. 2019,
     arXiv:1810.04805, section 5.3).
 
-    Words are encoded one by one, so that whatever the codec, each has pieces of its own. A text
-    that is longer than the window is cut between words, and a word that alone is longer, short.
+    Words are encoded one by one, so that with any codec each has its own pieces. A text longer than
+    the window is cut between words; a single word longer than the window is truncated.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -63,7 +63,7 @@ class Tag:
         return items
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective: all texts but empty ones."""
+        """See Objective: all texts except empty ones."""
         left_out = items.left_out if isinstance(items, Tagged) else 0
         return Selection(np.arange(len(items)), {"empty": left_out})
 

@@ -1,4 +1,4 @@
-"""Parallel text: a file for each side of each part, in one folder."""
+"""Parallel text: one file per side and part, in one folder."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -17,7 +17,7 @@ def load(config: DataConfig, split: str) -> tuple[Sequence[str], Sequence[str]]:
     """Return the lines of both sides of a split.
 
     Raises:
-      UserError: if a file is missing, unreadable, or not as long as the other.
+      UserError: if a file is missing or unreadable, or the two differ in length.
     """
     pairs = [
         read_parallel(
@@ -41,7 +41,7 @@ def documents(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
 
 
 def place(config: DataConfig, split: str, number: int, source: bool) -> str:
-    """Return the file of one side of a pair and the line there."""
+    """Return the file and line of one side of a pair."""
     language = config.source_language if source else config.target_language
     for part in getattr(config, split) if config.source == "text" else ():
         path = _find(config, split, f"{part}.{language}")
@@ -65,7 +65,7 @@ def _find(config: DataConfig, split: str, name: str) -> Path:
 
 
 def _remedy(config: DataConfig, split: str, names: list[str]) -> str:
-    """Return what to change for a split that is not among the files of these names."""
+    """Return the remedy for a split that is not among the files of these names."""
     source, target = f".{config.source_language}", f".{config.target_language}"
     parts = [
         name.removesuffix(source)
@@ -85,8 +85,8 @@ def _remedy(config: DataConfig, split: str, names: list[str]) -> str:
         )
     holds = f", which has {_listed(names)}" if names else ""
     return (
-        f"{holds}. Set --config.data.directory to where the corpus lies, or "
-        "--config.data.source_language and --config.data.target_language to the endings of its "
+        f"{holds}. Set --config.data.directory to the location of the corpus, or "
+        "--config.data.source_language and --config.data.target_language to the suffixes of its "
         "files."
     )
 

@@ -1,4 +1,4 @@
-"""What is said of two texts: whether one follows from the other, or means the same."""
+"""Classification of text pairs: entailment, paraphrase."""
 
 import numpy as np
 
@@ -12,23 +12,23 @@ from transformer_jax.data.token_store import Frame, Lengths, Selection, TokenSto
 
 
 class Pairs(TokenStore):
-    """Two texts an item: the first ones on the source side."""
+    """Two texts per item, the first on the source side."""
 
     seconds: Ragged
 
     @property
     def lengths(self) -> Lengths:
-        """See TokenStore: with BOS and two EOS."""
+        """See TokenStore; includes BOS and two EOS."""
         src = self.src.lengths + self.seconds.lengths + 3
         return Lengths(src, np.minimum(self.tgt.lengths, 1))
 
 
 class ClassifyPairs(Classify):
-    """Read two texts, BOS first EOS second EOS, say their class (Devlin et al. 2019,
+    """Read two texts, BOS first EOS second EOS, predict their class (Devlin et al. 2019,
     arXiv:1810.04805, section 4.1; natural language inference: Bowman et al. 2015,
-    arXiv:1508.05326). Of those that are longer than the window together, the longer one loses its
-    end until both are as long, and then either does; an odd piece is left of the longer one, or of
-    the second. So do tokenizers of Hugging Face that are asked for truncation.
+    arXiv:1508.05326). If together they exceed the window, the longer one is truncated at its end
+    until both are equally long, then both are; an odd piece is kept of the longer one, or of the
+    second. This is what Hugging Face tokenizers do with truncation.
     """
 
     noun = "pair"

@@ -1,4 +1,4 @@
-"""Texts that are not held in memory: they are read, or made, when they are asked for."""
+"""Texts not held in memory: they are read or generated on demand."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -7,28 +7,28 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import overload
 
-_BLOCK = 10_000  # texts that are there at a time
+_BLOCK = 10_000  # texts in memory at a time
 
 
 class Texts(Sequence[str], ABC):
-    """A sequence of texts of which a slice is one as well, and as light: another process gets it
-    without the texts themselves.
+    """A lazy sequence of texts. Its slices are lazy too, and pickle without the texts, for other
+    processes.
     """
 
-    made = False  # whether the origin says it all for ever, and not just on this disk
+    made = False  # whether the origin determines the texts everywhere, not just on this disk
 
     @property
     @abstractmethod
     def origin(self) -> str:
-        """What the texts follow from: other texts have another origin."""
+        """A description that determines the texts: different texts have different origins."""
 
     @abstractmethod
     def between(self, start: int, stop: int) -> list[str]:
-        """Return the texts from `start` on to before `stop`."""
+        """Return the texts from `start` up to but not including `stop`."""
 
     @abstractmethod
     def part(self, start: int, stop: int) -> "Texts":
-        """Return the same, unread."""
+        """Return the same range, unread."""
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -48,7 +48,7 @@ class Texts(Sequence[str], ABC):
 
 
 class Joined(Texts):
-    """Several sequences of texts behind one another."""
+    """The concatenation of several sequences of texts."""
 
     def __init__(self, parts: Sequence[Sequence[str]]) -> None:
         self._parts = parts
@@ -82,7 +82,7 @@ class Joined(Texts):
 
 
 class Prefixed(Texts):
-    """Texts behind a prefix and a space; an empty one stays empty."""
+    """Texts with a prefix and a space before each; an empty one stays empty."""
 
     def __init__(self, texts: Texts, prefix: str) -> None:
         self._texts, self._prefix = texts, prefix
@@ -110,14 +110,14 @@ class Prefixed(Texts):
 
 
 def origin_of(side: Sequence[str]) -> str:
-    """Return what texts follow from: those that are held, from themselves."""
+    """Return the origin of texts; of those held in memory, a hash of themselves."""
     if isinstance(side, Texts):
         return side.origin
     return hashlib.blake2b(repr(list(side)).encode(), digest_size=16).hexdigest()
 
 
 def joined(parts: Sequence[Sequence]) -> Sequence:
-    """Return all that is in several sequences, in one: unread where one of them is."""
+    """Return the concatenation of several sequences, unread if one of them is."""
     filled = [part for part in parts if len(part)]
     if len(filled) == 1 and isinstance(filled[0], Texts):
         return filled[0]
@@ -127,7 +127,7 @@ def joined(parts: Sequence[Sequence]) -> Sequence:
 
 
 def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
-    """Return texts behind a prefix and a space; an empty line stays one."""
+    """Return texts with a prefix and a space before each; an empty line stays empty."""
     if isinstance(texts, Texts):
         return Prefixed(texts, prefix)
     return _prefixed(texts, prefix)

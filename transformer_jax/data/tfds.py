@@ -1,4 +1,4 @@
-"""TensorFlow Datasets through `tfds.data_source`: random access and no TensorFlow."""
+"""TensorFlow Datasets through `tfds.data_source`: random access without TensorFlow."""
 
 import importlib
 import importlib.util
@@ -12,11 +12,11 @@ import numpy as np
 from transformer_jax.config import DataConfig
 from transformer_jax.errors import UserError
 
-_CHUNK = 10_000  # rows read at a time: one by one is four times slower
+_CHUNK = 10_000  # rows per read: one at a time is four times slower
 
 
 def load(config: DataConfig, split: str) -> tuple[list, list[str]]:
-    """Return the pairs of a split of a prepared data set: text, names of classes, pictures.
+    """Return the pairs of a split of a prepared data set: text, class names or pictures.
 
     Raises:
       UserError: if the data set is unknown, lacks the languages, or is not prepared on this disk.
@@ -48,7 +48,7 @@ def load(config: DataConfig, split: str) -> tuple[list, list[str]]:
 
 
 def _reader(feature: Any) -> Callable[[Any], Any]:
-    """Return what makes of a value what a codec reads."""
+    """Return the function that converts a value to what a codec reads."""
     if hasattr(feature, "int2str"):  # a class
         return lambda value: feature.int2str(int(value))
     if len(getattr(feature, "shape", None) or ()) > 1:  # a picture
@@ -57,7 +57,7 @@ def _reader(feature: Any) -> Callable[[Any], Any]:
 
 
 def _line(value: Any) -> str:
-    """Return the text on one line: a line end inside would shift files against each other."""
+    """Return the text on one line: a newline inside would misalign parallel files."""
     text = value.decode() if isinstance(value, bytes) else str(value)
     return re.sub(r"[\r\n]+", " ", text)
 

@@ -1,4 +1,4 @@
-"""Text tokenised once, into memory-mapped arrays that every later run and process shares."""
+"""Tokenised text, written once to memory-mapped arrays that later runs and processes share."""
 
 import fcntl
 import hashlib
@@ -23,19 +23,19 @@ from transformer_jax.disk import writing
 from transformer_jax.progress import LineProgress
 from transformer_jax.vocabulary import OURS, Special
 
-_CHUNK = 100_000  # lines tokenised at a time, by each process: bounds memory
-_FORMAT = 2  # part of the key: raise it when the layout below changes
+_CHUNK = 100_000  # lines each process tokenises at a time, which bounds memory
+_FORMAT = 2  # part of the cache key: increment when the layout below changes
 
 
 class Lengths(NamedTuple):
-    """How many positions of a row each example takes on each side."""
+    """The number of row positions that each example takes on each side."""
 
     src: np.ndarray  # [n]
     tgt: np.ndarray  # [n]
 
 
 class TokenStore(NamedTuple):
-    """Sequences of both sides, as many; a corpus without sources has no sequences there."""
+    """Sequences of both sides, equal in number; without sources the source side has none."""
 
     src: Ragged
     tgt: Ragged
@@ -46,13 +46,13 @@ class TokenStore(NamedTuple):
 
     @property
     def lengths(self) -> Lengths:
-        """What a plan sees of the examples."""
+        """The lengths of the examples as a plan sees them."""
         return Lengths(self.src.lengths, self.tgt.lengths)
 
     def sides(self, length: int) -> tuple[int, int]:
-        """Return how long both sides of a batch are, for examples of at most so many positions on
-        each: 0 where there is no side. A side that has one or two positions, as classes and spans,
-        or at most half as many as that, needs no more than its longest.
+        """Return the lengths of both sides of a batch, for examples of at most `length` positions
+        on each; 0 for an absent side. A side of at most two positions, as for classes and spans, or
+        of at most half of `length`, is only as long as its longest sequence.
         """
         most = (int(lengths.max(initial=0)) for lengths in self.lengths)
         src, tgt = (x if x <= max(2, length // 2) else length for x in most)
@@ -60,21 +60,21 @@ class TokenStore(NamedTuple):
 
 
 class Uneven(TokenStore):
-    """Pairs of which one side is by far the shorter, such as texts and names of their classes."""
+    """Pairs with one side much shorter than the other, such as texts and class names."""
 
     def sides(self, length: int) -> tuple[int, int]:
-        """See TokenStore: neither side is longer than the longest there is."""
+        """See TokenStore; neither side is longer than its longest sequence."""
         src, tgt = (min(length, int(lengths.max(initial=0))) for lengths in self.lengths)
         return src, tgt
 
 
 class Frame(NamedTuple):
-    """Which special pieces stand around each text of a store."""
+    """The special pieces around each text of a store."""
 
     bos: bool = False
     eos: bool = True
-    # Into which sequences a line of the source side is cut: itself, its words, its two texts, or a
-    # question and the words and signs of what it is asked about.
+    # How a line of the source side is cut into sequences: not at all, into its words, into its two
+    # texts, or into a question and the words and signs of its context.
     cut: Literal["line", "words", "texts", "questions"] = "line"
 
 
@@ -86,12 +86,12 @@ def open_store(
     frame: Frame = Frame(),  # noqa: B008 (immutable)
     processes: int | None = None,
 ) -> TokenStore:
-    """Return the tokenised corpus, from the cache if its content is there already and intact.
+    """Return the tokenised corpus, from the cache if it is there and intact.
 
-    With `sampling` it is there several times, one after the other, cut into pieces at random.
-    `processes` encode, by default one for each core where there is much to do; the store is the
-    same. What is in the cache is compared with its CRC-32 each time, all of it; what is not what
-    was written is made anew.
+    With `sampling` the corpus is repeated several times, each with random segmentation. `processes`
+    is the number of encoding processes, by default one per core for large corpora; the store does
+    not depend on it. Every cached store is fully verified against its CRC-32 when opened, and
+    rebuilt if it is damaged.
 
     Raises:
       DiskError: if the cache cannot be written.
@@ -111,7 +111,7 @@ def open_store(
         with writing(f"tokenised text in the cache {cache}", cache, need):
             directory.parent.mkdir(parents=True, exist_ok=True)
             with open(directory.with_suffix(".lock"), "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process
+                fcntl.flock(lock, fcntl.LOCK_EX)  # released with the process
                 store = _read(
                     directory, tokenizers
                 )  # another process may have written it meanwhile
@@ -123,8 +123,8 @@ def open_store(
 
 
 def _need(corpus: Corpus) -> int:
-    """Return a bound of the bytes that a store takes: a piece is at least a byte, EOS one more. 0:
-    it is not known, of texts that are not held.
+    """Return an upper bound on the bytes of a store: a piece is at least a byte, plus one for EOS.
+    0 means unknown, for texts not held in memory.
     """
     if any(isinstance(side, Texts) for side in (corpus.src, corpus.tgt)):
         return 0
@@ -141,7 +141,7 @@ def _write(
     frame: Frame,
     processes: int | None,
 ) -> None:
-    """Write a store, or the rest of one: what a killed process has written is kept and checked."""
+    """Write a store, or finish a partial one: what a killed process wrote is verified and kept."""
     partial = directory.with_suffix(".partial")
     partial.mkdir(exist_ok=True)
     src: Sequence = corpus.src
@@ -170,7 +170,7 @@ def _grow(
     times: int,
     processes: int | None,
 ) -> None:
-    """Write what is not there yet of each side, and show how far it is."""
+    """Write the missing lines of each side, with a progress report."""
     total, done = times * sum(map(len, texts)), sum(side.lines for side in sides)
     with LineProgress(total, hidden=total < 10 * _CHUNK, begin=done) as progress:
         for side, encoder, lines in zip(sides, encoders, texts, strict=True):
@@ -185,7 +185,7 @@ def _grow(
 def _encoders(
     tokenizers: TokenizerPair, sampling: Sampling | None, frame: Frame
 ) -> Iterator[Encoder]:
-    """Yield how each side becomes ids."""
+    """Yield the encoder of each side."""
     for number, codec in enumerate(tokenizers):
         dropout = None
         if sampling is not None:  # the sides draw different numbers
@@ -195,7 +195,7 @@ def _encoders(
 
 
 def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:
-    """Return the store, or None if there is none or it is not what was written."""
+    """Return the store, or None if it is missing or damaged."""
     try:
         if not intact(directory):
             return None
@@ -205,7 +205,7 @@ def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:
             offsets = np.asarray(np.memmap(offsets_path, np.int64, "r"))
             dtype = codec.stored if isinstance(codec, VectorCodec) else np.dtype(np.int32)
             total = int(offsets[-1])
-            # An empty file cannot be mapped; there are no ids without sources, or if all are empty.
+            # An empty file cannot be mapped: there are no ids without sources, or if all are empty.
             ids = np.zeros(0, dtype)
             if total:
                 ids = np.asarray(np.memmap(ids_path, dtype, "r"))
@@ -219,16 +219,16 @@ def _read(directory: Path, tokenizers: TokenizerPair) -> TokenStore | None:
 
 
 class Selection(NamedTuple):
-    """The examples that training uses, and how many were left out for which reason."""
+    """The examples used for training, and the number dropped for each reason."""
 
     pairs: np.ndarray
     dropped: dict[str, int]
 
 
 def select(store: TokenStore, config: DataConfig) -> Selection:
-    """Leave out pairs that are empty, too long or too uneven, each counted under its first reason.
+    """Drop pairs that are empty, too long or too uneven, each counted under its first reason.
 
-    Lengths count pieces with EOS, so an empty side has length 1.
+    Lengths include EOS, so an empty side has length 1.
     """
     src, tgt = store.src.lengths, store.tgt.lengths
     longer, shorter = np.maximum(src, tgt), np.minimum(src, tgt)
@@ -241,7 +241,7 @@ def select(store: TokenStore, config: DataConfig) -> Selection:
 
 
 def without(reasons: dict[str, np.ndarray]) -> Selection:
-    """Leave out the examples that there is a reason to, each counted under its first."""
+    """Drop the examples for which any reason holds, each counted under its first."""
     keep = np.ones_like(next(iter(reasons.values())))
     dropped = {}
     for reason, bad in reasons.items():

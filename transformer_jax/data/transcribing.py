@@ -1,4 +1,4 @@
-"""What is said in a source whose places come in the order of the pieces: no places are given."""
+"""CTC: transcription of a source in the order of its positions, without an alignment."""
 
 from typing import Literal
 
@@ -12,9 +12,9 @@ from transformer_jax.data.token_store import Frame, Selection, TokenStore, Uneve
 
 
 class Ctc:
-    """Read the source, say at each place a piece or none: connectionist temporal classification
-    (Graves et al. 2006, https://doi.org/10.1145/1143844.1143891). PAD, which no text has, stands
-    for none. The target side has a place for each piece, and nothing to read.
+    """Read the source, predict a piece or a blank at each position: connectionist temporal
+    classification (Graves et al. 2006, https://doi.org/10.1145/1143844.1143891). PAD, which no text
+    contains, is the blank. The target side has a position for each piece, without input.
     """
 
     order: Literal["all", "causal", "ranked"] = "all"
@@ -23,7 +23,7 @@ class Ctc:
     noun = "pair"
 
     def frame(self, config: ObjectiveConfig) -> Frame:
-        """See Objective: the end of the source is that of the text."""
+        """See Objective: the text ends with the source, so it has no EOS."""
         return Frame(eos=False)
 
     def items(
@@ -33,7 +33,7 @@ class Ctc:
         return Uneven(*store)
 
     def select(self, items: TokenStore, config: DataConfig) -> Selection:
-        """See Objective. A text that the source has too few places for says nothing in training."""
+        """See Objective. A text too long for its source's positions contributes nothing."""
         longest = np.maximum(*items.lengths)
         return without({
             "empty": np.minimum(*items.lengths) == 0,

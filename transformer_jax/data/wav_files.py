@@ -1,4 +1,4 @@
-"""Files of sound, .wav, in a folder or a .zip, and what is said in them."""
+"""Audio files, .wav in a folder or a .zip, and their transcripts or labels."""
 
 import io
 import re
@@ -18,7 +18,7 @@ _PART = re.compile(r"(.+?)\[(\w+):(!?)(.+)\]")
 
 
 class Sound(np.ndarray):
-    """Samples [n] of int16, where they are from and how many there are a second."""
+    """Samples [n] of int16, with their origin and sample rate."""
 
     name: str
     rate: int
@@ -40,7 +40,7 @@ class _Part(NamedTuple):
     name: str
     group: str | None  # of label_pattern
     value: str
-    other: bool  # whether it is all files but those
+    other: bool  # negated: all files except those
 
     @classmethod
     def read(cls, text: str) -> "_Part":
@@ -52,10 +52,10 @@ class _Part(NamedTuple):
 
 
 def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
-    """Return the sounds of a split in the order of their names, and what is said in each.
+    """Return the sounds of a split, ordered by name, and the text of each.
 
     Raises:
-      UserError: if a file is missing, damaged or of another form, or nobody says what is in it.
+      UserError: if a file is missing, damaged or in an unsupported format, or has no text.
     """
     sounds: list[np.ndarray] = []
     texts: list[str] = []
@@ -66,7 +66,7 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
             text = _matched(config, part, name, place) if given is None else given.get(name)
             if text is None:
                 if given is not None:
-                    raise UserError(f"{place}: {part.name}.tsv has no line for it; add one")
+                    raise UserError(f"{place}: {part.name}.tsv has no line for this file; add one")
                 continue
             sounds.append(read(content, place))
             texts.append(text)
@@ -74,10 +74,10 @@ def load(config: DataConfig, split: str) -> tuple[list[np.ndarray], list[str]]:
 
 
 def open_sound(path: str | Path) -> Sound:
-    """Return what a file holds.
+    """Return the sound in a file.
 
     Raises:
-      UserError: if it cannot be opened, or is not 16 bits, one channel and whole.
+      UserError: if it cannot be opened, or is not 16-bit, single-channel and complete.
     """
     try:
         return read(Path(path).read_bytes(), str(path))
@@ -86,7 +86,7 @@ def open_sound(path: str | Path) -> Sound:
 
 
 def read(content: bytes, place: str) -> Sound:
-    """Return the sound that the content of a .wav is; `place` is for messages."""
+    """Return the sound in the content of a .wav file; `place` is for messages."""
     try:
         with wave.open(io.BytesIO(content)) as file:
             form, said = file.getparams(), file.getnframes()
@@ -95,13 +95,13 @@ def read(content: bytes, place: str) -> Sound:
         raise UserError(f"{place}: cannot be read as .wav ({error or 'it is cut off'})") from None
     convert = f"convert it, with `sox {Path(place).name} -b 16 -c 1 OTHER.wav` for example"
     if form.sampwidth != 2:
-        raise UserError(f"{place}: has {8 * form.sampwidth} bits a sample, not 16; {convert}")
+        raise UserError(f"{place}: has {8 * form.sampwidth} bits per sample, not 16; {convert}")
     if form.nchannels != 1:
         raise UserError(f"{place}: has {form.nchannels} channels, not one; {convert}")
     if len(samples) != 2 * said:
         raise UserError(
-            f"{place}: is cut off: {len(samples) // 2:,} of {said:,} samples are there; get it "
-            "again, or leave it out"
+            f"{place}: is truncated: has {len(samples) // 2:,} of {said:,} samples; get it "
+            "again, or remove it"
         )
     return Sound.of(np.frombuffer(samples, "<i2").astype(np.int16), place, form.framerate)
 
@@ -124,14 +124,14 @@ def _files(config: DataConfig, split: str, name: str) -> Iterator[tuple[str, str
     else:
         raise UserError(
             f"config.data.{split}: there is neither a folder {folder.absolute()} nor "
-            f"{archive.name} beside it; set --config.data.directory to where they lie, or "
+            f"{archive.name} beside it; set --config.data.directory to their location, or "
             f"--config.data.{split} to their names"
             + (f". Get them with: {config.how_to_get}" if config.how_to_get else "")
         )
 
 
 def _matched(config: DataConfig, part: _Part, name: str, place: str) -> str | None:
-    """Return what the name of a file says is in it; None, if it is not of the part."""
+    """Return the text of a file according to its name, or None if it is not in the part."""
     found = re.fullmatch(config.label_pattern, name)
     if found is None or found["label"] is None:
         raise UserError(
@@ -142,7 +142,7 @@ def _matched(config: DataConfig, part: _Part, name: str, place: str) -> str | No
         if part.group not in found.groupdict():
             raise UserError(
                 f"config.data.label_pattern={config.label_pattern!r}: has no group {part.group!r}, "
-                f"of which a part [{part.group}:...] is; add (?P<{part.group}>...)"
+                f"which a part [{part.group}:...] needs; add (?P<{part.group}>...)"
             )
         if (found[part.group] == part.value) == part.other:
             return None
@@ -162,22 +162,22 @@ def _text_of(config: DataConfig, label: str, place: str) -> str:
 
 
 def _manifest(config: DataConfig, split: str, part: _Part) -> dict[str, str]:
-    """Return what PART.tsv says is in each file."""
+    """Return the text of each file according to PART.tsv."""
     if part.group is not None:
         raise UserError(
-            f"config.data.{split}: [{part.group}:{part.value}] is a group of label_pattern, and "
-            "there is none; set --config.data.label_pattern"
+            f"config.data.{split}: [{part.group}:{part.value}] needs a group of label_pattern, "
+            "which is not set; set --config.data.label_pattern"
         )
     path = Path(config.directory or ".") / f"{part.name}.tsv"
     if not path.is_file():
         raise UserError(
-            f"config.data.{split}: there is no {path.absolute()}, which says what is in each file "
+            f"config.data.{split}: there is no {path.absolute()}, which gives each file its text "
             "(NAME.wav, a TAB, the text); write it, or set --config.data.label_pattern"
         )
     said: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), 1):
         name, tab, text = line.partition("\t")
         if not tab or name in said:
-            raise UserError(f"{path}:{number}: must be NAME.wav, a TAB and the text, once a name")
+            raise UserError(f"{path}:{number}: must be NAME.wav, a TAB and the text, one per name")
         said[name] = _text_of(config, text, f"{path}:{number}")
     return said

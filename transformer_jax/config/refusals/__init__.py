@@ -1,1 +1,1 @@
-"""What cannot be, and what means nothing, by section of the manual: each is a UserError."""
+"""Validation by section of the manual: impossible or ineffective values raise a UserError."""

@@ -1,4 +1,4 @@
-"""What is refused of a model for its architecture, or for what it reads."""
+"""Validation of a model's architecture and input."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -11,65 +11,65 @@ if TYPE_CHECKING:
 
 
 def check_encoder(model: "ModelConfig") -> None:
-    """Refuse fields of encoders where there is none."""
+    """Reject fields of encoders in models without one."""
     for name in ("token_types", "pooling", "pooler"):
         among = ("encoder", "elmo", "decoder") if name == "pooling" else ("encoder",)
         default_unless(
             model.architecture in among, model, name,
-            because=f"means nothing with architecture={model.architecture!r}",
+            because=f"has no effect with architecture={model.architecture!r}",
             otherwise="choose 'encoder'",
         )  # fmt: skip
 
 
 def check_perceiver(model: "ModelConfig") -> None:
-    """Refuse latents where there are none, and what they do not go with."""
+    """Reject latents in other architectures, and what does not go with them."""
     within(1, SIZE, num_latents=model.num_latents)
     perceives = model.architecture == "perceiver"
     default_unless(
         perceives, model, "num_latents",
-        because=f"means nothing with architecture={model.architecture!r}",
+        because=f"has no effect with architecture={model.architecture!r}",
         otherwise="choose 'perceiver'",
     )  # fmt: skip
     check(
         not perceives or model.layer_sharing != "universal",
-        "layer_sharing='universal': adds positions before each layer, and latents have none; "
+        "layer_sharing='universal': adds positions to each layer's input, and latents have none; "
         "choose 'all'",
     )
 
 
 def check_autoencoder(model: "ModelConfig") -> None:
-    """Refuse codes where there are none, and stems that make no vectors."""
+    """Reject codes in other architectures, and stems that produce no vectors."""
     within(1, 2**20, num_codes=model.num_codes)
     within(2, SIZE, code_width=model.code_width)
     within(0, 1e3, commitment=model.commitment)
     coded = model.architecture == "autoencoder"
     default_unless(
         coded, model, "num_codes", "code_width", "commitment",
-        because=f"means nothing with architecture={model.architecture!r}",
+        because=f"has no effect with architecture={model.architecture!r}",
         otherwise="choose 'autoencoder'",
     )  # fmt: skip
     check(
         not coded or model.stem in ("linear", "convolution"),
-        f"stem={model.stem!r}: architecture='autoencoder' makes the vectors that it reads; choose "
-        "'linear' or 'convolution'",
+        f"stem={model.stem!r}: architecture='autoencoder' reconstructs the vectors it reads; "
+        "choose 'linear' or 'convolution'",
     )
 
 
 def check_stem(model: "ModelConfig") -> None:
-    """Refuse stems, grids and patches that do not go together."""
+    """Reject stems, grids and patches that do not go together."""
     within(1, 10, stem_layers=model.stem_layers)
     within(1, SIZE, patch_length=model.patch_length, patch_stride=model.patch_stride)
     placed = model.grid_positions != "none"
     check(
         not placed or (model.stem != "embedding" and bool(model.grid) and model.d_model % 4 == 0),
-        f"grid_positions={model.grid_positions!r}: is for a stem of vectors, with the rows and "
-        "columns of a picture in grid and a d_model that 4 divides; leave it at 'none'",
+        f"grid_positions={model.grid_positions!r}: needs a stem of vectors, the rows and columns "
+        "of a picture in grid, and a d_model divisible by 4; leave it at 'none'",
     )
     for name, stem in STEM_FIELDS.items():
         read = name == "grid" and (placed or model.architecture == "prefix_decoder")
         default_unless(
             read or model.stem == stem, model, name,
-            because=f"means nothing with stem={model.stem!r}", otherwise=f"choose {stem!r}",
+            because=f"has no effect with stem={model.stem!r}", otherwise=f"choose {stem!r}",
         )  # fmt: skip
     check(
         len(model.grid) in (0, 2) and all(1 <= n <= 2**10 for n in model.grid),
@@ -87,7 +87,7 @@ def check_stem(model: "ModelConfig") -> None:
 
 
 def _check_reader(model: "ModelConfig") -> None:
-    """Refuse models that do not read vectors, or not those of their stem."""
+    """Reject models that do not read vectors, or not those of the given stem."""
     check(
         model.stem != "series" or model.architecture == "encoder",
         f"stem='series': architecture={model.architecture!r} writes pieces; choose 'encoder'",
@@ -95,8 +95,8 @@ def _check_reader(model: "ModelConfig") -> None:
     check(
         model.architecture != "prefix_decoder"
         or all(kind == "full" or is_part(kind) for kind in model.decoder_pattern),
-        f"decoder_pattern={model.decoder_pattern}: padding may stand between vectors and text of "
-        "architecture='prefix_decoder', which windows and states do not leave out; choose 'full'",
+        f"decoder_pattern={model.decoder_pattern}: in architecture='prefix_decoder' padding may "
+        "separate vectors and text, and windows and states do not skip it; choose 'full'",
     )
     readers = "encoder", "perceiver", "encoder_decoder", "prefix_decoder", "autoencoder"
     check(
@@ -106,23 +106,23 @@ def _check_reader(model: "ModelConfig") -> None:
     )
     check(
         model.token_types == 0,
-        f"token_types={model.token_types}: means nothing with stem={model.stem!r}; set it to 0",
+        f"token_types={model.token_types}: has no effect with stem={model.stem!r}; set it to 0",
     )
     check(
         model.tied_embeddings != "all" or model.architecture != "encoder_decoder",
-        f"stem={model.stem!r}: there is no source table that tied_embeddings='all' could share; "
+        f"stem={model.stem!r}: there is no source embedding for tied_embeddings='all' to share; "
         "choose 'decoder' or 'none'",
     )
     placed = model.grid_positions != "none" or model.architecture == "prefix_decoder"
     check(
         model.stem != "conv1d" or not placed,
         f"stem='conv1d': halves a sequence, and grid_positions={model.grid_positions!r} and "
-        "architecture='prefix_decoder' are of patches; choose another stem, or another of those",
+        "architecture='prefix_decoder' are for patches; choose another stem, or change those",
     )
 
 
 def _check_convolution(model: "ModelConfig") -> None:
-    """Refuse pictures of unknown size, and channels that cannot be halved."""
+    """Reject pictures of unknown size, and channels that cannot be halved."""
     check(
         bool(model.grid),
         "grid=(): stem='convolution' needs the rows and columns of patches in a picture, as in "
@@ -130,35 +130,35 @@ def _check_convolution(model: "ModelConfig") -> None:
     )
     check(
         model.d_model % 2 ** (model.stem_layers - 1) == 0,
-        f"d_model={model.d_model}: stem_layers={model.stem_layers} halve it "
+        f"d_model={model.d_model}: stem_layers={model.stem_layers} halves it "
         f"{model.stem_layers - 1} times; choose a multiple of {2 ** (model.stem_layers - 1)}",
     )
 
 
 def check_two_stream(model: "ModelConfig") -> None:
-    """Refuse what XLNet's queries do not go with."""
+    """Reject what does not go with XLNet's query stream."""
     if model.architecture != "two_stream":
         return
     check(
         (model.positions, model.relative_positions) != ("none", "none"),
         "positions='none': with relative_positions='none' too, the queries of architecture="
-        "'two_stream' are all alike; choose positions or relative_positions",
+        "'two_stream' are all identical; choose positions or relative_positions",
     )
     check(
         not model.input_norm,
-        "input_norm=True: the streams of architecture='two_stream' begin without a norm, as "
+        "input_norm=True: the streams of architecture='two_stream' start without a norm, as "
         "XLNet's do; set it to False",
     )
-    # A query that may look nowhere gets the mean of all values: of what it is to predict, too.
+    # A query with every position masked gets the mean of all values, that of its target included.
     check(
         all(kind == "full" or is_part(kind) for kind in model.decoder_pattern),
-        f"decoder_pattern={model.decoder_pattern}: queries of architecture='two_stream' look at "
-        "what stands anywhere, and a window may hold nothing; choose 'full'",
+        f"decoder_pattern={model.decoder_pattern}: queries of architecture='two_stream' attend to "
+        "any position, and a window may be empty; choose 'full'",
     )
 
 
 def own_fields(model: "ModelConfig") -> tuple[str, ...] | None:
-    """Return the fields that mean something to a model that has no Transformer's layers."""
+    """Return the fields that apply to a model without Transformer layers, else None."""
     if model.architecture != "recurrent":
         return OWN_FIELDS.get(model.architecture)
     if not model.reads_by_cells:
@@ -170,12 +170,12 @@ def own_fields(model: "ModelConfig") -> tuple[str, ...] | None:
 
 
 def check_recurrent(model: "ModelConfig") -> None:
-    """Refuse what recurrent models, ELMo and decomposable attention do not have."""
+    """Reject what recurrent models, ELMo and decomposable attention do not have."""
     own = ("recurrence", "source_attention", "input_feeding", "reverse_source")
     fields, recurrent = own_fields(model), model.architecture == "recurrent"
     for name in (item.name for item in dataclasses.fields(model)):
         known = (recurrent or name not in own) if fields is None else name in fields
-        means = f"means nothing with architecture={model.architecture!r}"
+        means = f"has no effect with architecture={model.architecture!r}"
         default_unless(known, model, name, because=means)
     check(
         fields is None or model.positions == "none",
@@ -192,7 +192,7 @@ def check_recurrent(model: "ModelConfig") -> None:
 
 
 def _check_translator(model: "ModelConfig") -> None:
-    """Refuse what recurrent translation models cannot be put together of."""
+    """Reject combinations that recurrent translation models do not support."""
     cells = ("lstm",) if model.recurrence == "rnmt_plus" else CELLS
     check(
         {*model.decoder_pattern} <= {*cells},
@@ -202,26 +202,26 @@ def _check_translator(model: "ModelConfig") -> None:
     check(
         model.reads_by_cells or {*model.encoder_pattern}.isdisjoint((*CELLS, *TWO_WAY)),
         f"encoder_pattern={model.encoder_pattern}: layers of architecture='recurrent' are either "
-        f"{either((*CELLS, *TWO_WAY))}, or the Transformer's; choose these or those",
+        f"{either((*CELLS, *TWO_WAY))}, or the Transformer's; do not mix the two",
     )
     check(
         model.source_attention != "multi_head_additive" or model.d_model % model.num_heads == 0,
-        f"d_model={model.d_model} is no multiple of num_heads={model.num_heads}: choose another "
+        f"d_model={model.d_model} is not a multiple of num_heads={model.num_heads}: choose another "
         "num_heads, or source_attention='additive'",
     )
     check(
         model.reads_by_cells or not model.reverse_source,
-        f"reverse_source=True: layers of {model.encoder_pattern} read a source from both ends; set "
-        "it to False",
+        f"reverse_source=True: layers of {model.encoder_pattern} read a source in both directions; "
+        "set it to False",
     )
     feeds = model.recurrence == "luong" and model.source_attention != "none"
     check(
         feeds or not model.input_feeding,
         f"input_feeding=True: recurrence={model.recurrence!r} with source_attention="
-        f"{model.source_attention!r} has its own way; set it to False",
+        f"{model.source_attention!r} feeds inputs its own way; set it to False",
     )
     check(
         model.recurrence not in ("gnmt", "rnmt_plus") or model.source_attention != "none",
-        f"source_attention='none': recurrence={model.recurrence!r} feeds what it looks at to all "
-        "layers; choose another",
+        f"source_attention='none': recurrence={model.recurrence!r} feeds the attention context to "
+        "all layers; choose another",
     )

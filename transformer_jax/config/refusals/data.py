@@ -1,4 +1,4 @@
-"""What is refused of data and tokenizers."""
+"""Validation of data and tokenizers."""
 
 import re
 from typing import TYPE_CHECKING
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 def check_source(source: "SourceConfig") -> None:
-    """Refuse sizes of vectors that are not read."""
+    """Reject vector settings that the codec does not read, and sizes out of bounds."""
     within(1, 2**12, patch_size=source.patch_size, num_mels=source.num_mels)
     within(1000, 10**6, sample_rate=source.sample_rate)
     within(2, 2**16, n_fft=source.n_fft)
     within(1, 2**16, hop_length=source.hop_length)
     for codec, names in VECTOR_FIELDS.items():
-        means = f"means nothing with codec={source.codec!r}"
+        means = f"has no effect with codec={source.codec!r}"
         default_unless(source.codec == codec, source, *names, because=means)
 
 
 def check_tokenizer(tokenizer: "TokenizerConfig") -> None:
-    """Refuse a vocabulary that cannot be trained."""
+    """Reject a vocabulary that cannot be trained."""
     for symbol in tokenizer.symbols:
         check(
             bool(symbol)
             and not re.search(r"\s|▁", symbol)
             and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
             and tokenizer.symbols.count(symbol) == 1,
-            f"symbols={tokenizer.symbols}: {symbol!r} must have no spaces, be no reserved "
-            "piece, and be named once",
+            f"symbols={tokenizer.symbols}: {symbol!r} must have no spaces, must not be a reserved "
+            "piece, and must be named once",
         )
     default_unless(
         tokenizer.model is None, tokenizer, "algorithm", "vocab_size", "byte_fallback",
@@ -61,7 +61,7 @@ def check_tokenizer(tokenizer: "TokenizerConfig") -> None:
 
 
 def check_data(data: "DataConfig") -> None:
-    """Refuse data that cannot be read or batched."""
+    """Reject data that cannot be read or batched."""
     rate(subword_dropout=data.subword_dropout)
     within(1, 1000, segmentations=data.segmentations, num_buckets=data.num_buckets)
     check(bool(data.train), "train=(): names no part to train on")
@@ -75,7 +75,7 @@ def check_data(data: "DataConfig") -> None:
 
 
 def _check_augmentation(data: "DataConfig") -> None:
-    """Refuse sizes of pictures and of what is left out of them, or of sounds."""
+    """Reject sizes of pictures and of augmentations that are out of bounds or have no effect."""
     within(1, 2**12, crop_padding=data.crop_padding, cutout_size=data.cutout_size)
     check(
         len(data.image_size) in (0, 2) and all(1 <= n <= 2**14 for n in data.image_size),
@@ -89,12 +89,12 @@ def _check_augmentation(data: "DataConfig") -> None:
         ("frequency_mask_size", "frequency_mask"), ("time_mask_size", "time_mask"),
         ("time_mask_share", "time_mask"),
     ):  # fmt: skip
-        means = f"means nothing without {word!r} in augment={data.augment}"
+        means = f"has no effect without {word!r} in augment={data.augment}"
         default_unless(word in data.augment, data, name, because=means)
 
 
 def _check_batches(data: "DataConfig") -> None:
-    """Refuse batches that hold no row of full length."""
+    """Reject batches too small for a row of full length."""
     within(2, SIZE, max_length=data.max_length)
     within(1, SIZE, max_length_ratio=data.max_length_ratio)
     within(1, SIZE, rows_divisible_by=data.rows_divisible_by)
@@ -108,12 +108,12 @@ def _check_batches(data: "DataConfig") -> None:
 
 
 def _check_made(data: "DataConfig") -> None:
-    """Refuse parts and sizes of what is made here, not read, and sizes for other sources."""
+    """Reject parts and sizes that do not fit generated data, and sizes for other sources."""
     for split in ("train", "validation", "test"):
         check(
             data.source not in MADE or getattr(data, split) == (split,),
-            f"{split}={getattr(data, split)}: of what is made here, as source={data.source!r} is, "
-            f"the only part is {split!r}; leave it at {(split,)}",
+            f"{split}={getattr(data, split)}: source={data.source!r} is generated, and its only "
+            f"part is {split!r}; leave it at {(split,)}",
         )
     check(
         len(data.num_examples) == 3 and all(1 <= n <= 10**8 for n in data.num_examples),
@@ -125,7 +125,7 @@ def _check_made(data: "DataConfig") -> None:
     check(
         len(data.example_lengths) == 2
         and 1 <= data.example_lengths[0] <= data.example_lengths[1] <= 10**6,
-        f"example_lengths={data.example_lengths}: must be the least and the greatest number of "
+        f"example_lengths={data.example_lengths}: must be the smallest and the largest number of "
         "symbols, from 1 to 10^6",
     )
     for name, sources in (
@@ -142,7 +142,7 @@ def _check_made(data: "DataConfig") -> None:
 
 
 def _check_labels(data: "DataConfig") -> None:
-    """Refuse what says otherwise than it must what is said in a file of sound."""
+    """Reject malformed or ineffective settings for the labels of audio files."""
     default_unless(
         data.source == "wavs", data, "label_pattern", "label_texts",
         because=f"is for source='wavs', not {data.source!r}",
@@ -151,8 +151,8 @@ def _check_labels(data: "DataConfig") -> None:
         check_pattern("label_pattern", data.label_pattern)
         check(
             "label" in re.compile(data.label_pattern).groupindex,
-            f"label_pattern={data.label_pattern!r}: has no group of that name; write "
-            "(?P<label>...) where the label stands",
+            f"label_pattern={data.label_pattern!r}: has no group named 'label'; write "
+            "(?P<label>...) where the label is",
         )
     named = [entry.partition("=")[0] for entry in data.label_texts]
     for label, entry in zip(named, data.label_texts, strict=True):
@@ -163,7 +163,7 @@ def _check_labels(data: "DataConfig") -> None:
 
 
 def _check_parts(data: "DataConfig") -> None:
-    """Refuse prefixes and weights of other parts, and mixtures of one."""
+    """Reject prefixes and weights for unknown parts, and mixtures of a single part."""
     for name, parts in (
         ("prefixes", (*data.train, *data.validation, *data.test)), ("weights", data.train),
     ):  # fmt: skip
@@ -192,5 +192,5 @@ def _check_parts(data: "DataConfig") -> None:
         )  # fmt: skip
     default_unless(
         not data.weights, data, "mixing_temperature", "mixing_limit",
-        because=f"weights={data.weights} are the shares already", otherwise="set weights to ()",
+        because=f"weights={data.weights} already set the shares", otherwise="set weights to ()",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is refused of a search."""
+"""Validation of decoding."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def check_decoding(decoding: "DecodingConfig") -> None:
-    """Refuse a search that cannot be, or with fields that mean nothing."""
+    """Reject an impossible search, or one with fields that have no effect."""
     within(1, 1000, beam_size=decoding.beam_size)
     within(1, 10_000, num_samples=decoding.num_samples)
     within(1, 2**22, tokens_per_batch=decoding.tokens_per_batch)
@@ -35,7 +35,7 @@ def check_decoding(decoding: "DecodingConfig") -> None:
     default_unless(
         decoding.constraint == "none", decoding,
         "no_repeat_ngram", "forbidden", "min_length_ratio", "shortlist",
-        because=f"may leave constraint={decoding.constraint!r} nothing to write",
+        because=f"may leave constraint={decoding.constraint!r} no valid piece",
         otherwise="choose 'none'",
     )  # fmt: skip
     _check_draft(decoding)
@@ -44,7 +44,7 @@ def check_decoding(decoding: "DecodingConfig") -> None:
 
 
 def _check_cache(decoding: "DecodingConfig") -> None:
-    """Refuse what pages do not hold, and what means nothing without them."""
+    """Reject what a paged cache does not support, and what has no effect without one."""
     paged = decoding.cache == "paged"
     within(1, 4096, cache_block=decoding.cache_block)
     default_unless(
@@ -53,19 +53,19 @@ def _check_cache(decoding: "DecodingConfig") -> None:
     )  # fmt: skip
     check(
         not paged or decoding.search == "sample" or decoding.beam_size == 1,
-        "cache='paged': a beam exchanges hypotheses at every step, and each would need copies "
+        "cache='paged': beam search reorders hypotheses at every step, and each would need copies "
         "of its blocks, where the contiguous cache moves bits; set beam_size=1, or "
         "search='sample'",
     )
     check(
         not paged or decoding.draft is None,
-        f"cache='paged': a step on pages writes one token, and draft={decoding.draft!r} asks for "
-        "several; leave one of them out",
+        f"cache='paged': a paged step writes one token, and draft={decoding.draft!r} needs "
+        "several; remove one of them",
     )
 
 
 def _check_draft(decoding: "DecodingConfig") -> None:
-    """Refuse what a draft does not speed up, and what means nothing without one."""
+    """Reject what speculative decoding does not support, and fields without effect."""
     within(1, 64, draft_length=decoding.draft_length)
     default_unless(
         decoding.draft is not None, decoding, "draft_length",
@@ -73,18 +73,18 @@ def _check_draft(decoding: "DecodingConfig") -> None:
     )  # fmt: skip
     check(
         decoding.draft is None or decoding.search == "sample" or decoding.beam_size == 1,
-        f"draft={decoding.draft!r}: beam search needs the best continuations of all its hypotheses "
-        "together at every position, and a draft proposes one text; set beam_size=1, or "
+        f"draft={decoding.draft!r}: beam search needs the best continuations over all hypotheses "
+        "at every position, and a draft proposes one text; set beam_size=1, or "
         "search='sample'",
     )
     check(
         decoding.draft is None or decoding.constraint == "none",
-        f"draft={decoding.draft!r}: proposals may break constraint={decoding.constraint!r}; leave "
-        "one of them out",
+        f"draft={decoding.draft!r}: proposals may violate constraint={decoding.constraint!r}; "
+        "remove one of them",
     )
     check(
         decoding.draft is None or not decoding.shortlist,
-        f"draft={decoding.draft!r}: proposes any piece, and shortlist={decoding.shortlist} judges "
-        "some alone; set one of them to its default",
+        f"draft={decoding.draft!r}: proposes any piece, and shortlist={decoding.shortlist} scores "
+        "only some; set one of them to its default",
     )
-    check(decoding.draft != "", "draft='': names no directory; leave it out, or write None")
+    check(decoding.draft != "", "draft='': names no directory; remove it, or write None")

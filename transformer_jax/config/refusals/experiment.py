@@ -1,4 +1,4 @@
-"""What is refused of sections that do not go together."""
+"""Validation across sections."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_experiment(run: "Experiment") -> None:
-    """Refuse sections that do not go together."""
+    """Reject sections that do not go together."""
     within(0, 2**32 - 1, seed=run.seed)
     _check_model(run)
     check_codecs(run)
@@ -41,14 +41,14 @@ def check_experiment(run: "Experiment") -> None:
 
 
 def _check_model(run: "Experiment") -> None:
-    """Refuse a model that does not fit its vocabularies, its texts or what it starts from."""
+    """Reject a model that does not fit its vocabularies, texts or initial checkpoint."""
     model = run.model
     rows = max(run.tokenizer.vocab_size, model.max_positions)
     check(
         rows * model.d_model <= ELEMENTS,
-        f"model.d_model={model.d_model}: a table of so many columns and tokenizer.vocab_size="
+        f"model.d_model={model.d_model}: a table of this width with tokenizer.vocab_size="
         f"{run.tokenizer.vocab_size} or model.max_positions={model.max_positions} rows has "
-        f"more than {ELEMENTS} numbers; lower one of them",
+        f"more than {ELEMENTS} elements; lower one of them",
     )
     check(
         run.tokenizer.joint
@@ -61,13 +61,13 @@ def _check_model(run: "Experiment") -> None:
     )
     check(
         model.lora_rank is None or run.init.source is not None,
-        f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and there is "
-        "none; set init.source to its work directory",
+        f"model.lora_rank={model.lora_rank}: adapts the maps of a trained model, and none is "
+        "given; set init.source to its work directory",
     )
     check(
         model.lora_rank is not None or not run.optimizer.unfrozen,
-        f"optimizer.unfrozen={run.optimizer.unfrozen}: means nothing without model.lora_rank, "
-        "beside which all else is frozen; leave it at (), or set the rank",
+        f"optimizer.unfrozen={run.optimizer.unfrozen}: has no effect without model.lora_rank, "
+        "which freezes everything else; leave it at (), or set the rank",
     )
     alone = model.architecture in ("recurrent", "perceiver", "prefix_decoder")
     check(
@@ -77,14 +77,14 @@ def _check_model(run: "Experiment") -> None:
     )
     check(
         model.architecture != "perceiver" or model.positions != "none" or not run.objective.masked,
-        "model.positions='none': queries of pieces are their positions in architecture="
-        "'perceiver', and would be all alike; choose another",
+        "model.positions='none': in architecture='perceiver' the queries of pieces are their "
+        "positions, and would all be identical; choose another",
     )
     for pattern in (model.encoder_pattern, model.decoder_pattern):
         check(
             run.data.batching != "pack" or {*ALONE}.isdisjoint(pattern),
-            f"data.batching='pack': layers of {pattern} count the positions of a row, or "
-            "convolve it: it must hold one text; choose 'bucket'",
+            f"data.batching='pack': layers of {pattern} count the positions of a row or "
+            "convolve it, so it must hold one text; choose 'bucket'",
         )
     longest = ("data.max_length", run.data.max_length)
     if run.objective.windowed:
@@ -94,12 +94,12 @@ def _check_model(run: "Experiment") -> None:
     check(
         model.position_limit is None or model.position_limit >= longest[1],
         f"model.max_positions={model.max_positions} is below {longest[0]}={longest[1]}"
-        ": raise the one or lower the other",
+        ": raise the former or lower the latter",
     )
 
 
 def _check_training(run: "Experiment") -> None:
-    """Refuse settings of the step that contradict each other."""
+    """Reject training settings that contradict each other."""
     model, data, training = run.model, run.data, run.training
     check(
         data.rows_divisible_by % training.accumulation_steps == 0,
@@ -108,27 +108,27 @@ def _check_training(run: "Experiment") -> None:
     )
     check(
         not data.subword_dropout or run.tokenizer.algorithm == "bpe",
-        f"data.subword_dropout={data.subword_dropout}: there are no merges to leave out with "
+        f"data.subword_dropout={data.subword_dropout}: there are no merges to drop with "
         f"tokenizer.algorithm={run.tokenizer.algorithm!r}; choose 'bpe', or set it to 0",
     )
     check(
         training.r_drop is None
         or max(model.dropout_rate, model.attention_dropout_rate, model.activation_dropout_rate) > 0,
-        f"training.r_drop={training.r_drop}: two passes without dropout are the same; "
+        f"training.r_drop={training.r_drop}: two passes without dropout are identical; "
         "raise model.dropout_rate or set it to None",
     )
     check(
         not run.profile.steps or run.profile.steps[0] <= training.steps,
-        f"profile.steps={run.profile.steps}: begin after training.steps={training.steps}",
+        f"profile.steps={run.profile.steps}: starts after training.steps={training.steps}",
     )
 
 
 def _check_checkpoints(run: "Experiment") -> None:
-    """Refuse a choice of checkpoints that could not be made."""
+    """Reject checkpoint settings that cannot be satisfied."""
     save, every = run.checkpoint.every_steps, run.evaluation.every_steps
     check(
         every % save == 0,
-        f"evaluation.every_steps={every} is no multiple of checkpoint.every_steps={save}: "
+        f"evaluation.every_steps={every} is not a multiple of checkpoint.every_steps={save}: "
         "the best checkpoint is chosen when it is saved",
     )
     count = average_count(run.evaluation.checkpoint)
@@ -157,24 +157,25 @@ def _check_checkpoints(run: "Experiment") -> None:
 
 
 def _check_objective(run: "Experiment") -> None:
-    """Refuse what does not fit an objective other than translation."""
+    """Reject what does not go with objectives other than translation."""
     data, objective, codec = run.data, run.objective, run.tgt.codec
     name = f"objective.name={objective.name!r}"
     wanted = ARCHITECTURES[objective.kind]
     check(
         run.model.architecture in wanted,
-        f"model.architecture={run.model.architecture!r}: {name} is an objective of "
+        f"model.architecture={run.model.architecture!r}: {name} is an objective for "
         f"architecture={either(wanted)}; choose that, or another objective",
     )
     check(
         run.model.architecture != "decoder" or not objective.labels or run.model.pooling != "first",
-        "model.pooling='first': a class is said of what has seen the text, and with architecture="
-        "'decoder' the first position sees itself alone; choose 'last' or 'mean'",
+        "model.pooling='first': a class is predicted from a position that sees the text, and with "
+        "architecture='decoder' the first one sees only itself; choose 'last' or 'mean'",
     )
     check(
         objective.kind not in PREFIXED or not without_scores(run.model.decoder_pattern),
-        f"model.decoder_pattern={run.model.decoder_pattern}: {name} has a prefix that sees "
-        f"itself whole, which only {either(ATTENTION)} can; choose these, or another objective",
+        f"model.decoder_pattern={run.model.decoder_pattern}: {name} has a prefix with "
+        f"bidirectional attention, which only {either(ATTENTION)} have; choose these, or another "
+        "objective",
     )
     check(
         objective.kind in ("translate", "ctc") or objective.labels or run.tokenizer.joint,
@@ -183,18 +184,18 @@ def _check_objective(run: "Experiment") -> None:
     check(
         objective.kind not in ("masked_lm_nsp", "answer", "classify_pairs")
         or run.model.token_types != 1,
-        f"model.token_types=1: {name} reads two kinds of tokens; set it to 2, or to 0 for none",
+        f"model.token_types=1: {name} has two token types; set it to 2, or to 0 for none",
     )
     check(
         not objective.whole_words or codec in SIZED,
-        f"objective.whole_words=True: tgt.codec={codec!r} does not say where words begin; set "
+        f"objective.whole_words=True: tgt.codec={codec!r} does not mark word boundaries; set "
         f"it to False or choose {either(SIZED)}",
     )
     check(
         not data.mixes or objective.kinds.isdisjoint(UNMIXED),
         f"data.weights={data.weights}, data.mixing_temperature={data.mixing_temperature}, "
-        f"data.mixing_limit={data.mixing_limit}: items of {name} do not say which part they are "
-        "of; leave them at their defaults",
+        f"data.mixing_limit={data.mixing_limit}: items of {name} do not record which part they "
+        "come from; leave them at their defaults",
     )
     check(
         not data.prefixes or not objective.one_sided,
@@ -202,23 +203,23 @@ def _check_objective(run: "Experiment") -> None:
     )
     check(
         not data.subword_dropout or run.tokenizer.model is None,
-        f"data.subword_dropout={data.subword_dropout}: is for a tokenizer that is trained "
+        f"data.subword_dropout={data.subword_dropout}: needs a tokenizer trained "
         "here, whose merges are in the order of its pieces; set it to 0",
     )
     named = len(objective.symbols) + len(run.tokenizer.symbols)
     check(
         not named or not {*SIZED} & {*run.codecs} or run.tokenizer.vocab_size > named + 5,
-        f"tokenizer.vocab_size={run.tokenizer.vocab_size}: {named} of them are named pieces, "
+        f"tokenizer.vocab_size={run.tokenizer.vocab_size}: {named} of the pieces are named ones, "
         f"of {name} and tokenizer.symbols; raise it, or lower objective.sentinels",
     )
     check(
         objective.kind not in NO_CHOICE or run.training.r_drop is None,
-        f"training.r_drop={run.training.r_drop}: is for choices among pieces or classes, of "
-        f"which {name} has none; set it to None",
+        f"training.r_drop={run.training.r_drop}: is for predictions of pieces or classes, which "
+        f"{name} does not make; set it to None",
     )
     check(
         objective.kind != "ctc" or codec != "huggingface",
-        f"tgt.codec={codec!r}: {name} has PAD for a place without a piece, which an imported "
+        f"tgt.codec={codec!r}: {name} uses PAD as its blank, which an imported "
         "tokenizer may lack; choose another codec",
     )
     check(

@@ -1,4 +1,4 @@
-"""What is refused of the layers of a model."""
+"""Validation of a model's layers."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 
 def without_scores(pattern: Iterable[str]) -> list[str]:
-    """Return the layers of ours that are no attention with a softmax over positions."""
+    """Return the built-in layers that are not attention with a softmax over positions."""
     return [kind for kind in pattern if kind not in ATTENTION and not is_part(kind)]
 
 
 def check_mixers(model: "ModelConfig") -> None:
-    """Refuse mixers where they cannot stand, and fields that they do not go with."""
+    """Reject mixers in the wrong stack, and fields that do not go with them."""
     check(
         "conformer" not in model.encoder_pattern or model.residual == "pre_norm",
-        f"residual={model.residual!r}: parts of 'conformer' in encoder_pattern="
-        f"{model.encoder_pattern} each read a norm; choose 'pre_norm'",
+        f"residual={model.residual!r}: each sublayer of 'conformer' in encoder_pattern="
+        f"{model.encoder_pattern} is preceded by a norm; choose 'pre_norm'",
     )
     for name, kinds, why in (
-        ("encoder_pattern", ONE_WAY, "goes from the left to the right; an encoder reads all"),
-        ("decoder_pattern", WHOLE, "reads whole texts; a decoder has written no end yet"),
+        ("encoder_pattern", ONE_WAY, "runs left to right; an encoder reads the whole text"),
+        ("decoder_pattern", WHOLE, "reads whole texts; a decoder does not have the end yet"),
     ):
         if name == "decoder_pattern" and model.architecture == "autoencoder":
-            kinds, why = ONE_WAY, "goes from the left to the right; this decoder reads all codes"
+            kinds, why = ONE_WAY, "runs left to right; this decoder reads all codes at once"
         for kind in getattr(model, name):
             check(
                 kind not in kinds,
@@ -39,14 +39,14 @@ def check_mixers(model: "ModelConfig") -> None:
         if not others or (name == "decoder_pattern" and model.architecture == "recurrent"):
             continue
         for option, why in (
-            ("relative_positions", "has no scores of pairs for it to change"),
-            ("attention_dropout_rate", "has no weights to leave out"),
+            ("relative_positions", "has no pairwise scores to apply it to"),
+            ("attention_dropout_rate", "has no weights to drop"),
         ):
             has = f"{others[0]!r} in {name}={pattern} {why}"
             default_unless(False, model, option, because=has)
         check(
             "lsh" not in others or model.num_kv_heads is None,
-            f"num_kv_heads={model.num_kv_heads}: keys of 'lsh' in {name}={pattern} are its "
+            f"num_kv_heads={model.num_kv_heads}: the keys of 'lsh' in {name}={pattern} are its "
             "queries; leave it at None",
         )
         alike = model.kv_heads == model.num_heads and model.key_size == model.value_size
@@ -57,18 +57,18 @@ def check_mixers(model: "ModelConfig") -> None:
         )
         check(
             model.d_model % 2 == 0 or not {*others} & {*TWO_WAY},
-            f"d_model={model.d_model}: {name}={pattern} has a state of half of that for either "
+            f"d_model={model.d_model}: {name}={pattern} has a state of half that size for each "
             "direction; choose an even d_model",
         )
 
 
 def check_readers(model: "ModelConfig") -> None:
-    """Refuse fields of attention that no layer of this model reads."""
+    """Reject fields of attention that no layer of this model reads."""
     if model.architecture in ("recurrent", "decomposable_attention", "elmo"):
-        return  # which have refusals of their own
+        return  # they have their own checks
     kinds = {kind for name in model.stacks for kind in getattr(model, f"{name}_pattern")}
     if model.architecture in ("encoder_decoder", "perceiver"):
-        kinds.add("full")  # looks from one to the other
+        kinds.add("full")  # cross-attention
     scores = {kind for kind in kinds if kind in ATTENTION or is_part(kind)}
     heads = kinds - {*HEADLESS}
     for names, readers in (
@@ -82,9 +82,9 @@ def check_readers(model: "ModelConfig") -> None:
 
 
 def check_reversible(model: "ModelConfig") -> None:
-    """Refuse what reversible layers cannot undo."""
+    """Reject what reversible layers cannot invert."""
     default_unless(
         model.residual != "reversible", model,
         "layer_sharing", "layer_drop_rate", "layer_loop", "remat",
-        because="residual='reversible' undoes its layers one by one on the way back",
+        because="residual='reversible' inverts its layers one by one in the backward pass",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is refused of a model: sizes, and words that mean nothing together."""
+"""Validation of a model: sizes, and options that do not go together."""
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_model(model: "ModelConfig") -> None:
-    """Refuse a model that cannot be, or with fields that mean nothing."""
+    """Reject an impossible model, or one with fields that have no effect."""
     _check_bounds(model)
     _check_heads(model)
     _check_mixer_sizes(model)
@@ -53,7 +53,7 @@ def check_model(model: "ModelConfig") -> None:
 
 
 def _check_bounds(model: "ModelConfig") -> None:
-    """Refuse numbers out of bounds, whatever stands beside them."""
+    """Reject numbers out of bounds, regardless of other fields."""
     within(1, SIZE, d_model=model.d_model, d_ff=model.d_ff, num_heads=model.num_heads)
     within(1, SIZE, head_dim=model.head_dim, v_head_dim=model.v_head_dim)
     within(1, SIZE, max_positions=model.max_positions)
@@ -81,39 +81,39 @@ def _check_bounds(model: "ModelConfig") -> None:
 
 
 def _check_sizes(model: "ModelConfig") -> None:
-    """Refuse widths that do not divide, and matrices that are too large."""
+    """Reject widths that do not divide, and matrices that are too large."""
     check(
         model.feed_forward_chunks == 1 or model.activation_dropout_rate == 0,
         f"feed_forward_chunks={model.feed_forward_chunks}: with activation_dropout_rate="
-        f"{model.activation_dropout_rate} all parts would drop the same; set it to 0",
+        f"{model.activation_dropout_rate} all chunks would drop the same units; set it to 0",
     )
     check(
         model.head_dim is not None
         or model.d_model % model.num_heads == 0
         or own_fields(model) is not None,
-        f"d_model={model.d_model} is no multiple of num_heads={model.num_heads}: "
+        f"d_model={model.d_model} is not a multiple of num_heads={model.num_heads}: "
         "choose another num_heads or set head_dim",
     )
     check(
         not model.sinusoidal or model.d_model % 2 == 0,
-        f"d_model={model.d_model} is odd, which positions={model.positions!r} cannot be: "
+        f"d_model={model.d_model} is odd, but positions={model.positions!r} needs it even: "
         "choose an even d_model or positions='learned'",
     )
     for name in ("d_ff", "num_heads"):
         width = model.d_ff if name == "d_ff" else model.num_heads * model.key_size
         check(
             model.d_model * width <= ELEMENTS,
-            f"{name}={getattr(model, name)}: a matrix of d_model={model.d_model} x {width} is "
-            f"more than {ELEMENTS} numbers; lower them",
+            f"{name}={getattr(model, name)}: a matrix of d_model={model.d_model} x {width} has "
+            f"more than {ELEMENTS} elements; lower them",
         )
 
 
 def _check_fused(model: "ModelConfig") -> None:
-    """Refuse what fused attention lacks."""
+    """Reject what fused attention does not support."""
     check(
         model.attention_dropout_rate == 0,
         f"attention_dropout_rate={model.attention_dropout_rate}: attention='fused' has no "
-        "dropout on its weights; set it to 0 or choose 'dense'",
+        "attention dropout; set it to 0 or choose 'dense'",
     )
     check(
         model.key_size == model.value_size,
@@ -136,16 +136,16 @@ def _check_mixer_sizes(model: "ModelConfig") -> None:
     within(1, 2**12, conv_kernel=model.conv_kernel)
     check(
         model.conv_kernel % 2 == 1,
-        f"conv_kernel={model.conv_kernel}: reads as many positions on either side; choose an odd "
-        "number",
+        f"conv_kernel={model.conv_kernel}: the kernel is centred, with as many positions on either "
+        "side; choose an odd number",
     )
     within(0, 1000, random_blocks=model.random_blocks)
     within(1, 64, hash_rounds=model.hash_rounds)
     within(2, 2**16, hash_buckets=model.hash_buckets)
     check(
         model.hash_buckets % 2 == 0,
-        f"hash_buckets={model.hash_buckets}: a rotation has two for each of its axes; choose an "
-        "even number",
+        f"hash_buckets={model.hash_buckets}: a rotation has two buckets per axis; choose an even "
+        "number",
     )
     within(1, STEPS, redraw_every=model.redraw_every)
     within(0, 2**32 - 1, feature_seed=model.feature_seed)
@@ -158,8 +158,8 @@ def _check_patterns(model: "ModelConfig") -> None:
         count = len(getattr(model, name))
         check(
             1 <= count <= layers,
-            f"{name}={getattr(model, name)}: must name 1 to {layers} layers, which is how many "
-            "there are",
+            f"{name}={getattr(model, name)}: must name 1 to {layers} layers, the depth of the "
+            "stack",
         )
     near = model.architecture == "recurrent" and model.source_attention.startswith("local")
     needed = near or not {*patterns}.isdisjoint(WITHIN)
@@ -183,7 +183,7 @@ def _check_patterns(model: "ModelConfig") -> None:
 def _check_relative(model: "ModelConfig") -> None:
     scheme = model.relative_positions
     for name, schemes in RELATIVE.items():
-        means = f"means nothing with relative_positions={scheme!r}"
+        means = f"has no effect with relative_positions={scheme!r}"
         default_unless(scheme in schemes or is_part(scheme), model, name, because=means)
     channels = model.rotated_channels
     check(
@@ -193,17 +193,17 @@ def _check_relative(model: "ModelConfig") -> None:
     )
     check(
         model.relative_buckets % 2 == 0,
-        f"relative_buckets={model.relative_buckets}: must be even, for two directions",
+        f"relative_buckets={model.relative_buckets}: must be even, half for each direction",
     )
     check(
         model.relative_max_distance > model.relative_buckets // 2,
         f"relative_max_distance={model.relative_max_distance}: must be above half of "
-        f"relative_buckets={model.relative_buckets}, which are for one distance each",
+        f"relative_buckets={model.relative_buckets}, which hold one distance each",
     )
     check(
         scheme != "xlnet" or model.d_model % 2 == 0,
-        f"d_model={model.d_model} is odd, which sines and cosines of relative_positions='xlnet' "
-        "cannot be; choose an even d_model",
+        f"d_model={model.d_model} is odd, but sines and cosines of relative_positions='xlnet' "
+        "need it even; choose an even d_model",
     )
     check(
         scheme != "shaw_values" or model.attention == "dense",
@@ -213,38 +213,38 @@ def _check_relative(model: "ModelConfig") -> None:
 
 
 def _check_scales(model: "ModelConfig") -> None:
-    """Refuse sizes of values, and vectors of each step, that do not go together."""
+    """Reject scales, initialisations and per-layer vectors that do not go together."""
     check(
         not model.logits_scale or model.tied_embeddings != "none",
-        "logits_scale=True: is for a pre-softmax table that is an embedding too, and "
+        "logits_scale=True: is for an output matrix tied to an embedding, and "
         "tied_embeddings='none' has none; set it to False or choose 'all' or 'decoder'",
     )
     check(
         not model.logits_scale or model.embedding_norm == "none",
-        f"logits_scale=True: embedding_norm={model.embedding_norm!r} sets the size of logits "
-        "already; set it to False or choose embedding_norm='none'",
+        f"logits_scale=True: embedding_norm={model.embedding_norm!r} already sets the scale of the "
+        "logits; set it to False or choose embedding_norm='none'",
     )
     check(
         model.initializer == "xavier" or model.residual != "deep_norm",
-        f"initializer={model.initializer!r}: residual='deep_norm' has initial values of its own, "
-        "which are multiples of Xavier's; choose 'xavier' or another residual",
+        f"initializer={model.initializer!r}: residual='deep_norm' has its own initialisation, a "
+        "multiple of Xavier's; choose 'xavier' or another residual",
     )
     deep = "encoder_decoder", "encoder", "decoder", "two_stream"
     check(
         model.residual != "deep_norm" or model.architecture in deep,
-        "residual='deep_norm': has constants for one stack, and for a decoder behind an encoder, "
+        "residual='deep_norm': has constants for a single stack and for an encoder-decoder, "
         f"not for architecture={model.architecture!r}; choose another",
     )
     check(
         model.layer_sharing != "universal" or model.sinusoidal,
         f"positions={model.positions!r}: layer_sharing='universal' adds sines and cosines of the "
-        "position and the step before each layer; choose 'sinusoidal' or layer_sharing='all'",
+        "position and the step to each layer's input; choose 'sinusoidal' or layer_sharing='all'",
     )
 
 
 def _check_lora(model: "ModelConfig") -> None:
     default_unless(
         model.lora_rank is not None, model, "lora_alpha", "lora_maps",
-        because="means nothing without lora_rank", otherwise="set lora_rank",
+        because="has no effect without lora_rank", otherwise="set lora_rank",
     )  # fmt: skip
     check(bool(model.lora_maps), "lora_maps=(): names no map to adapt")

@@ -1,4 +1,4 @@
-"""What is refused of an objective."""
+"""Validation of an objective."""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_objective(objective: "ObjectiveConfig") -> None:
-    """Refuse windows that are too short, and fields that are not read."""
+    """Reject windows that are too short, and fields that are not read."""
     within(1, SIZE, window=objective.window, horizon=objective.horizon)
     above(0, 0.9, mask_rate=objective.mask_rate, noise_density=objective.noise_density)
     within(1, 1000, partial_prediction=objective.partial_prediction)
@@ -30,8 +30,8 @@ def check_objective(objective: "ObjectiveConfig") -> None:
     )
     check(
         objective.like is None or is_part(objective.name),
-        f"like={objective.like!r}: is for parts of one's own, and name={objective.name!r} is none; "
-        "leave it at None",
+        f"like={objective.like!r}: is for user-defined parts, and name={objective.name!r} is not "
+        "one; leave it at None",
     )
     _check_parts(objective)
     within(1, 1000, mean_span_length=objective.mean_span_length)
@@ -45,12 +45,12 @@ def check_objective(objective: "ObjectiveConfig") -> None:
         others = ("language_model",) if name in ("window", "document") else readers
         default_unless(
             not objective.kinds.isdisjoint(readers), objective, name,
-            because=f"means nothing with name={objective.name!r}",
+            because=f"has no effect with name={objective.name!r}",
             otherwise=f"choose {' or '.join(f'name={other!r}' for other in others)}",
         )  # fmt: skip
     check(
         objective.kinds & {*ONE_SIDED} <= {*JOINS} or objective.document != "joined",
-        f"document='joined': name={objective.name!r} reads documents apart; choose 'line', or "
+        f"document='joined': name={objective.name!r} reads documents separately; choose 'line', or "
         f"{' or '.join(f'name={name!r}' for name in JOINS)}",
     )
     needs = {
@@ -70,24 +70,24 @@ def check_objective(objective: "ObjectiveConfig") -> None:
     least, what = needs.get(objective.kind, (1, ""))
     check(
         objective.window >= least,
-        f"window={objective.window}: name={objective.name!r} needs at least {least}, {what}",
+        f"window={objective.window}: name={objective.name!r} needs at least {least}: {what}",
     )
 
 
 def _check_parts(objective: "ObjectiveConfig") -> None:
-    """Refuse parts that are for what the model cannot learn beside its objective."""
+    """Reject parts with an objective that cannot be combined with the main one."""
     beside = BESIDE.get(objective.kind, ())
     named = [entry.partition("=")[0] for entry in objective.parts]
     for part, entry in zip(named, objective.parts, strict=True):
         check(
             bool(beside),
-            f"parts={entry!r}: name={objective.name!r} has no other objective beside it; set parts "
+            f"parts={entry!r}: name={objective.name!r} cannot be combined with another; set parts "
             f"to (), or choose {either(BESIDE)}",
         )
         check(
             named.count(part) == 1 and entry.partition("=")[2] in beside,
-            f"parts={entry!r}: must be PART=NAME, once for each part, with a NAME among those "
-            f"that may stand beside name={objective.name!r}: {either(beside)}",
+            f"parts={entry!r}: must be PART=NAME, once for each part, with a NAME that can be "
+            f"combined with name={objective.name!r}: {either(beside)}",
         )
     for name in objective.kinds - {objective.kind}:
-        objective.alone(name)  # which has needs of its own
+        objective.alone(name)  # runs its own checks

@@ -1,4 +1,4 @@
-"""What is refused of how a model is trained, kept and measured."""
+"""Validation of training, checkpoints and evaluation."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_optimizer(optimizer: "OptimizerConfig") -> None:
-    """Refuse rates and patterns that cannot be."""
+    """Reject invalid rates and patterns."""
     rate(momentum=optimizer.momentum, b1=optimizer.b1, b2=optimizer.b2)
     above(0, 100, update_rms=optimizer.update_rms)
     above(0, 1, epsilon=optimizer.epsilon)
@@ -45,28 +45,28 @@ def check_optimizer(optimizer: "OptimizerConfig") -> None:
             check_pattern(name, pattern)
     for pattern, _ in optimizer.factors:
         check_pattern("rate_factors", pattern)
-    # With a rate below 0.1, an update of more than 10 would take away more than all there is.
+    # With a learning rate below 0.1, a decay above 10 could remove more than the whole weight.
     within(0, 10, weight_decay=optimizer.weight_decay)
     above(0, 10**9, ", or None for no clipping", clip_norm=optimizer.clip_norm)
 
 
 def check_init(init: "InitConfig") -> None:
-    """Refuse fields that mean nothing without a source, and patterns that are none."""
+    """Reject fields that have no effect without a source, and invalid patterns."""
     default_unless(
         init.source is not None, init, "also", "take", "rename", "tokenizer",
-        because="means nothing without source", otherwise="name a source",
+        because="has no effect without source", otherwise="name a source",
     )  # fmt: skip
     for pattern in init.take:
         check_pattern("take", pattern)
     for entry in init.rename:
         check(
             len(entry.split("=")) == 2,
-            f"rename={entry!r}: must be THEIRS=OURS, beginnings of names",
+            f"rename={entry!r}: must be THEIRS=OURS, prefixes of names",
         )
 
 
 def check_training(training: "TrainingConfig") -> None:
-    """Refuse numbers out of bounds."""
+    """Reject numbers out of bounds."""
     within(1, STEPS, steps=training.steps, log_every=training.log_every)
     within(1, STEPS, max_bad_steps=training.max_bad_steps, early_stopping=training.early_stopping)
     within(1, SIZE, accumulation_steps=training.accumulation_steps)
@@ -77,24 +77,24 @@ def check_training(training: "TrainingConfig") -> None:
 
 
 def check_checkpoint(checkpoint: "CheckpointConfig") -> None:
-    """Refuse numbers out of bounds."""
+    """Reject numbers out of bounds."""
     within(1, STEPS, every_steps=checkpoint.every_steps, keep_last=checkpoint.keep_last)
 
 
 def check_evaluation(evaluation: "EvaluationConfig") -> None:
-    """Refuse metrics and checkpoints that are none."""
+    """Reject invalid metrics and checkpoints."""
     within(1, STEPS, every_steps=evaluation.every_steps)
     within(0, 10**9, bleu_sentences=evaluation.bleu_sentences)
     within(1, SIZE, season=evaluation.season)
     average_count(evaluation.checkpoint)
     check(
         0 < len({*evaluation.metrics}) == len(evaluation.metrics),
-        f"metrics={evaluation.metrics}: must name at least one, and each once",
+        f"metrics={evaluation.metrics}: must name at least one, each only once",
     )
 
 
 def check_mesh(mesh: "MeshConfig") -> None:
-    """Refuse sizes that no mesh has."""
+    """Reject invalid mesh sizes."""
     sizes = dataclasses.asdict(mesh)
     for name, size in sizes.items():
         check(
@@ -108,7 +108,7 @@ def check_mesh(mesh: "MeshConfig") -> None:
 
 
 def check_profile(profile: "ProfileConfig") -> None:
-    """Refuse steps that are none."""
+    """Reject an invalid range of steps."""
     check(
         not profile.steps
         or (len(profile.steps) == 2 and 1 <= profile.steps[0] <= profile.steps[1] <= STEPS),

@@ -1,4 +1,4 @@
-"""What is refused of texts: codecs, windows, and parts with an objective of their own."""
+"""Validation of texts: codecs, windows, and parts with their own objective."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check_codecs(run: "Experiment") -> None:
-    """Refuse codecs that do not go together, and settings of subwords where there are none."""
+    """Reject codecs that do not go together, and subword settings without subwords."""
     codecs = run.codecs
     name, no_text = run.objective.name, NO_TEXT
     wanted = LABELS.get(run.objective.kind)
@@ -21,15 +21,15 @@ def check_codecs(run: "Experiment") -> None:
         codecs[1] in allowed if wanted else codecs[1] not in no_text,
         f"tgt.codec={codecs[1]!r}: objective.name={name!r} "
         + (f"predicts {wanted}; choose {either(allowed)}" if wanted else "has text there; choose "
-           f"another codec, or an objective.name of {', '.join(LABELS)}"),
+           f"another codec, or one of the objectives {', '.join(LABELS)}"),
     )  # fmt: skip
     check(
         codecs[0] not in no_text,
-        f"src.codec={codecs[0]!r}: the source side is read, and must be text; choose another codec",
+        f"src.codec={codecs[0]!r}: the source side must be text; choose another codec",
     )
     check(
         len(set(codecs)) == 1 or not run.tokenizer.joint,
-        f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot be one joint "
+        f"src.codec={codecs[0]!r}, tgt.codec={codecs[1]!r}: two codecs cannot share a joint "
         "vocabulary; choose the same for both, or set tokenizer.joint=False",
     )
     check_vectors(run)
@@ -38,50 +38,50 @@ def check_codecs(run: "Experiment") -> None:
         value = getattr(run.tokenizer, item.name)
         check(
             item.name in read or value == item.default,
-            f"tokenizer.{item.name}={value!r}: means nothing with tgt.codec={codecs[1]!r}; "
+            f"tokenizer.{item.name}={value!r}: has no effect with tgt.codec={codecs[1]!r}; "
             f"leave it at {item.default!r}",
         )
     check(
         not run.data.subword_dropout or "subwords" in codecs,
-        f"data.subword_dropout={run.data.subword_dropout}: means nothing with tgt.codec="
+        f"data.subword_dropout={run.data.subword_dropout}: has no effect with tgt.codec="
         f"{codecs[1]!r}; set it to 0",
     )
     check(
         "labelled_F1" not in run.evaluation.metrics or codecs[1] == "trees",
-        f"evaluation.metrics={run.evaluation.metrics}: 'labelled_F1' is of trees, and "
-        f"tgt.codec={codecs[1]!r} has none; leave it out",
+        f"evaluation.metrics={run.evaluation.metrics}: 'labelled_F1' is for trees, and "
+        f"tgt.codec={codecs[1]!r} has none; remove it",
     )
     check(
         run.decoding.draft != "ngram" or run.src.codec not in VECTORS,
-        f"decoding.draft='ngram': looks for what was read, and src.codec={run.src.codec!r} reads "
-        "no pieces; set it to None",
+        f"decoding.draft='ngram': searches the input pieces, and src.codec={run.src.codec!r} reads "
+        "none; set it to None",
     )
     constraint = run.decoding.constraint
     check(
         constraint == "none" or (codecs[1] == "trees" and run.objective.translates),
-        f"decoding.constraint={constraint!r}: is for trees that are written of a sentence, and "
+        f"decoding.constraint={constraint!r}: is for parsing sentences into trees, and "
         f"tgt.codec={codecs[1]!r} with objective.name={name!r} writes none; set it to 'none'",
     )
     check(
         run.decoding.shortlist == 0 or run.translates_text,
-        f"decoding.shortlist={run.decoding.shortlist}: is of translations of text, and "
-        f"objective.name={name!r} with src.codec={run.src.codec!r} makes none; set it to 0",
+        f"decoding.shortlist={run.decoding.shortlist}: is for translating text, which "
+        f"objective.name={name!r} with src.codec={run.src.codec!r} does not do; set it to 0",
     )
 
 
 def check_long_sources(run: "Experiment") -> None:
-    """Refuse sources that are cut where they are not, or leave no room for a target."""
+    """Reject cutting sources where it does not apply or leaves no room for a target."""
     data, objective = run.data, run.objective
     cut, shared = data.long_sources == "cut", objective.kind == "prefix_lm"
     name, window = f"objective.name={objective.name!r}", f"objective.window={objective.window}"
     check(
         not cut or shared or objective.kind == "translate",
-        f"data.long_sources={data.long_sources!r}: means nothing with {name}; leave it at 'drop'",
+        f"data.long_sources={data.long_sources!r}: has no effect with {name}; leave it at 'drop'",
     )
     check(
         not (cut and shared) or objective.window < data.max_length,
-        f"{window}: sources of so many pieces leave no room for a target in data.max_length="
-        f"{data.max_length}; lower the one or raise the other",
+        f"{window}: sources of that length leave no room for a target in data.max_length="
+        f"{data.max_length}; lower the former or raise the latter",
     )
     usual = type(objective).__dataclass_fields__["window"].default
     check(
@@ -92,43 +92,43 @@ def check_long_sources(run: "Experiment") -> None:
 
 
 def check_tasks(run: "Experiment") -> None:
-    """Refuse what does not fit parts of the training text with an objective of their own."""
+    """Reject what does not go with parts of the training text having their own objective."""
     data, objective = run.data, run.objective
     named = objective.of_parts(data.train)
     parts = f"objective.parts={objective.parts}"
     check(
         sum(map(len, named.values())) - len(named[objective.name]) == len(objective.parts)
         and bool(named[objective.name]),
-        f"{parts}: must name some of the parts of data.train={data.train}, but not all: those "
-        f"that are left are for {objective.name}",
+        f"{parts}: must name some of the parts of data.train={data.train}, but not all: the "
+        f"others are for {objective.name}",
     )
     check(
         run.tokenizer.joint,
-        f"{parts}: one text is read and written, with one vocabulary; set tokenizer.joint=True",
+        f"{parts}: one text is read and written, in one vocabulary; set tokenizer.joint=True",
     )
     check(
         not data.subword_dropout,
-        f"data.subword_dropout={data.subword_dropout}: is for pairs, and {parts} has other "
-        "texts; set it to 0",
+        f"data.subword_dropout={data.subword_dropout}: is for pairs, and {parts} has texts that "
+        "are not; set it to 0",
     )
     for name, own in named.items():
         one = objective.alone(name)
         tagged = [entry for entry in data.prefixes if entry.partition("=")[0] in own]
         check(
             not tagged or not one.one_sided,
-            f"data.prefixes={tagged}: a part for {name} has no source side; leave it out",
+            f"data.prefixes={tagged}: a part for {name} has no source side; remove it",
         )
         if one.windowed:
             _check_read(run, one)
 
 
 def check_windows(run: "Experiment") -> None:
-    """Refuse what does not fit a model of texts that are cut into windows."""
+    """Reject what does not go with a model of texts cut into windows."""
     data, objective = run.data, run.objective
     name = f"objective.name={objective.name!r}"
     check(
         run.src == type(run.src)() or not objective.one_sided,
-        f"src.codec={run.src.codec!r}: {name} has no source side; set tgt.codec alone",
+        f"src.codec={run.src.codec!r}: {name} has no source side; set only tgt.codec",
     )
     check(
         not data.subword_dropout,
@@ -137,18 +137,18 @@ def check_windows(run: "Experiment") -> None:
     check(
         run.evaluation.bleu_sentences == 0,
         f"evaluation.bleu_sentences={run.evaluation.bleu_sentences}: {name} has no "
-        "references to compare with; set it to 0, and checkpoint.best_by='loss'",
+        "references; set it to 0, and checkpoint.best_by='loss'",
     )
     _check_read(run, objective)
 
 
 def _check_read(run: "Experiment", objective: "ObjectiveConfig") -> None:
-    """Refuse windows and documents that cannot be read so."""
+    """Reject windows and documents that cannot be read that way."""
     data, codec = run.data, run.tgt.codec
     check(
         objective.window <= data.max_length,
         f"objective.window={objective.window} is above data.max_length={data.max_length}: "
-        "lower the one or raise the other",
+        "lower the former or raise the latter",
     )
     check(
         objective.document != "file" or data.source == "text",
@@ -156,6 +156,6 @@ def _check_read(run: "Experiment", objective: "ObjectiveConfig") -> None:
     )
     check(
         objective.document != "file" or codec not in SIZED,
-        f"objective.document='file': tgt.codec={codec!r} does not keep line ends; choose "
+        f"objective.document='file': tgt.codec={codec!r} does not keep newlines; choose "
         "'characters' or 'bytes', or document='line'",
     )

@@ -1,4 +1,4 @@
-"""What is refused of what is no text."""
+"""Validation of inputs other than text."""
 
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def check_vectors(run: "Experiment") -> None:
-    """Refuse what does not go with a source side of vectors, or with one of text."""
+    """Reject what does not go with vectors, or with text, on the source side."""
     kind, codec = run.objective.kind, run.codecs[0]
     check(
         run.tgt.codec not in VECTORS or kind in OF_VECTORS,
-        f"tgt.codec={run.tgt.codec!r}: vectors are read, and not written; choose another",
+        f"tgt.codec={run.tgt.codec!r}: vectors can be read but not written; choose another",
     )
     _check_reading(run, codec in VECTORS)
     if kind == "forecast":
@@ -26,14 +26,14 @@ def check_vectors(run: "Experiment") -> None:
 
 
 def _check_reading(run: "Experiment", vectors: bool) -> None:
-    """Refuse stems, sources and codecs that are not for one another."""
+    """Reject stems, sources and codecs that do not go together."""
     model, data, forecasts = run.model, run.data, run.objective.kind == "forecast"
     own = OF_VECTORS.get(run.objective.kind)
     read = f"{'tgt' if run.objective.one_sided else 'src'}.codec={run.codecs[0]!r}"
     stems = ("series",) if forecasts else ("linear", "convolution", "conv1d")
     check(
         model.stem in (stems if vectors else ("embedding",)),
-        f"model.stem={model.stem!r}: {read} makes "
+        f"model.stem={model.stem!r}: {read} produces "
         + (f"vectors; choose {either(stems)}" if vectors else "pieces; choose "
            "'embedding', or a codec of vectors"),
     )  # fmt: skip
@@ -50,7 +50,7 @@ def _check_reading(run: "Experiment", vectors: bool) -> None:
         check(
             run.codecs[0] == of or is_part(word),
             f"data.augment={data.augment}: {word!r} is for src.codec={of!r}, not "
-            f"{run.codecs[0]!r}; leave it out",
+            f"{run.codecs[0]!r}; remove it",
         )
     check(
         forecasts == (run.codecs[0] == "series"),
@@ -65,7 +65,7 @@ def _check_reading(run: "Experiment", vectors: bool) -> None:
 
 
 def _check_source(run: "Experiment") -> None:
-    """Refuse what does not go with pictures or sounds that are read."""
+    """Reject what does not go with pictures or audio on the source side."""
     codec, model, data = run.src.codec, run.model, run.data
     check(
         run.objective.kind in ("classify", "regress", "translate", "ctc", "reconstruct"),
@@ -80,27 +80,27 @@ def _check_source(run: "Experiment") -> None:
     )
     check(
         model.stem != "convolution" or codec == "patches",
-        f"model.stem='convolution': src.codec={codec!r} makes no patches; choose 'conv1d'",
+        f"model.stem='convolution': src.codec={codec!r} produces no patches; choose 'conv1d'",
     )
     check(
         model.stem != "convolution" or run.src.patch_size == 2**model.stem_layers,
-        f"model.stem_layers={model.stem_layers}: make patches of {2**model.stem_layers} pixels "
-        f"smaller, and src.patch_size={run.src.patch_size}; change one of them",
+        f"model.stem_layers={model.stem_layers}: reduces patches of {2**model.stem_layers} pixels "
+        f"to one vector, but src.patch_size={run.src.patch_size}; change one of them",
     )
     check(
         model.stem == "linear" or data.batching != "pack",
-        f"data.batching='pack': a row of model.stem={model.stem!r} must hold one source, which "
-        "is convolved; choose 'bucket'",
+        f"data.batching='pack': model.stem={model.stem!r} convolves a row, which must therefore "
+        "hold one source; choose 'bucket'",
     )
 
 
 def _check_forecast(run: "Experiment") -> None:
-    """Refuse windows of a series that are not of whole patches, and rows of several."""
+    """Reject windows that are not a whole number of patches, and rows with several windows."""
     model, window = run.model, run.objective.window
     check(
         window >= model.patch_length and (window - model.patch_length) % model.patch_stride == 0,
-        f"objective.window={window}: model.patch_length={model.patch_length} and a multiple of "
-        f"model.patch_stride={model.patch_stride} do not make it up, and would leave out rows; "
+        f"objective.window={window}: is not model.patch_length={model.patch_length} plus a "
+        f"multiple of model.patch_stride={model.patch_stride}, so patches would miss rows; "
         "change one of them",
     )
     check(
@@ -111,10 +111,10 @@ def _check_forecast(run: "Experiment") -> None:
 
 
 def _check_reconstruct(run: "Experiment") -> None:
-    """Refuse what does not fit pictures that are read and made again."""
+    """Reject what does not go with reconstructing pictures."""
     check(
         run.src.codec == "patches",
-        f"src.codec={run.src.codec!r}: what objective.name={run.objective.name!r} makes is "
+        f"src.codec={run.src.codec!r}: objective.name={run.objective.name!r} outputs "
         "what it reads; choose 'patches', as for tgt.codec",
     )
     check(

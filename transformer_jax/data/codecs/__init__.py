@@ -1,1 +1,1 @@
-"""One side's text as ids and back: an entry of `pair.CODECS` for each way."""
+"""Codecs, which turn one side's text into ids and back; each is an entry of `pair.CODECS`."""

@@ -1,4 +1,4 @@
-"""Characters: one piece for each that the training text has, in the order of their code points."""
+"""Characters: one piece for each in the training text, ordered by code point."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from transformer_jax.vocabulary import RESERVED, UNK
 
 
 class Characters:
-    """Each character is a piece; one that the training text lacks is `unk`, written ⁇."""
+    """Each character is a piece; one not in the training text is `unk`, written ⁇."""
 
     file = "characters{}.json"
 
@@ -96,10 +96,10 @@ def _read(model: bytes) -> tuple[str, dict[str, int]]:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Characters:
-    """Return the codec of the characters that the texts have; `config` has no say in it.
+    """Return the codec of the characters in the texts; `config` is ignored.
 
     Raises:
-      UserError: if they have none.
+      UserError: if there are none.
     """
     found: set[str] = set()
     for text in texts:

@@ -1,5 +1,5 @@
-"""Classes: a text is one of the different lines that the training text has, in their order, or of
-those that an imported model has, in its own.
+"""Classes: a text is one of the distinct lines of the training text, sorted, or one of an imported
+model's classes, in its order.
 """
 
 import json
@@ -11,7 +11,7 @@ from transformer_jax.errors import UserError
 
 
 class Classes:
-    """Each class is a piece, from 0 on, and a text is one piece: there is no BOS and no EOS."""
+    """Each class is a piece, from 0, and a text is one piece; there is no BOS and no EOS."""
 
     file = "classes{}.json"
     special: Mapping[str, int] = {}
@@ -42,7 +42,7 @@ class Classes:
         """See Codec.
 
         Raises:
-          UserError: if a text is no class.
+          UserError: if a text is not a class.
         """
         return [[self.piece_id(text)] for text in texts]
 
@@ -58,7 +58,7 @@ class Classes:
         """See Codec."""
         if piece not in self._ids:
             known = ", ".join(map(repr, self._names[:20]))
-            raise UserError(f"{piece!r} is no {self.noun}{self.origin}, which has {known}")
+            raise UserError(f"{piece!r} is not a {self.noun}{self.origin}, which has {known}")
         return self._ids[piece]
 
     def is_text(self, piece: int) -> bool:
@@ -80,7 +80,7 @@ def _read(model: bytes) -> list[str]:
 
 
 def check(codec: Codec, lines: Sequence[str], place: Callable[[int], str]) -> None:
-    """Check that each line names a class, or several, that a codec has; `place` says where one is.
+    """Check that each line names a known class, or several; `place` gives a line's location.
 
     Raises:
       UserError: if not.
@@ -95,10 +95,10 @@ def check(codec: Codec, lines: Sequence[str], place: Callable[[int], str]) -> No
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Classes:
-    """Return the codec of the different lines; `config` and `symbols` have no say in it.
+    """Return the codec of the distinct lines; `config` and `symbols` are ignored.
 
     Raises:
-      UserError: if there is one line alone.
+      UserError: if there is only one distinct line.
     """
     names = sorted(set(texts))
     if len(names) < 2:

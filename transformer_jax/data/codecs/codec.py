@@ -1,4 +1,4 @@
-"""What everybody may ask of a codec."""
+"""The interface of a codec, and helpers for codecs."""
 
 import hashlib
 import random
@@ -14,18 +14,18 @@ from transformer_jax.data.random import Draw
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS, EOS, OURS, PAD, UNK, Special
 
-# The special pieces, by name, of the codecs that we train; one that is imported has its own ids.
+# The special pieces, by name, of codecs trained here; an imported one has its own ids.
 SPECIAL: Mapping[str, int] = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
-SPELLED = ("<pad>", "<s>", "</s>", "<unk>")  # as `pieces` writes them, in the order of their ids
+SPELLED = ("<pad>", "<s>", "</s>", "<unk>")  # as `pieces` writes them, by id
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """Turns text into ids and back. It is made from `model`, the content of its file."""
+    """Turns text into ids and back. It is constructed from `model`, the content of its file."""
 
-    file: str  # in the work directory; "{}" is for the side, where there are two
+    file: str  # in the work directory; "{}" is for the side, if there are two
     model: bytes
-    special: Mapping[str, int]  # of text at least "pad", "bos", "eos" and "unk"
+    special: Mapping[str, int]  # for text at least "pad", "bos", "eos" and "unk"
 
     def __init__(self, model: bytes) -> None: ...
 
@@ -35,18 +35,18 @@ class Codec(Protocol):
 
     @property
     def digest(self) -> str:
-        """A hash of the model: equal digests, equal ids."""
+        """A hash of the model; codecs with equal digests produce equal ids."""
 
     def encode(self, texts: Sequence, bos: bool = False, eos: bool = True) -> list:
-        """Return the ids of each text, BOS before it and EOS after it where asked; of what is no
-        text, vectors [L C].
+        """Return the ids of each text, with BOS before it and EOS after it if requested; for
+        non-text inputs, vectors [L C].
         """
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text before the first EOS, without the other special pieces but unk."""
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return how each id is written where pieces are shown one by one."""
+        """Return the spelling of each id, for display piece by piece."""
 
     def piece_id(self, piece: str) -> int:
         """Return the id of a piece.
@@ -56,39 +56,41 @@ class Codec(Protocol):
         """
 
     def is_text(self, piece: int) -> bool:
-        """Whether a piece stands for its own characters: is neither special nor a byte."""
+        """Return whether a piece stands for its own characters: is neither special nor a byte."""
 
     def word_starts(self) -> np.ndarray | None:
-        """Return which pieces begin a word, bool [size]; None where a piece does not say."""
+        """Return which pieces begin a word, bool [size], or None if pieces do not show that."""
 
 
 class VectorCodec:
-    """Turns what is no text, such as pictures, into sequences of vectors: a Codec without pieces.
+    """Turns non-text inputs, such as pictures, into sequences of vectors: a Codec without pieces.
 
-    They are stored as they are, once, and nothing about them is random; what a model reads is made
-    of them each time, and may be changed at random then. There is no BOS and no EOS. `size` is the
-    number of channels of what is read.
+    The vectors are stored once, without randomness; model inputs are computed from them at each
+    read, possibly with random augmentation. There is no BOS and no EOS. `size` is the number of
+    channels of the model input.
     """
 
     special: Mapping[str, int] = {}
     stored: np.dtype
-    channels: int  # of what is stored
+    channels: int  # of the stored vectors
 
     def reader(self, config: DataConfig | None = None) -> Read:
-        """Return how stored vectors are read: in training as `config` says, else as they are."""
+        """Return the reader of stored vectors: with `config`'s augmentation in training, else
+        without.
+        """
         raise NotImplementedError
 
     def open(self, path: str) -> Any:
-        """Return the value that a file holds.
+        """Return the value in a file.
 
         Raises:
-          UserError: if it holds none.
+          UserError: if this codec has no such files.
         """
-        raise UserError(f"{path}: such a model reads arrays, and no files of single values")
+        raise UserError(f"{path}: this model reads arrays, not files of single values")
 
     def decode(self, ids: Iterable[int]) -> str:
-        """See Codec: vectors are read, and never written."""
-        raise UserError("vectors are read, and not written; there is no text of them")
+        """See Codec: vectors are never written."""
+        raise UserError("vectors can be read but not written; they have no text")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See Codec."""
@@ -96,7 +98,7 @@ class VectorCodec:
 
     def piece_id(self, piece: str) -> int:
         """See Codec: there are none."""
-        raise UserError(f"{piece!r} is no piece: a source side of vectors has none")
+        raise UserError(f"{piece!r} is not a piece: a source side of vectors has none")
 
     def is_text(self, piece: int) -> bool:
         """See Codec."""
@@ -107,13 +109,13 @@ class VectorCodec:
 
 
 def encoded(codec: Codec, values: Sequence) -> Ragged:
-    """Return values as a codec encodes them, and how they are read."""
+    """Return values as encoded by a codec, with their reader."""
     read = codec.reader() if isinstance(codec, VectorCodec) else None
     return Ragged.from_lists(codec.encode(values))._replace(read=read)
 
 
 def read_whole(codec: Codec, values: Sequence) -> list:
-    """Return of each value what a model reads of it: its ids, or vectors [L C] of float32."""
+    """Return the model input for each value: its ids, or float32 vectors [L C]."""
     found, where = codec.encode(values), np.zeros(1, np.int64)
     if not isinstance(codec, VectorCodec):
         return found
@@ -122,31 +124,31 @@ def read_whole(codec: Codec, values: Sequence) -> list:
 
 
 def with_symbols(symbols: Sequence[str], first: int) -> dict[str, int]:
-    """Return the special pieces of a codec whose further ones, "<mask>", count from `first` on."""
+    """Return the special pieces of a codec; further ones, like "<mask>", have ids from `first`."""
     return {**SPECIAL, **{name[1:-1]: first + i for i, name in enumerate(symbols)}}
 
 
 def symbols_of(special: Mapping[str, int]) -> list[str]:
-    """Return how the further special pieces are written, in the order of their ids."""
+    """Return the spellings of the further special pieces, by id."""
     return [f"<{name}>" for name in special if name not in SPECIAL]
 
 
 def special_of(codec: Codec | None) -> Special:
-    """Return where texts begin and end; -1 stands for what there is not, as of classes."""
+    """Return the ids that delimit texts; -1 for those a codec lacks, as for classes."""
     if codec is None:
         return OURS
     return Special(*(codec.special.get(name, -1) for name in Special._fields))
 
 
 def sampled(lines: Sequence[str], most: int) -> Sequence[str]:
-    """Return so many of the lines, always the same, in their order; all if there are no more."""
+    """Return a fixed random sample of at most `most` lines, in their order."""
     if len(lines) <= most:
         return lines
     return [lines[i] for i in sorted(random.Random(0).sample(range(len(lines)), most))]
 
 
 def hashed(model: bytes) -> str:
-    """Return the digest of a codec."""
+    """Return the digest of a codec's model."""
     return hashlib.blake2b(model, digest_size=16).hexdigest()
 
 
@@ -156,10 +158,10 @@ def before_eos(ids: Iterable[int]) -> list[int]:
 
 
 def framed(ids: list[int], bos: bool, eos: bool) -> list[int]:
-    """Put BOS before and EOS after, where asked."""
+    """Add BOS before and EOS after, if requested."""
     return [BOS] * bos + ids + [EOS] * eos
 
 
 def shortened(ids: list[int], most: int) -> list[int]:
-    """Return the first of some pieces and the last, EOS, at most so many; Ragged.cut for texts."""
+    """Truncate pieces to at most `most`, keeping the last, EOS; like Ragged.cut."""
     return ids if len(ids) <= most else [*ids[: most - 1], ids[-1]]

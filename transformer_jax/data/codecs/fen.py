@@ -1,8 +1,8 @@
-"""Positions of chess: 77 characters of a fixed alphabet (Ruoss et al. 2024, arXiv:2402.04494).
+"""Chess positions as 77 characters of a fixed alphabet (Ruoss et al. 2024, arXiv:2402.04494).
 
-The fields of a FEN at fixed places: who moves, the 64 squares from a8 to h1 with a point for each
-empty one, castling in 4 characters, the square of en passant in 2, half-moves and moves in 3 each,
-filled up with points behind.
+The fields of a FEN at fixed positions: the side to move, the 64 squares from a8 to h1 with a dot
+for each empty one, castling in 4 characters, the en passant square in 2, half-moves and moves in 3
+each, padded on the right with dots.
 """
 
 import json
@@ -22,7 +22,7 @@ _CONTENT = json.dumps({"alphabet": ALPHABET}).encode()
 
 
 class Fen(Listed):
-    """Each of the characters is a piece. What is encoded is a FEN, of a legal position."""
+    """Each of the characters is a piece. The texts are FENs of legal positions."""
 
     file = "fen{}.json"
     HINT = f": pieces are the characters {ALPHABET}"
@@ -37,7 +37,7 @@ class Fen(Listed):
         """See Codec.
 
         Raises:
-          UserError: if a text is no FEN, or its position is not legal.
+          UserError: if a text is not a FEN, or its position is illegal.
         """
         return [framed([self._ids[x] for x in spread(text)], bos, eos) for text in texts]
 
@@ -58,7 +58,7 @@ def spread(fen: str) -> str:
     """Return the 77 characters of a FEN.
 
     Raises:
-      UserError: if it is none, or its position is not legal.
+      UserError: if it is not a FEN, or its position is illegal.
     """
     from transformer_jax.data.chess_positions import read
 
@@ -67,7 +67,7 @@ def spread(fen: str) -> str:
     for name, number in (("half-moves", half), ("moves", moves)):
         if len(number) > 3:
             raise UserError(f"FEN {fen!r}: {name} of {number} are more than 999, which the 77 "
-                            "characters have no place for")  # fmt: skip
+                            "characters have no room for")  # fmt: skip
     for digit in "12345678":
         squares = squares.replace(digit, "." * int(digit))
     fields = side, squares.replace("/", ""), *(x.replace("-", "") for x in (castling, passant))
@@ -89,10 +89,10 @@ def gathered(text: str) -> str:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Fen:
-    """Return the codec: there is one; `config` has no say in it.
+    """Return the only codec; `config` is ignored.
 
     Raises:
-      UserError: if an objective has pieces of its own, which the alphabet has no place for.
+      UserError: if an objective needs named pieces, which the alphabet has no room for.
     """
     if symbols:
         raise UserError(f"config.src.codec='fen': has no pieces {symbols}; choose 'characters'")

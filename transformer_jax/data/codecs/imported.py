@@ -1,4 +1,4 @@
-"""A tokenizer of Hugging Face: a tokenizer.json, with the special ids of the model it came with."""
+"""A Hugging Face tokenizer: a tokenizer.json, with the special ids of the model it came with."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,14 +9,14 @@ from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.codecs.codec import hashed
 from transformer_jax.errors import UserError
 
-NONE = -1  # of special pieces that a model has not
-LEAD = "lead"  # the special piece before every text, sources and targets, of BART's kind
+NONE = -1  # id of special pieces that a model lacks
+LEAD = "lead"  # the special piece before every text, source or target, as in BART
 
 
 class Imported:
-    """What `tokenizers` makes of a tokenizer.json. It is imported and never trained.
+    """A tokenizer.json loaded by `tokenizers`. It is imported and never trained.
 
-    Where the model has no id for a special piece, its id here is -1.
+    A special piece that the model lacks has id -1.
     """
 
     file = "tokenizer{}.json"
@@ -36,7 +36,7 @@ class Imported:
         self._size: int = content["size"]
         try:
             self._tokenizer: Any = Tokenizer.from_str(json.dumps(content["tokenizer"]))
-        except Exception as error:  # of tokenizers, which has no kind of its own
+        except Exception as error:  # tokenizers has no exception type of its own
             raise ValueError(str(error)) from None
         self._lead = [self.special[LEAD]] if LEAD in self.special else []
         self._tokenizer.no_truncation()
@@ -50,7 +50,7 @@ class Imported:
 
     @property
     def size(self) -> int:
-        """Number of rows of the embedding; some may stand for no piece."""
+        """Number of rows of the embedding; some may have no piece."""
         return self._size
 
     @property
@@ -59,8 +59,8 @@ class Imported:
         return hashed(self.model)
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
-        """See Codec. What the tokenizer itself would put around a text is left out, but for a piece
-        that leads every text.
+        """See Codec. The tokenizer's own special pieces around a text are omitted, except one that
+        leads every text.
         """
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         before = [self._known("bos")] if bos else self._lead
@@ -81,7 +81,7 @@ class Imported:
         return self._tokenizer.decode(list(text), skip_special_tokens=True)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """See Codec. Rows of the embedding that stand for no piece are written as <unused 5>."""
+        """See Codec. Rows of the embedding without a piece are written as <unused 5>."""
         found = ((int(i), self._tokenizer.id_to_token(int(i))) for i in ids)
         return [f"<unused {i}>" if piece is None else piece for i, piece in found]
 
@@ -89,24 +89,24 @@ class Imported:
         """See Codec."""
         found = self._tokenizer.token_to_id(piece)
         if found is None:
-            raise UserError(f"{piece!r} is no piece of the tokenizer")
+            raise UserError(f"{piece!r} is not a piece of the tokenizer")
         return found
 
     def has(self, piece: str) -> bool:
-        """Whether there is such a piece."""
+        """Return whether there is such a piece."""
         return self._tokenizer.token_to_id(piece) is not None
 
     def leads(self) -> dict[str, int]:
-        """Return the piece that the tokenizer puts before a text, with EOS behind it, if any."""
+        """Return the piece that the tokenizer puts before a text that ends with EOS, if any."""
         found = self._tokenizer.encode("").ids
         return {LEAD: found[0]} if len(found) == 2 and found[1] == self.special["eos"] else {}
 
     def is_text(self, piece: int) -> bool:
-        """See Codec: which of them are bytes, only the tokenizer knows."""
+        """See Codec: only the tokenizer knows which pieces are bytes."""
         return False
 
     def word_starts(self) -> None:
-        """See Codec: how a word begins, only the tokenizer knows."""
+        """See Codec: only the tokenizer knows how a word begins."""
 
     @property
     def tokenizer(self) -> dict[str, Any]:
@@ -115,12 +115,12 @@ class Imported:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Imported:
-    """Refuse: it is imported.
+    """Refuse to train: it is imported.
 
     Raises:
       UserError: always.
     """
     raise UserError(
-        "codec='huggingface': such a tokenizer is not trained; begin with a model that was "
-        "imported, with --config.init.source=WORKDIR, or choose another codec"
+        "codec='huggingface': such a tokenizer cannot be trained; start from an imported "
+        "model with --config.init.source=WORKDIR, or choose another codec"
     )

@@ -1,4 +1,4 @@
-"""Labels of the words of a text, or of all of it: each is one that the training text has."""
+"""Labels of the words of a text, or of the whole text, from those in the training set."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from transformer_jax.errors import UserError
 
 
 class Labels(Classes):
-    """Each label is a piece, from 0 on, and a text is labels with spaces between them."""
+    """Each label is a piece, from 0, and a text is a space-separated list of labels."""
 
     file = "labels{}.json"
     noun = "label"
@@ -28,12 +28,12 @@ class Labels(Classes):
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Labels:
-    """Return the codec of the different labels; `config` and `symbols` have no say in it.
+    """Return the codec of the distinct labels; `config` and `symbols` are ignored.
 
     Raises:
-      UserError: if there is one label alone.
+      UserError: if there is only one label.
     """
     names = sorted({label for text in texts for label in text.split()})
     if len(names) < 2:
-        raise UserError(f"config.data.train: has one label alone, {names}")
+        raise UserError(f"config.data.train: has only one label, {names}")
     return Labels(json.dumps({"classes": names}).encode())

@@ -1,17 +1,17 @@
-"""What codecs of words and of their pieces share: a list, in which each has its place."""
+"""Common base of codecs with an explicit list of pieces."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from transformer_jax.data.codecs.codec import hashed
 from transformer_jax.errors import UserError
 
-UNKNOWN = "[UNK]"  # as text says it
+UNKNOWN = "[UNK]"  # its spelling in text
 
 
 class Listed:
-    """The part of a codec that needs nothing but its pieces; no two of them are joined in text."""
+    """The part of a codec that needs only its pieces, which are never joined in text."""
 
-    HINT: str  # what pieces look like, for whoever asks for one that there is not
+    HINT: str  # what pieces look like, for messages about unknown ones
 
     def __init__(self, model: bytes, pieces: Sequence[str], special: Mapping[str, int]) -> None:
         self.model = model
@@ -36,7 +36,7 @@ class Listed:
     def piece_id(self, piece: str) -> int:
         """See Codec."""
         if piece not in self._ids:
-            raise UserError(f"{piece!r} is no piece{self.HINT}")
+            raise UserError(f"{piece!r} is not a piece{self.HINT}")
         return self._ids[piece]
 
     def is_text(self, piece: int) -> bool:

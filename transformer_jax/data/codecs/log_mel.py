@@ -1,6 +1,4 @@
-"""Sound: frames, each the logarithms of the power in bands of the mel scale, as Whisper has them
-(Radford et al. 2022, arXiv:2212.04356).
-"""
+"""Audio as log-mel spectrogram frames, as in Whisper (Radford et al. 2022, arXiv:2212.04356)."""
 
 import json
 import math
@@ -18,25 +16,25 @@ from transformer_jax.data.wav_files import Sound, open_sound
 from transformer_jax.errors import UserError
 
 _FIELDS = ("sample_rate", "n_fft", "hop_length", "num_mels")
-_LINEAR = 200 / 3  # Hz of a mel below 1 kHz on Slaney's scale
-_KNEE = 15.0  # mels of 1 kHz, from which on 27 mels are a factor of 6.4
+_LINEAR = 200 / 3  # Hz per mel below 1 kHz on Slaney's scale
+_KNEE = 15.0  # mels at 1 kHz, above which 27 mels are a factor of 6.4
 _STEP = math.log(6.4) / 27
 
 
 def mels(hertz: np.ndarray) -> np.ndarray:
-    """Return frequencies on the mel scale of Slaney's Auditory Toolbox: linear below 1 kHz."""
+    """Convert frequencies to the mel scale of Slaney's Auditory Toolbox, linear below 1 kHz."""
     high = _KNEE + np.log(np.maximum(hertz, 1000) / 1000) / _STEP
     return np.where(hertz < 1000, hertz / _LINEAR, high)
 
 
 def hertz(mels: np.ndarray) -> np.ndarray:
-    """Return the frequencies of places on that scale."""
+    """Convert mels on that scale to frequencies."""
     return np.where(mels < _KNEE, mels * _LINEAR, 1000 * np.exp((mels - _KNEE) * _STEP))
 
 
 def filters(sample_rate: int, n_fft: int, num_mels: int) -> np.ndarray:
-    """Return triangles of area 1 on the axis of frequencies, [bins bands], whose corners are evenly
-    spaced on the mel scale from 0 to half the sample rate.
+    """Return triangular filters of area 1 over frequency, [bins bands], with corners evenly spaced
+    on the mel scale from 0 to half the sample rate.
     """
     _, highest = mels(np.array([0.0, sample_rate / 2]))
     corners = hertz(np.linspace(0, highest, num_mels + 2))
@@ -47,13 +45,13 @@ def filters(sample_rate: int, n_fft: int, num_mels: int) -> np.ndarray:
 
 
 class LogMel(VectorCodec):
-    """A sound [n] of int16, or of floats from -1 to 1, is a vector of bands a frame: so many as
-    there are whole hops in it.
+    """A sound [n] of int16, or of floats from -1 to 1, becomes a vector of bands per frame, with as
+    many frames as there are whole hops.
 
-    Whisper pads each sound with silence to 30 s, and lifts all that is more than 8 (80 dB) below
-    the maximum of that. Silence lifts no maximum, so it is that of the sound itself here too; but
-    the last frames, which there look beyond the end into silence, see the end mirrored here, as of
-    a sound that fills its 30 s.
+    Whisper pads each sound with silence to 30 s, and clips from below at 8 (80 dB) below the
+    maximum. Silence does not raise the maximum, so it is that of the sound itself here too; but the
+    last frames, which there extend into the silence, see the end mirrored here, as for a sound that
+    fills the 30 s.
     """
 
     file = "log_mel{}.json"
@@ -63,12 +61,12 @@ class LogMel(VectorCodec):
         self.model = model
         self.sample_rate, self.n_fft, self.hop_length, self.channels = _read(model)
         self._filters = filters(self.sample_rate, self.n_fft, self.channels)
-        # Periodic, so that it is one period of a cosine.
+        # The periodic variant: exactly one period of a cosine.
         self._window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.n_fft) / self.n_fft)
 
     @property
     def size(self) -> int:
-        """Bands."""
+        """The number of bands."""
         return self.channels
 
     @property
@@ -83,10 +81,10 @@ class LogMel(VectorCodec):
     def encode(
         self, values: Sequence[np.ndarray], bos: bool = False, eos: bool = True
     ) -> list[np.ndarray]:
-        """Return the frames of each sound, float32 [L C]; none of less than a hop.
+        """Return the frames of each sound, float32 [L C]; none for less than a hop.
 
         Raises:
-          UserError: if one is no sound, or of another rate; says which.
+          UserError: if a value is not a sound, or has another sample rate; says which.
         """
         return [self._frames(_samples(x, n, self.sample_rate)) for n, x in enumerate(values, 1)]
 
@@ -106,7 +104,7 @@ class LogMel(VectorCodec):
         count, half = len(samples) // self.hop_length, self.n_fft // 2
         if not count:
             return np.zeros((0, self.channels), np.float32)
-        # As numpy mirrors it: of a sound shorter than half a window again and again.
+        # NumPy's mirroring: a sound shorter than half a window is mirrored repeatedly.
         padded = np.pad(samples, half, mode="reflect" if len(samples) > 1 else "constant")
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.n_fft)
         windows = windows[: count * self.hop_length : self.hop_length]
@@ -120,12 +118,12 @@ def _samples(value: Any, number: int, rate: int) -> np.ndarray:
     """Return samples from -1 to 1."""
     name = getattr(value, "name", f"sound {number}")
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "if":
-        kind = f"an array of {value.dtype} of the shape {value.shape}" if isinstance(
+        kind = f"an array of {value.dtype} with shape {value.shape}" if isinstance(
             value, np.ndarray) else f"{value!r:.40}"  # fmt: skip
         raise UserError(f"{name}: is {kind}; a sound is an array [n] of int16, or of floats")
     if isinstance(value, Sound) and value.rate != rate:
         raise UserError(
-            f"{name}: has {value.rate:,} samples a second, and config.src.sample_rate={rate}; "
+            f"{name}: has {value.rate:,} samples per second, but config.src.sample_rate={rate}; "
             f"convert it, with `sox {name.split('/')[-1]} -r {rate} OTHER.wav` for example, or "
             "train with that rate"
         )
@@ -150,14 +148,14 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> LogMel:
     """Return the codec of these fields.
 
     Raises:
-      UserError: if a band holds no frequency, or the first sound is of another rate.
+      UserError: if a band contains no frequency bin, or a sound has another sample rate.
     """
     deaf = np.flatnonzero(filters(source.sample_rate, source.n_fft, source.num_mels).sum(0) == 0)
     if len(deaf):
         raise UserError(
-            f"config.src.num_mels={source.num_mels}: {len(deaf)} of the bands, the lowest of them "
-            f"number {deaf[0] + 1}, lie between the frequencies of a frame of n_fft="
-            f"{source.n_fft} samples, and hear nothing; lower it or raise n_fft"
+            f"config.src.num_mels={source.num_mels}: {len(deaf)} of the bands, the lowest being "
+            f"number {deaf[0] + 1}, fall between the frequency bins of a frame of n_fft="
+            f"{source.n_fft} samples and are always empty; lower it or raise n_fft"
         )
     for number, value in enumerate(values, 1):
         _samples(value[:0], number, source.sample_rate)

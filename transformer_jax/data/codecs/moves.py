@@ -1,7 +1,7 @@
-"""Moves of chess: one of 1,968 classes (Ruoss et al. 2024, arXiv:2402.04494).
+"""Chess moves as 1,968 classes (Ruoss et al. 2024, arXiv:2402.04494).
 
-They are all that a queen, a knight or a promoting pawn can make on an empty board, as UCI writes
-them: "e2e4", "e7e8q"; castling is the king's.
+They are all moves of a queen, a knight or a promoting pawn on an empty board, in UCI notation:
+"e2e4", "e7e8q"; castling is the king's move.
 """
 
 import json
@@ -12,9 +12,7 @@ from transformer_jax.data.codecs.labels import Labels
 
 
 class Moves(Labels):
-    """Each move is a class, in the order of the alphabet, and a text is moves with spaces between
-    them.
-    """
+    """Each move is a class, in alphabetical order; a text is a space-separated list of moves."""
 
     file = "moves{}.json"
     noun = "move"
@@ -22,7 +20,7 @@ class Moves(Labels):
 
 
 def all_moves() -> list[str]:
-    """Return every move that some piece can make somewhere."""
+    """Return every move that some piece can make on some square."""
     found = set()
     for place in range(64):
         file, rank = place % 8, place // 8
@@ -43,5 +41,5 @@ def _square(place: int) -> str:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Moves:
-    """Return the codec: there is one; nothing has a say in it."""
+    """Return the only codec; the arguments are ignored."""
     return Moves(json.dumps({"classes": all_moves()}).encode())

@@ -32,12 +32,12 @@ from transformer_jax.errors import UserError
 
 
 class Kind(NamedTuple):
-    """A way of turning text into ids, or what is no text into vectors."""
+    """A way of turning text into ids, or non-text inputs into vectors."""
 
     codec: type[Codec]
-    # Of a TokenizerConfig, texts and named pieces; for vectors of a SourceConfig and values.
+    # Takes a TokenizerConfig, texts and named pieces; for vectors a SourceConfig and values.
     train: Callable[..., Any]
-    holds: str  # what its file is
+    holds: str  # description of its file
     vectors: bool = False
 
     def fit(
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
         values: Sequence,
         symbols: Sequence[str],
     ) -> Codec:
-        """Return the codec of what a training split has on one side."""
+        """Return the codec fitted to one side of a training split."""
         given = (source, values) if self.vectors else (config, values, symbols)
         return self.train(*given)
 
@@ -73,7 +73,7 @@ CODECS: dict[str, Kind] = {
 
 
 def kind_named(name: str) -> Kind:
-    """Return an entry of the table, or a part of one's own."""
+    """Return an entry of the table, or a user-defined part."""
     return pick(CODECS, name, "config.src.codec or config.tgt.codec")
 
 
@@ -96,18 +96,18 @@ class TokenizerPair(NamedTuple):
         return f"{self.src.digest}{self.tgt.digest}"
 
     def save(self, directory: Path) -> None:
-        """Write a file that both sides share, or one for each: tokenizer.model, or
-        tokenizer.src.model and tokenizer.tgt.model.
+        """Write one shared file, or one for each side: tokenizer.model, or tokenizer.src.model and
+        tokenizer.tgt.model.
         """
         for name, codec in zip(_file_names(self.src is self.tgt, *self), self, strict=True):
             write_bytes(directory / name, codec.model)
 
     @classmethod
     def load(cls, directory: Path, joint: bool, codecs: Names = SUBWORDS) -> "TokenizerPair":
-        """Read what `save` wrote.
+        """Read the files written by `save`.
 
         Raises:
-          UserError: if a file is missing, or is not a tokenizer that `save` wrote.
+          UserError: if a file is missing, or is not a tokenizer written by `save`.
         """
         kinds = [kind_named(name) for name in codecs]
         names = _file_names(joint, *(kind.codec for kind in kinds))
@@ -140,7 +140,7 @@ def train_pair(
     symbols: Sequence[str] = (),
     source: SourceConfig = SourceConfig(),  # noqa: B008 (immutable)
 ) -> TokenizerPair:
-    """Train a joint codec on both sides, or one for each; `symbols` are named pieces of their own.
+    """Train a joint codec on both sides, or one for each; `symbols` become named pieces.
 
     Raises:
       UserError: if the text allows no such codec.
@@ -155,8 +155,8 @@ def train_pair(
 
 
 def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
-    """Return the sizes of both codecs that follow from the config alone; None where they follow
-    from the training text, as the number of its characters does."""
+    """Return the sizes of both codecs as far as the config determines them; None where they depend
+    on the training text, like the number of its characters."""
     symbols = experiment.objective.symbols
     known: dict[str, int] = {
         "bytes": utf8.SIZE + len(symbols),
@@ -173,17 +173,17 @@ def chosen_sizes(experiment: Experiment) -> tuple[int | None, int | None]:
 def expected_sizes(experiment: Experiment) -> tuple[int, int]:
     """Return the sizes that both codecs will have, before they are trained.
 
-    For subwords it is what the config asks for; characters are counted in the training text.
+    For subwords the config gives the size; characters are counted in the training text.
 
     Raises:
-      UserError: if characters are to be counted and the training text cannot be read.
+      UserError: if characters must be counted and the training text cannot be read.
     """
     config, codecs = experiment.tokenizer, experiment.codecs
     symbols = experiment.objective.symbols
     texts: Sequence[Sequence[str]] = ((), ())
     sizes = chosen_sizes(experiment)
     counted = {name for name, size in zip(codecs, sizes, strict=True) if size is None}
-    if counted - {"subwords", "huggingface"}:  # which come with what there is
+    if counted - {"subwords", "huggingface"}:  # sizes fixed by an existing model
         corpora = sources.tasks(experiment.data, experiment.objective)
         corpus = sources.whole([*corpora.values()])
         texts = (corpus.src, corpus.tgt)

@@ -1,4 +1,4 @@
-"""Pictures: square patches, row by row, each a vector (ViT: Dosovitskiy et al. 2021,
+"""Pictures as square patches, row by row, each a vector (ViT: Dosovitskiy et al. 2021,
 arXiv:2010.11929).
 """
 
@@ -17,13 +17,13 @@ from transformer_jax.errors import UserError
 
 
 class Form(NamedTuple):
-    """What all pictures have in common, in pixels."""
+    """The size shared by all pictures, in pixels."""
 
     height: int
     width: int
     channels: int
     patch: int
-    pictures: int = 1  # of an example, of which the patches follow one another
+    pictures: int = 1  # per example; their patches are concatenated
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -32,25 +32,25 @@ class Form(NamedTuple):
 
     @property
     def patches(self) -> int:
-        """Patches of a picture."""
+        """The number of patches of a picture."""
         return (self.height // self.patch) * (self.width // self.patch)
 
     def cut(self, pictures: np.ndarray) -> np.ndarray:
-        """Return the patches of pictures [n H W C]: [n L patch*patch*C], pixels row by row."""
+        """Cut pictures [n H W C] into patches [n L patch*patch*C], pixels row by row."""
         rows, columns = self.height // self.patch, self.width // self.patch
         grid = pictures.reshape(-1, rows, self.patch, columns, self.patch, self.channels)
         return grid.swapaxes(2, 3).reshape(len(pictures), rows * columns, -1)
 
     def joined(self, patches: np.ndarray) -> np.ndarray:
-        """Return the pictures of patches: the way back from `cut`."""
+        """Return the pictures of patches; the inverse of `cut`."""
         rows, columns = self.height // self.patch, self.width // self.patch
         grid = patches.reshape(-1, rows, columns, self.patch, self.patch, self.channels)
         return grid.swapaxes(2, 3).reshape(-1, self.height, self.width, self.channels)
 
 
 class Patches(VectorCodec):
-    """A picture [H W] or [H W C] of bytes, or several [N H W C], is a vector a patch; a model reads
-    standard deviations from the mean of each channel in training.
+    """A picture [H W] or [H W C] of uint8, or several [N H W C], becomes one vector per patch; a
+    model reads them standardised by each channel's mean and standard deviation in training.
     """
 
     file = "patches{}.json"
@@ -59,11 +59,11 @@ class Patches(VectorCodec):
     def __init__(self, model: bytes) -> None:
         self.model = model
         self.form, self.mean, self.deviation = _read(model)
-        self.channels = self.size  # what is stored is what is read, on another scale
+        self.channels = self.size  # stored and read values differ only in scale
 
     @property
     def size(self) -> int:
-        """Pixels of a patch times channels."""
+        """The number of pixels of a patch times channels."""
         return self.form.patch**2 * self.form.channels
 
     @property
@@ -74,17 +74,17 @@ class Patches(VectorCodec):
     def encode(
         self, values: Sequence[np.ndarray], bos: bool = False, eos: bool = True
     ) -> list[np.ndarray]:
-        """Return the patches of each picture, bytes [L C].
+        """Return the patches of each picture, uint8 [L C].
 
         Raises:
-          UserError: if one has another form than those of training; says which, from 1 on.
+          UserError: if a picture differs in shape from those of training; gives its number, from 1.
         """
         for number, picture in enumerate(values, 1):
             _check(picture, f"picture {number}")
             if _shape(picture) != self.form.shape:
                 several = f"{self.form.pictures} pictures each, with " * (self.form.pictures > 1)
                 raise UserError(
-                    f"picture {number}: has the shape {picture.shape}; those of training have "
+                    f"picture {number}: has shape {picture.shape}; those of training have "
                     f"{several}{self.form.height} rows, {self.form.width} columns and "
                     f"{self.form.channels} channels"
                 )
@@ -109,7 +109,7 @@ class Patches(VectorCodec):
         return read
 
     def as_bytes(self, vectors: np.ndarray) -> np.ndarray:
-        """Return bytes [... C] of what a model reads or makes [... C]: the way back."""
+        """Return uint8 pixels [... C] for a model's inputs or outputs [... C]."""
         pixels = vectors * self._deviations + self._means
         return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
 
@@ -132,8 +132,8 @@ def _shape(picture: np.ndarray) -> tuple[int, int, int, int]:
 def _check(picture: np.ndarray, name: str) -> None:
     if picture.dtype != np.uint8 or picture.ndim not in (2, 3, 4):
         raise UserError(
-            f"{name}: is an array of {picture.dtype} of the shape {picture.shape}; a picture is "
-            "one of uint8, [rows columns] or [rows columns channels], several are [pictures rows "
+            f"{name}: is an array of {picture.dtype} with shape {picture.shape}; a picture is "
+            "uint8, [rows columns] or [rows columns channels], several are [pictures rows "
             "columns channels]"
         )
 
@@ -152,27 +152,27 @@ def _read(model: bytes) -> tuple[Form, np.ndarray, np.ndarray]:
 
 
 def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Patches:
-    """Return the codec of pictures of this size, with their mean and deviation by channel.
+    """Return the codec for pictures of this size, with their mean and deviation by channel.
 
     Raises:
-      UserError: if they are no pictures, of several sizes, or not of whole patches.
+      UserError: if they are not pictures, differ in size, or do not divide into whole patches.
     """
     for number, picture in enumerate(values, 1):
         _check(picture, f"config.data.train: picture {number}")
         if picture.shape != values[0].shape:
             raise UserError(
-                f"config.data.train: picture {number} has the shape {picture.shape}, the first one "
-                f"{values[0].shape}; make all of one size"
+                f"config.data.train: picture {number} has shape {picture.shape}, but the first has "
+                f"{values[0].shape}; make all the same size"
             )
     count, height, width, channels = _shape(values[0])
     form = Form(height, width, channels, source.patch_size, count)
     if form.height % form.patch or form.width % form.patch:
         raise UserError(
-            f"config.src.patch_size={form.patch}: pictures of {form.height} x {form.width} pixels "
-            "are not of whole patches; choose a divisor of both"
+            f"config.src.patch_size={form.patch}: does not divide pictures of {form.height} x "
+            f"{form.width} pixels into whole patches; choose a divisor of both"
         )
     pixels = np.stack(values).reshape(-1, form.channels)
-    # Sums of bytes are exact in 64 bits: any order gives the same scale.
+    # Sums of bytes are exact in 64 bits, so the order does not matter.
     total, squares = (x.astype(np.int64).sum(0) for x in (pixels, pixels.astype(np.int32) ** 2))
     mean = total / len(pixels)
     deviation = np.maximum(np.sqrt(np.maximum(squares / len(pixels) - mean**2, 0)), 1.0)

@@ -1,4 +1,4 @@
-"""Time series: numbers as they are, in standard deviations from the mean of each channel."""
+"""Time series, standardised by each channel's mean and standard deviation."""
 
 import json
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from transformer_jax.errors import UserError
 
 
 class Series(VectorCodec):
-    """A series [rows channels] is a vector a row. A model reads the channels one by one, as series
-    of their own (channel independence: Nie et al. 2023, arXiv:2211.14730, section 3.1).
+    """A series [rows channels] becomes one vector per row. A model reads each channel as a separate
+    series (channel independence: Nie et al. 2023, arXiv:2211.14730, section 3.1).
     """
 
     file = "series{}.json"
@@ -34,29 +34,29 @@ class Series(VectorCodec):
     def encode(
         self, values: Sequence[np.ndarray], bos: bool = False, eos: bool = True
     ) -> list[np.ndarray]:
-        """Return each series in standard deviations, float32 [rows channels].
+        """Return each series standardised, float32 [rows channels].
 
         Raises:
-          UserError: if one has other channels than those of training; says which, from 1 on.
+          UserError: if a series differs in channels from training; gives its number, from 1.
         """
         for number, series in enumerate(values, 1):
             if series.ndim != 2 or series.shape[1] != self.channels:
                 raise UserError(
-                    f"series {number}: has the shape {series.shape}; those of training have "
+                    f"series {number}: has shape {series.shape}; those of training have "
                     f"{self.channels} channels, [rows channels]"
                 )
         return [self.scaled(series).astype(np.float32) for series in values]
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
-        """Return values [... channels] in standard deviations from the mean."""
+        """Return values [... channels] standardised."""
         return (values - self.mean) / self.deviation
 
     def unscaled(self, values: np.ndarray) -> np.ndarray:
-        """Return values [... channels] in their own unit: the way back."""
+        """Return standardised values [... channels] in their original unit."""
         return values * self.deviation + self.mean
 
     def reader(self, config: DataConfig | None = None) -> Read:
-        """See VectorCodec: they are read as they are stored."""
+        """See VectorCodec: vectors are read as stored."""
 
         def read(
             vectors: np.ndarray, lengths: np.ndarray, numbers: np.ndarray, draw: Draw
@@ -79,16 +79,16 @@ def _read(model: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Series:
-    """Return the codec of the scale that the channels have in all rows of training.
+    """Return the codec with the scale of the channels over all training rows.
 
     Raises:
-      UserError: if a channel has one value alone, or parts have others.
+      UserError: if a channel is constant, or the parts differ in channels.
     """
     for number, part in enumerate(values, 1):
         if part.shape[1] != values[0].shape[1]:
             raise UserError(
-                f"config.data.train: part {number} has {part.shape[1]} channels, the first one "
-                f"{values[0].shape[1]}; all must have the same"
+                f"config.data.train: part {number} has {part.shape[1]} channels, but the first has "
+                f"{values[0].shape[1]}; all must have the same number"
             )
     rows = np.concatenate(values)
     mean, deviation = rows.mean(0), rows.std(0)
@@ -96,6 +96,6 @@ def train(source: SourceConfig, values: Sequence[np.ndarray]) -> Series:
         column = int(deviation.argmin()) + 1
         raise UserError(
             f"config.data.train: channel {column} is {mean[column - 1]:g} in all {len(rows)} rows, "
-            "and nothing can be learned of it; leave it out"
+            "so nothing can be learned from it; remove it"
         )
     return Series(json.dumps({"mean": mean.tolist(), "deviation": deviation.tolist()}).encode())

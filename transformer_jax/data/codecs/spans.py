@@ -1,4 +1,4 @@
-"""Spans: where in a context an answer stands, by the numbers of its words and signs."""
+"""Spans: the position of an answer in its context, by word and sign indices."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +11,8 @@ _MODEL = json.dumps({"spans": 2}).encode()
 
 
 class Spans:
-    """A text is three ids: how many words and signs there are, and the first and the last of the
-    answer, as `data.questions.located` writes them; there is no BOS and no EOS.
+    """A text is three ids: the number of words and signs, and the first and last of the answer, as
+    written by `data.questions.located`; there is no BOS and no EOS.
     """
 
     file = "spans{}.json"
@@ -25,7 +25,7 @@ class Spans:
 
     @property
     def size(self) -> int:
-        """Two: an answer begins and ends."""
+        """Two: the beginning and the end of an answer."""
         return 2
 
     @property
@@ -48,7 +48,7 @@ class Spans:
     def piece_id(self, piece: str) -> int:
         """See Codec."""
         if not piece.isdecimal():
-            raise UserError(f"{piece!r} is no number of a word")
+            raise UserError(f"{piece!r} is not the number of a word")
         return int(piece)
 
     def is_text(self, piece: int) -> bool:
@@ -60,5 +60,5 @@ class Spans:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Spans:
-    """Return the codec; nothing has a say in it."""
+    """Return the codec; the arguments are ignored."""
     return Spans()

@@ -18,14 +18,14 @@ from transformer_jax.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 
 # Unigram training depends on the number of threads, so it is fixed; BPE does not.
 _THREADS = 4
-_NAMED = re.compile(r"<mask>|<extra_id_\d+>")  # what objectives write into texts
+_NAMED = re.compile(r"<mask>|<extra_id_\d+>")  # pieces that objectives insert into texts
 
 
 class Subwords:
     """One SentencePiece model."""
 
     file = "tokenizer{}.model"
-    threads = -1  # that encode many texts; -1: as many as there are cores
+    threads = -1  # for encoding many texts; -1: one per core
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -61,16 +61,16 @@ class Subwords:
         return self._pieces.encode(list(texts), add_bos=bos, add_eos=eos, num_threads=self.threads)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text before the first EOS, on one line as every text that it encodes."""
+        """Return the text before the first EOS, on one line like every text it encodes."""
         named = set(self.special.values()) - {UNK}
         text = self._pieces.decode([i for i in before_eos(ids) if i not in named])
-        return re.sub(r"[\r\n]", " ", text)  # byte pieces can spell line ends
+        return re.sub(r"[\r\n]", " ", text)  # byte pieces can spell newlines
 
     def piece_id(self, piece: str) -> int:
         """See Codec."""
         found = self._pieces.piece_to_id(piece)
         if found == UNK and piece != self._pieces.id_to_piece(UNK):
-            raise UserError(f"{piece!r} is no piece of the tokenizer; pieces of words begin with ▁")
+            raise UserError(f"{piece!r} is not a piece of the tokenizer; words begin with ▁")
         return found
 
     def is_text(self, piece: int) -> bool:
@@ -79,7 +79,7 @@ class Subwords:
         return not special and not self._pieces.is_byte(piece)
 
     def word_starts(self) -> np.ndarray:
-        """See Codec: SentencePiece writes the space before a word as ▁, into its first piece."""
+        """See Codec: SentencePiece writes the space before a word as ▁ in its first piece."""
         return np.array([piece.startswith("▁") for piece in self.pieces(range(self.size))])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -88,14 +88,14 @@ class Subwords:
 
 
 def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] = ()) -> Subwords:
-    """Train one tokenizer, the same one whenever it gets the same lines; or take over `model`.
+    """Train one tokenizer, deterministically from its lines, or adopt `model`.
 
     Raises:
       UserError: if the corpus allows no such vocabulary, or the model cannot be read.
     """
     if config.model is not None:
         return adopted(Path(config.model), [*symbols, *config.symbols], _surface(config))
-    # SentencePiece can sample too, but otherwise in every process: no seed of its own rules it.
+    # SentencePiece can sample too, but differently in every process: no seed controls it.
     lines = sampled(lines, config.max_lines)
     model = io.BytesIO()
     try:
@@ -124,17 +124,17 @@ def train(config: TokenizerConfig, lines: Sequence[str], symbols: Sequence[str] 
 
 
 def _surface(config: TokenizerConfig) -> dict[str, Any]:
-    """Return how UNK is written, where it is not SentencePiece's own way, which no model names."""
+    """Return the spelling of UNK unless it is SentencePiece's default, which models do not name."""
     plain = config.unk_surface == TokenizerConfig.unk_surface
     return {} if plain else {"unk_surface": config.unk_surface}
 
 
 def adopted(path: Path, symbols: Sequence[str], surface: Mapping[str, Any]) -> Subwords:
-    """Return a SentencePiece model of any origin behind our reserved ids: it cuts all texts as it
-    did, and has the same pieces in the same order, with symbols that it lacks behind them.
+    """Return a SentencePiece model of any origin with our reserved ids first: it segments all texts
+    as before, with the same pieces in the same order, followed by the symbols that it lacks.
 
     Raises:
-      UserError: if the file is no such model.
+      UserError: if the file is not such a model.
     """
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
@@ -148,7 +148,7 @@ def adopted(path: Path, symbols: Sequence[str], surface: Mapping[str, Any]) -> S
     ordinary = (kinds.NORMAL, kinds.BYTE, kinds.USER_DEFINED, kinds.UNUSED)
     kept = [x for x in proto.pieces if x.type in ordinary or x.piece not in theirs]
     if not kept:
-        raise UserError(f"config.tokenizer.model={str(path)!r}: is no SentencePiece model")
+        raise UserError(f"config.tokenizer.model={str(path)!r}: not a SentencePiece model")
     known = {piece.piece for piece in kept}
     added = [x for x in symbols if x not in known]
     kept += [kinds(piece=name, score=0.0, type=kinds.USER_DEFINED) for name in added]
@@ -169,7 +169,7 @@ def _explain(config: TokenizerConfig, message: str) -> str:
     too_low = re.search(r"required_chars\D*\d+ vs (\d+)", message)
     if too_low:
         return (
-            f"{size}: the corpus needs at least {too_low.group(1)} pieces, one for each character; "
+            f"{size}: the corpus needs at least {too_low.group(1)} pieces, one per character; "
             "raise it, or lower config.tokenizer.character_coverage"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:

@@ -1,8 +1,8 @@
-"""Trees of constituents, linearised as in Vinyals et al. 2015 (arXiv:1412.7449): brackets that
-carry their labels at both ends, and XX for each word, "(S (NP XX )NP (VP XX )VP )S".
+"""Constituency trees, linearised as in Vinyals et al. 2015 (arXiv:1412.7449): brackets labelled at
+both ends, and XX for each word, "(S (NP XX )NP (VP XX )VP )S".
 
-To a model words are numbered: the pieces of that tree are (S (NP XX1 )NP (VP XX2 )VP )S. So it need
-not count what it has written to know which word of the sentence comes next.
+For a model the words are numbered: the pieces of that tree are (S (NP XX1 )NP (VP XX2 )VP )S, so it
+need not count its output to know which word of the sentence comes next.
 """
 
 import itertools
@@ -20,8 +20,8 @@ WORD = "XX"
 
 
 class Trees(Words):
-    """Each bracket is a piece, and so are words by their numbers; both brackets of a label, or
-    neither. The last number stands for all words from there on; where there is one alone, for all.
+    """The pieces are brackets, always both of a label, and word numbers. The last number stands for
+    all words from there on; if there is only one, for all words.
     """
 
     file = "trees{}.json"
@@ -38,22 +38,22 @@ class Trees(Words):
         return [self._words.get(piece, UNK) for piece in named]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """See Codec. What is no piece of a tree is left out."""
+        """See Codec. Pieces that do not belong to a tree are dropped."""
         kept = (self._all[i] for i in before_eos(ids) if i != UNK)
         return " ".join(WORD if leaf(piece) else piece for piece in kept)
 
 
 def leaf(piece: str) -> bool:
-    """Say whether a piece stands for a word."""
+    """Return whether a piece stands for a word."""
     return re.fullmatch(rf"{WORD}\d*", piece) is not None
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Trees:
-    """Return the codec of all brackets that the trees have, and of as many words as the largest;
-    `config` has no say in it.
+    """Return the codec of all brackets in the trees, and of as many words as the longest tree has;
+    `config` is ignored.
 
     Raises:
-      UserError: if they have none, or one is not well-formed.
+      UserError: if there are no brackets, or a tree is not well-formed.
     """
     check(texts, lambda number: f"config.data.train: tree {number}")
     labels = sorted({piece[1:] for text in texts for piece in text.split() if piece[0] in "()"})
@@ -68,33 +68,33 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
 
 
 def fault(tree: Sequence[str]) -> str | None:
-    """Return what keeps pieces from being a tree: one root, each bracket with something in it and
-    closed by its label. None if nothing does.
+    """Return why pieces are not a tree, or None if they are: a tree has one root, and each bracket
+    is not empty and closed with its label.
     """
     stack: list[str] = []
     for place, piece in enumerate(tree, 1):
         where = f"piece {place}, {piece!r},"
         if place > 1 and not stack:
-            return f"{where} stands behind the end of the tree"
+            return f"{where} is after the end of the tree"
         if piece[0] == "(":
             stack.append(piece[1:])
         elif piece[0] == ")":
             if not stack:
                 return f"{where} closes no bracket"
             if tree[place - 2][0] == "(":
-                return f"{where} closes a bracket that holds nothing"
+                return f"{where} closes an empty bracket"
             if stack[-1] != piece[1:]:
-                return f"{where} stands where {')' + stack[-1]!r} must"
+                return f"{where} is where {')' + stack[-1]!r} must be"
             stack.pop()
         elif piece != WORD:
             return f"{where} is neither a bracket nor {WORD}"
         elif not stack:
-            return f"{where} stands outside of all brackets"
+            return f"{where} is outside all brackets"
     return f"{' '.join(f'({label}' for label in stack)} is never closed" if stack else None
 
 
 def check(trees: Sequence[str], place: Callable[[int], str]) -> None:
-    """Check that trees are well-formed, those of empty lines apart; `place` says where one is.
+    """Check that trees are well-formed, except empty lines; `place` gives a tree's location.
 
     Raises:
       UserError: if one is not.
@@ -103,7 +103,7 @@ def check(trees: Sequence[str], place: Callable[[int], str]) -> None:
         if found := fault(line.split()):
             raise UserError(
                 f"{place(number)}: {found}; each bracket is opened and closed with its label and "
-                f'holds something, as in "(S (NP XX )NP (VP XX )VP )S", with {WORD} for a word'
+                f'is not empty, as in "(S (NP XX )NP (VP XX )VP )S", with {WORD} for a word'
             )
 
 
@@ -111,13 +111,13 @@ def check_pairs(src: Sequence[str], trees: Sequence[str], place: Callable[[int],
     """Check that trees are well-formed and each has as many words as its sentence.
 
     Raises:
-      UserError: if one is not, or has not.
+      UserError: if not.
     """
     check(trees, place)
     for number, (sentence, tree) in enumerate(zip(src, trees, strict=True), 1):
         words, leaves = len(sentence.split()), tree.split().count(WORD)
         if words != leaves:
             raise UserError(
-                f"{place(number)}: the tree has {leaves} {WORD}, and its sentence {words} words; "
+                f"{place(number)}: the tree has {leaves} {WORD}, but its sentence {words} words; "
                 f"write one {WORD} for each"
             )

@@ -1,4 +1,4 @@
-"""Bytes of UTF-8: 256 pieces that spell any text, and nothing to learn."""
+"""UTF-8 bytes: 256 pieces that spell any text, with nothing to learn."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ def _written(symbols: Sequence[str] = ()) -> bytes:
 
 
 class Bytes:
-    """Each byte of a text is a piece. Bytes that are not UTF-8 are decoded as U+FFFD."""
+    """Each byte of a text is a piece. Invalid UTF-8 is decoded as U+FFFD."""
 
     file = "bytes{}.json"
 
@@ -87,5 +87,5 @@ def _read(model: bytes) -> dict[str, int]:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Bytes:
-    """Return the codec: it learns nothing, and `config` has no say in it."""
+    """Return the codec, which learns nothing; `config` is ignored."""
     return Bytes(_written(symbols))

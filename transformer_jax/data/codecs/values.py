@@ -1,4 +1,4 @@
-"""Values: a text is a number, which is read in standard deviations from the mean of training."""
+"""Values: a text is a number, standardised by the mean and deviation of the training set."""
 
 import json
 import math
@@ -24,12 +24,12 @@ class Values:
 
     @classmethod
     def of(cls, mean: float = 0.0, deviation: float = 1.0) -> "Values":
-        """Return the codec of a scale; by default numbers are read as they are."""
+        """Return the codec of a scale; by default numbers are unchanged."""
         return cls(json.dumps({"mean": mean, "deviation": deviation}).encode())
 
     @property
     def size(self) -> int:
-        """One: what is predicted is one number."""
+        """One: a single number is predicted."""
         return 1
 
     @property
@@ -41,12 +41,12 @@ class Values:
         """See Codec.
 
         Raises:
-          UserError: if a text is no number.
+          UserError: if a text is not a number.
         """
         return [[self.piece_id(text)] for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the first number, in its own unit."""
+        """Return the first number, in its original unit."""
         return next(iter(self.pieces(ids)), "")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -55,14 +55,14 @@ class Values:
         return [f"{value:.6g}" for value in self.unscaled(scaled).tolist()]
 
     def unscaled(self, scaled: np.ndarray) -> np.ndarray:
-        """Return values in their own unit."""
+        """Return standardised values in their original unit."""
         return scaled * self.deviation + self.mean
 
     def piece_id(self, piece: str) -> int:
         """See Codec."""
         value = number(piece)
         if value is None:
-            raise UserError(f"{piece!r} is no number, such as 3.5")
+            raise UserError(f"{piece!r} is not a number, such as 3.5")
         return int(np.float32((value - self.mean) / self.deviation).view(np.int32))
 
     def is_text(self, piece: int) -> bool:
@@ -85,15 +85,15 @@ def _read(model: bytes) -> tuple[float, float]:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Values:
-    """Return the codec of the scale that the numbers have; `config` and `symbols` have no say.
+    """Return the codec with the scale of the numbers; `config` and `symbols` are ignored.
 
     Raises:
-      UserError: if a text is no number, or all are the same.
+      UserError: if a text is not a number, or all are the same.
     """
     values = [number(text) for text in texts]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
-        raise UserError(f"config.data.train: {texts[values.index(None)]!r} is no number")
+        raise UserError(f"config.data.train: {texts[values.index(None)]!r} is not a number")
     mean, deviation = float(np.mean(known)), float(np.std(known))
     if not 0 < deviation < math.inf:
         raise UserError(f"config.data.train: all {len(known)} numbers are {mean:g}")

@@ -1,4 +1,4 @@
-"""WordPiece: words cut into the longest pieces from the left, as BERT reads them."""
+"""WordPiece, as in BERT: greedy longest-match segmentation of words, from the left."""
 
 import json
 from collections import Counter
@@ -21,19 +21,19 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import RESERVED, UNK
 
 _INSIDE = "##"  # before a piece that does not begin a word
-_ALPHABET = 1000  # characters that get pieces, the most frequent; as in BERT's own vocabularies
+_ALPHABET = 1000  # number of characters with pieces, the most frequent; as in BERT's vocabularies
 
 
 class WordPiece(Listed):
-    """Text is cut at spaces and around punctuation and Chinese characters, as in BERT (Devlin et
-    al. 2019, arXiv:1810.04805); a word, then, into the longest pieces that there are, from the left
-    (Wu et al. 2016, arXiv:1609.08144). A word that cannot be is `unk`, written [UNK].
+    """Text is split at spaces and around punctuation and Chinese characters, as in BERT (Devlin et
+    al. 2019, arXiv:1810.04805), and each word then into the longest known pieces, from the left (Wu
+    et al. 2016, arXiv:1609.08144). A word that cannot be segmented is `unk`, written [UNK].
 
-    What is written has spaces where text was cut, so it is not always the text that was read.
+    Decoded text has spaces wherever it was split, so it may differ from the original.
     """
 
     file = "wordpiece{}.json"
-    HINT = "; those that do not begin a word have ## before"
+    HINT = "; those that do not begin a word start with ##"
 
     def __init__(self, model: bytes) -> None:
         pieces, special, symbols, lowercase = _read(model)
@@ -96,8 +96,8 @@ def _tokenizer(pieces: Sequence[str], symbols: Sequence[str], lowercase: bool) -
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> WordPiece:
-    """Return the codec of a training text, by the trainer of `tokenizers`: pairs of pieces are
-    joined by their frequency, as in BPE.
+    """Train the codec on a text, with the trainer of `tokenizers`: pairs of pieces are merged by
+    frequency, as in BPE.
 
     Raises:
       UserError: if the text allows no such vocabulary.
@@ -130,8 +130,8 @@ def _learned(
 ) -> list[str]:
     """Return the pieces, named ones first.
 
-    Characters within words are given to the trainer, which else numbers them in an order that
-    differs from run to run, and decides by numbers between pairs of one frequency.
+    Word-internal characters are passed to the trainer, which otherwise numbers them in an order
+    that differs from run to run, and breaks ties between equally frequent pairs by these numbers.
     """
     from tokenizers import trainers
 

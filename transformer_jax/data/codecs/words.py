@@ -1,6 +1,6 @@
-"""Words: what stands between spaces, those that are most frequent in the training text.
+"""Words: space-separated tokens, the most frequent ones of the training text.
 
-Also for text that is cut already, by whatever program: its pieces are the words.
+Also for text already segmented by another program, whose pieces are then the words.
 """
 
 import json
@@ -24,8 +24,8 @@ from transformer_jax.vocabulary import RESERVED, UNK
 
 
 class Words(Listed):
-    """Each word is a piece; one that is none is `unk`, written [UNK]. Spaces of any kind, and any
-    number of them, are one.
+    """Each word is a piece; an unknown one is `unk`, written [UNK]. Any run of whitespace counts as
+    one space.
     """
 
     file = "words{}.json"
@@ -34,7 +34,7 @@ class Words(Listed):
     def __init__(self, model: bytes) -> None:
         pieces, special, self._lowercase = _read(model)
         super().__init__(model, pieces, special)
-        named = [*SPELLED, *symbols_of(special)]  # which no text is taken for
+        named = [*SPELLED, *symbols_of(special)]  # never matched in text
         self._words = {piece: i for piece, i in self._ids.items() if piece not in named}
 
     def encode(self, texts: Sequence[str], bos: bool = False, eos: bool = True) -> list[list[int]]:
@@ -74,11 +74,11 @@ def _read(model: bytes) -> tuple[list[str], dict[str, int], bool]:
 
 
 def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] = ()) -> Words:
-    """Return the codec of the most frequent words; of those of one frequency, the first by code
-    points. `symbols` of the config are among them, whatever their frequency.
+    """Return the codec of the most frequent words, ties broken by code points. `symbols` of the
+    config are included regardless of frequency.
 
     Raises:
-      UserError: if there are not as many.
+      UserError: if there are too few words.
     """
     counts: Counter[str] = Counter()
     for text in sampled(texts, config.max_lines):
@@ -90,7 +90,7 @@ def train(config: TokenizerConfig, texts: Sequence[str], symbols: Sequence[str] 
     if named + len(ordered) < config.vocab_size:
         raise UserError(
             f"config.tokenizer.vocab_size={config.vocab_size}: the corpus has {len(ordered)} "
-            f"words, and {named} pieces are named; lower it to {named + len(ordered)}"
+            f"words, plus {named} named pieces; lower it to {named + len(ordered)}"
         )
     content = {
         "special": with_symbols(symbols, RESERVED), "lowercase": config.lowercase,
