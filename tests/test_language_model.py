@@ -126,7 +126,7 @@ def test_eval_counts_each_character_once(run, capsys):
     [
         (translate.main, "such a model has no source to translate; to continue a prompt, use"),
         (lambda a: translate.main([*a, "--json"]), "such a model has no source to translate"),
-        (lambda a: score.main([*a, "--source=x", "--target=x"]), "has no source; give --target"),
+        (lambda a: score.main([*a, "--source=x", "--target=x"]), "no source; give only --target"),
         (lambda a: evaluate.main([*a, "--source=x", "--reference=x"]), "has no source; name the"),
         (lambda a: evaluate.main([*a, "--checkpoint=best,1"]), "an ensemble of language models"),
         (lambda a: compare.main([a[0].partition("=")[2]] * 2), "test.best.json: no such scores"),

@@ -60,7 +60,7 @@ def test_what_cannot_be_drawn(places, tmp_path):
         dispatch(["plot", "curves", str(places[0].path), "--measures=los", output])
     rows = [line for line in places[0].metrics.read_text().splitlines() if "validation" not in line]
     places[0].metrics.write_text("\n".join(rows) + "\n")
-    with pytest.raises(UserError, match="--measures=validation_loss: no run has any yet; leave"):
+    with pytest.raises(UserError, match="--measures=validation_loss: no run has it yet; leave"):
         dispatch(["plot", "curves", str(places[0].path), "--measures=validation_loss", output])
     assert dispatch(["plot", "curves", str(places[0].path), output]) == 0  # what there is
     assert "validation" not in (tmp_path / "x.svg").read_text()

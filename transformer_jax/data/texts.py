@@ -11,7 +11,7 @@ _BLOCK = 10_000  # texts in memory at a time
 
 
 class Texts(Sequence[str], ABC):
-    """A lazy sequence of texts. Its slices are lazy too, and pickle without the texts, for other
+    """A lazy sequence of texts. Its slices are lazy too, and are sent without the texts to other
     processes.
     """
 
