@@ -12,7 +12,7 @@ import numpy as np
 from transformer_jax.config import ObjectiveConfig
 from transformer_jax.config.words import OF_TEXT, OF_VECTORS
 from transformer_jax.data.batch import Batch, Ragged, Side, one_per_row
-from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, shortened, special_of
+from transformer_jax.data.codecs.codec import Codec, VectorCodec, encoded, special_of
 from transformer_jax.data.codecs.pair import TokenizerPair
 from transformer_jax.data.objectives import Objective, objective_named
 from transformer_jax.data.token_store import TokenStore
@@ -95,25 +95,23 @@ def _pieces(codec: Codec, side: Side, count: int) -> list[str]:
 def _batch(
     tokenizers: TokenizerPair, config: ObjectiveConfig, source: Any, target: str | None
 ) -> Batch:
-    """Return one row without padding; pieces are those of training, and none is hidden. For
-    predictions about a text, it is truncated to the window as in training.
-    """
-    if isinstance(tokenizers.src, VectorCodec):
+    """Return one row without padding; pieces are those of training, and none is hidden."""
+    objective = objective_named(config.name)
+    frame = objective.frame(config)
+    # A text that is read as one: the objective truncates it as in training.
+    whole = config.labels and frame.cut == "line"
+    if isinstance(tokenizers.src, VectorCodec) or whole:
         tgt = [[0]] if target is None else tokenizers.tgt.encode([target])
         special = special_of(tokenizers.tgt)
         store = TokenStore(encoded(tokenizers.src, [source]), Ragged.from_lists(tgt), special)
-        return _one(objective_named(config.name), store, config, tokenizers)
+        return _one(objective, store, config, tokenizers)
     if target is None:
-        codec = tokenizers.src
-        frame = objective_named(config.name).frame(config)
-        (ids,) = codec.encode([source], True, frame.eos)
-        if config.labels:
-            ids = shortened(ids, config.window) if frame.eos else ids[: config.window]
+        (ids,) = tokenizers.src.encode([source], True, frame.eos)
         row = np.asarray([ids], np.int32)
         side = Side(row, np.arange(row.size, dtype=np.int32)[None], np.ones_like(row))
         if config.kind in PROMPTS:
             return Batch(None, side._replace(rank=np.zeros_like(row)), {})  # as of a prompt
-        two = np.ones((1, 2), np.int32)  # for predictions about a text: a class, or two ends
+        two = np.ones((1, 2), np.int32)  # for predictions about a text: the two ends of a span
         return Batch(side, Side(two, np.arange(2, dtype=np.int32)[None], two), {})
     src, tgt = tokenizers.src.encode([source]), tokenizers.tgt.encode([target])
     special = special_of(tokenizers.tgt)
