@@ -1,11 +1,11 @@
-"""Does an exported model translate as the original does?
+"""Compare translations of a model exported to CTranslate2 with those of the original.
 
     python benchmarks/agree.py --workdir=runs/multi30k --source=FILE --beam-size=4,5
 
-Exports to CTranslate2 in float32 and translates with both under the same beam, `power` penalty with
-alpha 1 and `width` stopping. Prints a JSON line for each beam size; exit code 1 if fewer than 99 %
-of the texts are the same, or if the scores of one of these differ by more than 1e-3. Needs the
-extra `bench`.
+Exports in float32 and translates with both, using the same beam size, the `power` penalty with
+alpha 1 and `width` stopping. Prints one JSON line per beam size. The exit code is 1 if fewer than
+99 % of the texts are identical, or if the scores of identical texts differ by more than 1e-3. Needs
+the extra `bench`.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--checkpoint", help="best, last, a step or average:N")
     parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--beam-size", default="4", help="several: 4,5")
+    parser.add_argument("--beam-size", default="4", help="comma-separated, such as 4,5")
     arguments = parser.parse_args()
     trained = load(arguments.workdir, arguments.checkpoint)
     lines = read_lines(arguments.source)
@@ -51,7 +51,7 @@ def main() -> int:
 def compare(
     trained: TrainedModel, engine: ctranslate2.Translator, lines: list[str], beam_size: int
 ) -> dict:
-    """Translate with both, and count. Scores are compared where texts are the same."""
+    """Translate with both and count identical texts; compare the scores of these."""
     decoding = DecodingConfig(beam_size=beam_size, length_penalty="power", alpha=1.0, stop="width")
     if trained.experiment.model.positions == "learned":
         decoding = dataclasses.replace(decoding, max_extra_length=0)

@@ -1,12 +1,12 @@
-"""Bytes of keys and values while prompts are continued: contiguous caches against pages.
+"""Key-value cache memory while continuing prompts: contiguous caches against pages.
 
     python benchmarks/cache_memory.py [--prompts=64] [--common=96] [--block=16]
 
-A decoder of random weights with the sizes of configs/shakespeare.py; prompts of 8 to 128 pieces,
-drawn uniformly, the first --common of which are the same for all; --max-tokens more for each. For
-contiguous caches, the largest batch counts; for pages, the most blocks in use at a time, and the
-pool that has room for --tokens-per-batch positions. What a step on pages gathers, one layer at a
-time, comes on top: `gathered_mb`. One JSON line per engine.
+A decoder with random weights and the sizes of configs/shakespeare.py continues prompts of 8 to 128
+pieces, drawn uniformly, by --max-tokens each. All prompts share their first --common pieces. For
+contiguous caches, the largest batch counts; for pages, the largest number of blocks in use at once,
+and the pool with room for --tokens-per-batch positions. The blocks that a step on pages gathers,
+one layer at a time, come on top: `gathered_mb`. One JSON line per engine.
 """
 
 import argparse
@@ -33,13 +33,13 @@ VOCAB = 64
 
 
 def megabytes(tree) -> float:
-    """Return the size of arrays, or of their abstract shapes."""
+    """Return the size of a tree of arrays or abstract shapes."""
     leaves = jax.tree.leaves(tree)
     return round(sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) / 1e6, 3)
 
 
 def main() -> None:
-    """Measure, and print one JSON line an engine."""
+    """Measure, and print one JSON line per engine."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

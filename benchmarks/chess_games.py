@@ -1,15 +1,15 @@
-"""How well a model of configs/chess.py plays: legal moves, the teacher's moves, and games.
+"""Playing strength of a model of configs/chess.py: legal moves, teacher agreement, and games.
 
     python benchmarks/chess_games.py runs/chess [--split=test] [--positions=1000] [--games=100]
 
-legal      how often the likeliest of all 1,968 moves is legal, before any is masked; as in eval.py
-agreement  how often the likeliest legal move is one of the teacher's best (all of them count); for
-           written moves eval.py takes the one that is written, here it is one of a beam's; compared
-           with taking the greatest piece (on average over ties), and with a random legal move
-games      against a player who moves at random, and one who looks one ply ahead (takes or promotes
-           to what wins most, ties broken at random): each opening of four random plies is played
-           with both colours, and a game of 200 plies is a draw. Elo is computed from the share of
-           points, with Wilson's interval; none if all points are on one side.
+legal      how often the likeliest of all 1,968 moves is legal, without masking; as in eval.py
+agreement  how often the likeliest legal move is one of the teacher's best (ties all count); for
+           models that write moves, eval.py takes the move written, this script one from a beam.
+           Baselines: capturing the most valuable piece (averaged over ties), a random legal move
+games      against a random player, and against one that looks one ply ahead (the capture or
+           promotion that wins most, ties broken at random): each opening of four random plies is
+           played with both colours, and a game of 200 plies is a draw. Elo is computed from the
+           share of points, with Wilson's interval; null if one side wins all points.
 
 One JSON line for each.
 """
@@ -28,12 +28,12 @@ from transformer_jax.evaluation import moves
 from transformer_jax.evaluation.metrics import interval
 
 _PLIES = 200
-_BEAM = 20  # moves that a model of squares is asked for
+_BEAM = 20  # moves requested from a "squares" model
 Player = Callable[[Sequence[chess.Board]], list[chess.Move]]
 
 
 def main() -> None:
-    """Print what is found."""
+    """Evaluate, and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,17 +54,17 @@ def main() -> None:
     opponents = {"random": at_random(chance), "one_ply": one_ply(chance)}
     for name, opponent in opponents.items():
         points = play(model_player(trained), opponent, arguments.games, random.Random(1))
-        print(json.dumps({"name": f"against {name}", **described(points)}), flush=True)
+        print(json.dumps({"name": f"against {name}", **match_result(points)}), flush=True)
 
 
 def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """Return of each rate how many positions it holds for, and of how many."""
+    """Return for each rate the number of positions where it holds, and of all positions."""
     found = dict.fromkeys((*moves.RATES, "greedy capture", "random legal move"), 0.0)
     for fen, said in zip(fens, likeliest(trained, fens), strict=True):
         board = chess_positions.read(fen)
         values = chess_positions.move_values(board)
         best = {move for move, value in values.items() if value == max(values.values())}
-        takes = greatest(board)
+        takes = largest_gains(board)
         for name, holds in moves.judged(fen, said).items():
             found[name] += holds
         found["greedy capture"] += len({*takes} & best) / len(takes)
@@ -73,28 +73,28 @@ def agreement(trained: TrainedModel, fens: Sequence[str]) -> dict[str, tuple[flo
 
 
 def likeliest(trained: TrainedModel, fens: Sequence[str]) -> list[list[str]]:
-    """Return moves for each position, the likeliest first: all, or those that a beam ends with."""
+    """Return moves for each position, likeliest first: all moves, or the hypotheses of a beam."""
     if trained.experiment.objective.kind == "classify":
         return [list(shares) for shares in trained.classify(list(fens))]
     found = trained.translate(list(fens), n_best=_BEAM, beam_size=_BEAM)
     return [[moves.written(said.text) for said in hypotheses] for hypotheses in found]
 
 
-def greatest(board: chess.Board) -> list[chess.Move]:
-    """Return the legal moves that win most at once."""
+def largest_gains(board: chess.Board) -> list[chess.Move]:
+    """Return the legal moves with the largest immediate gain."""
     gains = {move: chess_positions.gain(board, move) for move in board.legal_moves}
     return [move for move, gain in gains.items() if gain == max(gains.values())]
 
 
 def model_player(trained: TrainedModel) -> Player:
-    """Return the player of the likeliest legal move."""
+    """Return a player of the model's likeliest legal move."""
 
     def choose(boards: Sequence[chess.Board]) -> list[chess.Move]:
         chosen = []
         fens = [board.fen(en_passant="fen") for board in boards]
         for board, said in zip(boards, likeliest(trained, fens), strict=True):
             legal = {move.uci(): move for move in board.legal_moves}
-            # Where no legal move is among them, the first by the alphabet.
+            # If none of them is legal, the alphabetically first legal move.
             chosen.append(legal[next((move for move in said if move in legal), min(legal))])
         return chosen
 
@@ -102,17 +102,17 @@ def model_player(trained: TrainedModel) -> Player:
 
 
 def at_random(chance: random.Random) -> Player:
-    """Return the player of any legal move."""
+    """Return a player of random legal moves."""
     return lambda boards: [chance.choice(list(board.legal_moves)) for board in boards]
 
 
 def one_ply(chance: random.Random) -> Player:
-    """Return the player of what wins most at once."""
-    return lambda boards: [chance.choice(greatest(board)) for board in boards]
+    """Return a player of moves with the largest immediate gain."""
+    return lambda boards: [chance.choice(largest_gains(board)) for board in boards]
 
 
 def play(one: Player, other: Player, games: int, chance: random.Random) -> list[float]:
-    """Return the points of the first player in each game: 1, 1/2 or 0. All are played at a time."""
+    """Return the first player's points in each game: 1, 1/2 or 0. Games are played in parallel."""
     boards, white = [], []
     for _ in range(games // 2):
         board = chess.Board()
@@ -134,8 +134,8 @@ def play(one: Player, other: Player, games: int, chance: random.Random) -> list[
     return [x if color else 1 - x for x, color in zip(scored, white, strict=True)]
 
 
-def described(points: Sequence[float]) -> dict[str, object]:
-    """Return the share of points and the difference in Elo, with 95 % intervals."""
+def match_result(points: Sequence[float]) -> dict[str, object]:
+    """Return the share of points and the Elo difference, with 95 % intervals."""
     total = sum(points)
     low, high = interval(total, len(points))
     return {
@@ -146,7 +146,7 @@ def described(points: Sequence[float]) -> dict[str, object]:
 
 
 def elo(share: float) -> float | None:
-    """Return the difference in Elo that gives such a share of points; None for none or all."""
+    """Return the Elo difference for a share of points; None if the share is 0 or 1."""
     return round(400 * math.log10(share / (1 - share)), 1) if 0 < share < 1 else None
 
 

@@ -3,9 +3,9 @@
     python benchmarks/curves.py --data=DIR --output=results/curves.svg [--steps=500]
 
 Trains the small Multi30k model of Table 3 from the same initial values: in float32, with the plain
-instead of the fused cross-entropy, with bfloat16 operands, with packed batches, and once more in
-float32 from another seed, which shows how much equivalent runs differ. Plots the training loss, and
-prints a JSON line for each: the mean loss of the last 100 steps. DIR holds train.en and train.de.
+instead of the fused cross-entropy, with bfloat16 operands, with packed batches, and again in
+float32 with another seed, which shows how much equivalent runs differ. Plots the training loss, and
+prints a JSON line per run: the mean loss of the last 100 steps. DIR holds train.en and train.de.
 """
 
 import argparse
@@ -59,7 +59,7 @@ CURVES: dict[str, dict[str, Any]] = {
 
 
 def plain(hidden, head, targets, weight, epsilon: float, smoothing: str, r_drop: float = 0.0):
-    """Return the loss of logits that exist all at once, differentiated by jax."""
+    """Return the loss of fully materialised logits, differentiated by JAX."""
     logits = hidden.astype(head.table.dtype) @ head.table.T
     return loss_sums(logits, targets, weight, epsilon, smoothing)
 
@@ -68,7 +68,7 @@ def losses(
     store: TokenStore, directory: str, steps: int, compute_dtype: str = "float32",
     batching: str = "bucket", seed: int = 0, plain_loss: bool = False,
 ) -> list[float]:  # fmt: skip
-    """Train, and return the loss of every step."""
+    """Train, and return the loss of each step."""
     data = DataConfig(directory=directory, batching=batching, **DATA)  # type: ignore[arg-type]
     plan = PLANS[batching](store, select(store, data).pairs, data, seed)
     source = BatchSource(store, plan, Translate())
@@ -88,7 +88,7 @@ def losses(
 
 
 def draw(curves: dict[str, Sequence[float]], path: Path) -> None:
-    """Draw every curve as a running mean over 20 steps, and its distance from the first."""
+    """Plot each curve as a running mean over 20 steps, and its difference from the first."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
@@ -109,7 +109,7 @@ def draw(curves: dict[str, Sequence[float]], path: Path) -> None:
 
 
 def main() -> None:
-    """Train all of them, print and draw."""
+    """Train all runs, print their losses and plot the curves."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,19 +1,19 @@
 """Decoding speed against `transformers` and CTranslate2, on the same weights and sentences.
 
     python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --peers
-        the trained model, outputs of their own length
+        the trained model, outputs of natural length
     python benchmarks/decode.py --workdir=runs/multi30k --source=FILE --model=base --peers
         random weights of that size, 24 forced steps; the tokenizer of the work directory
 
-Beam search under `width` stopping and the `power` penalty, float32, 2 threads. transformers gets
-batches of 64 sentences of similar length; CTranslate2, which sorts and drops finished sentences
-itself, is tried as one translator with two threads and as two with one. Each engine has its own
-process; they take turns in one run, and the median of each one's rounds counts, without the first
-call (with compilation). One JSON line per engine; ours includes the share of the machine's own rate
-of float32 products that the search reaches, counting only the decoder's products with parameters.
---bfloat16 adds a line of ours with bfloat16 operands, --shortlist=N lines of ours with that many
-pieces per sentence, for which `transformer-jax shortlist` has written its file into the work
-directory. --peers needs the extra `bench`.
+Beam search with `width` stopping and the `power` penalty, float32, 2 threads. transformers gets
+batches of 64 sentences of similar length; CTranslate2, which sorts sentences and drops finished
+ones itself, runs as one translator with two threads and as two with one each. Engines run in
+separate processes and take turns in one run; the median of each engine's rounds counts, excluding
+the first call, which compiles. One JSON line per engine; ours includes the share of the machine's
+own float32 matmul rate that the search reaches, counting only the decoder's products with
+parameters. --bfloat16 adds a line for ours with bfloat16 operands, --shortlist=N lines for ours
+with that many pieces per sentence, using the file that `transformer-jax shortlist` has written into
+the work directory. --peers needs the extra `bench`.
 """
 
 import argparse
@@ -64,14 +64,14 @@ BATCH, FORCED = 64, 24
 
 @dataclasses.dataclass
 class Task:
-    """What every engine gets."""
+    """Input of every engine."""
 
     model: Model
     params: Any
     tokenizers: TokenizerPair
     lines: list[str]
     beam: int
-    forced: int | None  # exact length of every output, or None for its own
+    forced: int | None  # exact length of every output; None: until EOS
     shortlist: int = 0
     lexicon: Lexicon | None = None
 
@@ -80,7 +80,7 @@ Engine = Callable[[], int]  # translates all lines, returns the number of target
 
 
 def ours(task: Task, dtype: str = "float32", shortlist: bool = False) -> Engine:
-    """Return this program's search."""
+    """Return our search."""
     lexicon, listed = (task.lexicon, task.shortlist) if shortlist else (None, 0)
     config = DecodingConfig(beam_size=task.beam, length_penalty="power", alpha=1.0, stop="width")
     config = dataclasses.replace(config, tokens_per_batch=BATCH * task.beam * 16, shortlist=listed)
@@ -113,7 +113,7 @@ def ours(task: Task, dtype: str = "float32", shortlist: bool = False) -> Engine:
 
 
 def ctranslate2(task: Task, quantization: str, translators: int = 1) -> Engine:
-    """Return CTranslate2's search on the exported model, by so many translators at a time."""
+    """Return CTranslate2's search on the exported model, with parallel translators."""
     import ctranslate2 as engine
 
     from transformer_jax.export.ctranslate2.directory import export
@@ -150,7 +150,7 @@ def transformers(task: Task) -> Engine:
     tensors = peer.tensors()
     for path, leaf in flatten_dict(jax.device_get(task.params), sep="/").items():
         tensor, array = tensors[torch_name(path, TRANSFORMERS)], np.asarray(leaf)
-        if path.endswith("kernel"):  # [in... out...] with heads unfolded; torch keeps [out in]
+        if path.endswith("kernel"):  # [in... out...] with heads unfolded; torch stores [out in]
             array = array.reshape(tensor.shape[::-1]).T
         tensor.data = torch.from_numpy(np.array(array.reshape(tensor.shape)))
     model = peer.model.float().eval()
@@ -183,7 +183,7 @@ def _padded(ids: list[list[int]]) -> np.ndarray:
 
 
 def make_task(arguments: argparse.Namespace) -> Task:
-    """Return the task of a trained model, or that of random weights."""
+    """Return the task for the trained model, or for random weights."""
     trained = load(arguments.workdir)
     lines = read_lines(arguments.source)[: arguments.sentences]
     model, params, forced = trained.model, trained.params, None
@@ -221,12 +221,12 @@ def engine(name: str, arguments: argparse.Namespace) -> Engine:
 
 
 def main() -> None:
-    """Measure, and print one JSON line an engine."""
+    """Measure, and print one JSON line per engine."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workdir", required=True, help="of a trained model")
-    parser.add_argument("--source", required=True, type=Path, help="sentences, one a line")
+    parser.add_argument("--workdir", required=True, help="work directory of a trained model")
+    parser.add_argument("--source", required=True, type=Path, help="sentences, one per line")
     parser.add_argument("--model", choices=SIZES, help="random weights of this size instead")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--beam-size", type=int, default=4)
@@ -268,8 +268,8 @@ def main() -> None:
 def flops_per_token(model: Model) -> int:
     """Return the operations of one decoder step of one hypothesis.
 
-    Counted from the step itself, behind a source of one piece and without a past: attention's own
-    products, with these alone, are next to nothing.
+    Counted from the step itself, with a source of one piece and no earlier target pieces, so that
+    the products inside attention are negligible.
     """
     one = jnp.ones((1, 1), jnp.int32)
 

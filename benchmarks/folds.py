@@ -5,13 +5,13 @@
     python benchmarks/folds.py control PLACE --output=results/movie_control [--words=N]
 
 `text` deals the texts of train.* and validation.* (.text, one text per line, and .label) into
-folds, stratified by class, in an order of its own. Below PLACE, fold-K/test.* are those of fold K,
-fold-K/validation.* a tenth of the others and fold-K/train.* the rest; .txt is a copy of .text.
-`table` reads what eval.py wrote for SWEEP/ARM-K and pools the folds of each arm: accuracy,
-McNemar's exact test against the second arm, and the difference with its 95 % interval. `control`
-does the same for naive Bayes on single words, counted once or with their frequency (Pang et al.
-2002, https://doi.org/10.3115/1118693.1118704): the baseline that a model should beat. It reads the
-first N words of each text, or all.
+folds, shuffled and stratified by class. In PLACE, fold-K/test.* hold fold K, fold-K/validation.* a
+tenth of the others and fold-K/train.* the rest; .txt is a copy of .text. `table` reads what eval.py
+wrote for SWEEP/ARM-K and pools the folds of each arm: accuracy, McNemar's exact test against the
+second arm, and the difference with its 95 % interval. `control` does the same for naive Bayes on
+single words, by presence or frequency (Pang et al. 2002,
+https://doi.org/10.3115/1118693.1118704): the baseline that a model should beat. It reads the first
+N words of each text, or all.
 """
 
 import argparse
@@ -34,7 +34,7 @@ Labelled = list[tuple[str, str]]
 
 
 def deal(texts: Labelled, folds: int) -> list[Labelled]:
-    """Return the texts in as many folds, each with as many of every class, up to one."""
+    """Return the texts in `folds` folds, whose counts of each class differ by at most one."""
     of_class = defaultdict(list)
     for text, label in texts:
         of_class[label].append((text, label))
@@ -68,8 +68,8 @@ def make_text(arguments: argparse.Namespace) -> None:
                 write_text(directory / f"{split}.{ending}", text)
 
 
-def together(sweep: Path, arm: str, folds: int) -> tuple[System, list[str]]:
-    """Return what an arm said of the tests of all folds, as one system, and what is right."""
+def pool_folds(sweep: Path, arm: str, folds: int) -> tuple[System, list[str]]:
+    """Return an arm's predictions on all test folds, as one system, and the labels."""
     said: list[str] = []
     right: list[str] = []
     for fold in range(folds):
@@ -84,7 +84,7 @@ def together(sweep: Path, arm: str, folds: int) -> tuple[System, list[str]]:
 
 def make_table(arguments: argparse.Namespace) -> None:
     """Write the accuracy of both arms and the test of their difference."""
-    arms = [together(arguments.sweep, arm, arguments.folds) for arm in arguments.arms]
+    arms = [pool_folds(arguments.sweep, arm, arguments.folds) for arm in arguments.arms]
     (_, right), *others = arms
     if any(other != right for _, other in others):
         raise SystemExit(f"{arguments.sweep}: the arms were tested on different texts")
@@ -94,7 +94,7 @@ def make_table(arguments: argparse.Namespace) -> None:
 def classifier(
     name: str, said: Sequence[str], right: Sequence[str], evaluation: EvaluationConfig
 ) -> System:
-    """Return what said so of texts of which this is right."""
+    """Return the system that made these predictions for texts with these labels."""
     rows = [{"hypothesis": x, "reference": y} for x, y in zip(said, right, strict=True)]
     return System(name, None, "", evaluation, kind="classify", rows=rows)
 
@@ -112,8 +112,8 @@ def write_rows(systems: Sequence[System], output: Path) -> None:
 
 
 def naive_bayes(learned: Labelled, tested: Sequence[str], once: bool) -> list[str]:
-    """Return the likeliest class of each text by the multinomial model of its words, each `once` or
-    as often as it is there; one is added to all counts, words that are new say nothing.
+    """Return the likeliest class of each text by multinomial naive Bayes on its words, by presence
+    (`once`) or frequency, with add-one smoothing; unseen words are ignored.
     """
     bags = [Counter(set(words) if once else words) for words in map(_words, tested)]
     of_class = {label: Counter[str]() for label in sorted({label for _, label in learned})}
@@ -137,7 +137,7 @@ def _words(text: str) -> list[str]:
 
 
 def make_control(arguments: argparse.Namespace) -> None:
-    """Write the accuracy of naive Bayes over all folds, which learns from the texts of training."""
+    """Write the accuracy of naive Bayes, trained on the training texts, over all folds."""
     said: dict[str, list[str]] = {"presence": [], "counts": []}
     right: list[str] = []
     for fold in range(arguments.folds):
@@ -162,7 +162,7 @@ def make_control(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Make the text, the table or the control."""
+    """Write the text, the table or the control."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -176,13 +176,13 @@ def main() -> None:
     table.add_argument("sweep", type=Path)
     table.add_argument("--arms", nargs=2, default=("tuned", "scratch"), metavar="ARM")
     table.add_argument("--folds", type=int, default=10)
-    table.add_argument("--output", type=Path, required=True, help="without ending")
+    table.add_argument("--output", type=Path, required=True, help="without suffix")
     table.set_defaults(run=make_table)
     control = commands.add_parser("control")
     control.add_argument("place", type=Path)
     control.add_argument("--folds", type=int, default=10)
-    control.add_argument("--words", type=int, help="that are read of a text; default: all")
-    control.add_argument("--output", type=Path, required=True, help="without ending")
+    control.add_argument("--words", type=int, help="words read of each text; default: all")
+    control.add_argument("--output", type=Path, required=True, help="without suffix")
     control.set_defaults(run=make_control)
     arguments = parser.parse_args()
     arguments.run(arguments)

@@ -1,4 +1,4 @@
-"""A small GPT in PyTorch, built from its fastest parts: the peer of language_model.py."""
+"""A small GPT in PyTorch, built from its fastest modules: the peer of language_model.py."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ class Layer(nn.Module):
 
 
 class GPT(nn.Module):
-    """Learned positions, one table for embedding and output; no dropout."""
+    """Learned positions, tied input and output embeddings, no dropout."""
 
     def __init__(self, config: ModelConfig, pieces: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(d, eps=config.norm_epsilon)
 
     def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross-entropy of labels [B T] that are no padding."""
+        """Return the mean cross-entropy over non-padding labels [B T]."""
         x = self.table(ids) * self.table.embedding_dim**0.5
         x = x + self.positions.weight[: ids.shape[1]]
         for layer in self.layers:
@@ -51,7 +51,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def take(self, params: Mapping[str, Any]) -> None:
-        """Take over the parameters of our model."""
+        """Copy the parameters of our model."""
         decoder = params["decoder"]
         _copy(self.table.weight, params["embedding"]["table"])
         _copy(self.positions.weight, params["positions"]["table"])
@@ -77,7 +77,7 @@ def _copy_norm(norm: nn.LayerNorm, ours: Mapping[str, Any]) -> None:
 
 
 def _copy_maps(linear: nn.Linear, *ours: Mapping[str, Any]) -> None:
-    """Copy maps of the same input; ours have kernels [in... out...], with heads unfolded."""
+    """Copy linear maps of one input; our kernels are [in... out...], with heads unfolded."""
     kernels = [np.reshape(one["kernel"], (linear.in_features, -1)) for one in ours]
     _copy(linear.weight, np.concatenate(kernels, 1).T)
     _copy(linear.bias, np.concatenate([np.ravel(one["bias"]) for one in ours]))
