@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", required=True, help="folder of train.en and train.de")
+    parser.add_argument("--data", required=True, help="directory with train.en and train.de")
     parser.add_argument("--output", type=Path, required=True, help="picture: .svg, .pdf or .png")
     parser.add_argument("--steps", type=int, default=500)
     arguments = parser.parse_args()

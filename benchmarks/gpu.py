@@ -3,16 +3,16 @@
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py STAGE --output=FILE [--dry-run]
 
-bfloat16 products with float32 weights; batches without padding of 25,000 random target pieces, 64
-per row; each measures one full step: forward, backward, label smoothing, dropout 0.1, Adam. PyTorch
-runs its own model with `scaled_dot_product_attention` and fused Adam, eager or through
-`torch.compile`. Decoding is of 64 forced tokens from 256 sources of 64 pieces, greedy or with a
-beam of 4, against `generate` of a MarianMTModel, whose weights are bfloat16 as well, and
-CTranslate2 in float16 on our weights. The first calls, with compilation, are excluded; the median
-of the others counts, timed until the device has finished. The stage `agree` tells whether fused and
-dense attention have the same gradients, and whether a recomputed gradient is bitwise the same;
-`ours-repeatable` is the step compiled so that it is. `trace-SIZE` lists the kernels that take the
-most time in a step of ours.
+bfloat16 products with float32 weights; batches of 25,000 random target pieces without padding, 64
+per row; each measurement is of a full step: forward, backward, label smoothing, dropout 0.1, Adam.
+PyTorch runs its own model with `scaled_dot_product_attention` and fused Adam, eager or with
+`torch.compile`. Decoding produces 64 forced tokens from 256 sources of 64 pieces, greedily or with
+a beam of 4, against `generate` of a MarianMTModel, whose weights are bfloat16 as well, and
+CTranslate2 in float16 with our weights. The first calls, which compile, are excluded; the median of
+the others counts, timed until the device has finished. The stage `agree` shows whether fused and
+dense attention have the same gradients, and whether a recomputed gradient is bitwise identical;
+`ours-repeatable` is the step compiled so that it is. `trace-SIZE` lists the slowest kernels of one
+of our steps.
 """
 
 import argparse
@@ -40,7 +40,7 @@ TRAIN = ("ours-fused", "ours-dense", "torch", "torch-compile")
 DECODE = [f"{who}-{search}" for search in ("beam", "greedy")
           for who in ("ours", "ctranslate2", "transformers")]  # fmt: skip
 REPEATABLE = "train-base-ours-repeatable"
-# In order of worth: base before big, and what nothing stands beside in the end.
+# Most valuable first: base before big, and in each group, stages without a peer last.
 STAGES = (
     "agree", "matmul",
     *(f"train-base-{engine}" for engine in TRAIN), REPEATABLE, "trace-base",
@@ -66,14 +66,14 @@ Work = Callable[[], None]  # returns when the device is done
 
 
 def model_config(task: Task, attention: str) -> Any:
-    """Return our configuration of the model."""
+    """Return our model configuration."""
     from transformer_jax.config import ModelConfig
 
     m = task.model
     return ModelConfig(
         d_model=m["d_model"], d_ff=m["d_ff"], num_heads=m["num_heads"],
         num_encoder_layers=m["layers"], num_decoder_layers=m["layers"],
-        # A CPU, where dry runs are, has no bfloat16 form of some products.
+        # CPUs, on which dry runs may run, lack some bfloat16 products.
         compute_dtype="float32" if task.dry else "bfloat16", attention=attention,
     )  # fmt: skip
 
@@ -84,7 +84,7 @@ def ids(task: Task, rows: int) -> np.ndarray:
 
 
 def batch_of(tokens: np.ndarray, seg: np.ndarray) -> Any:
-    """Return a batch that reads these pieces on both sides and predicts them; segments 0 or 1."""
+    """Return a batch with these pieces as source, target and labels; segments are 0 or 1."""
     from transformer_jax.data.batch import Batch, Side, Target
 
     pos = np.broadcast_to(np.arange(tokens.shape[1], dtype=np.int32), tokens.shape).copy()
@@ -93,22 +93,22 @@ def batch_of(tokens: np.ndarray, seg: np.ndarray) -> Any:
 
 
 def matmul(task: Task) -> tuple[Work, float]:
-    """Return a large bfloat16 product and its operations."""
+    """Return a large bfloat16 product and its number of operations."""
     import jax
     import jax.numpy as jnp
 
     size = 128 if task.dry else 8192
-    # Not ones: the power that a product takes, and so its rate, depends on the numbers.
+    # Not ones: the power draw of a product, and so its rate, depends on the values.
     a = jax.random.normal(jax.random.key(0), (size, size), jnp.bfloat16)
     product = jax.jit(lambda a, b: jnp.matmul(a, b))
     return lambda: product(a, a).block_until_ready(), 2.0 * size**3
 
 
 def agree(task: Task) -> dict[str, Any]:
-    """Return how far fused attention is from dense, dense from float32, and whether bits repeat.
+    """Return how far fused attention is from dense, dense from float32, and if bits repeat.
 
-    Relative norms of the differences of the whole gradient, for rows of random lengths below an odd
-    one, with dropout.
+    Distances are relative norms of the difference of the whole gradient, for rows of random lengths
+    up to an odd one, with dropout.
     """
     import jax
     import optax
@@ -157,7 +157,7 @@ def agree(task: Task) -> dict[str, Any]:
 
 
 def train_ours(task: Task, attention: str) -> Work:
-    """Return our train step."""
+    """Return our training step."""
     import jax
 
     from transformer_jax.config import MeshConfig, OptimizerConfig, TrainingConfig
@@ -187,7 +187,7 @@ def train_ours(task: Task, attention: str) -> Work:
 
 
 def train_torch(task: Task, compiled: bool) -> Work:
-    """Return a train step of the same model in PyTorch."""
+    """Return a training step of the same model in PyTorch."""
     import torch
     from gpu_torch import Transformer
 
@@ -217,8 +217,8 @@ def train_torch(task: Task, compiled: bool) -> Work:
 
 
 def trace(task: Task, shown: int = 20) -> dict[str, Any]:
-    """Return the milliseconds of a step of ours by kernel, those of one name but for its number
-    together, and how many of them ran: the greatest, and all.
+    """Return the milliseconds and the count of each kernel in one of our steps, merging names that
+    differ only in a number: the `shown` longest kernels, and the total time.
     """
     import jax
 
@@ -242,7 +242,7 @@ def trace(task: Task, shown: int = 20) -> dict[str, Any]:
 
 
 def our_weights(task: Task) -> tuple[Any, Any, Any]:
-    """Return our model, random weights of it, and the mesh that they are on."""
+    """Return our model, random weights for it, and their mesh."""
     import flax.linen as nn
     import jax
 
@@ -256,7 +256,7 @@ def our_weights(task: Task) -> tuple[Any, Any, Any]:
 
 
 def decode_ours(task: Task, beam: int) -> Work:
-    """Return our search on random weights."""
+    """Return our search with random weights."""
     from transformer_jax.config import DecodingConfig
     from transformer_jax.decoding.batching.engine import Engine
     from transformer_jax.decoding.batching.stream import Sentence, stream
@@ -267,7 +267,7 @@ def decode_ours(task: Task, beam: int) -> Work:
     engine = Engine(model.stepper, mesh)
     sources = ids(task, task.sources).tolist()
     sentences = [Sentence(source, task.length, task.length) for source in sources]
-    room = task.sources * task.length * beam  # all at once, as the peer has them
+    room = task.sources * task.length * beam  # all at once, as for the peer
 
     def work() -> None:
         found = list(stream(engine, BeamSearch.of(config), params, sentences, room))
@@ -277,7 +277,7 @@ def decode_ours(task: Task, beam: int) -> Work:
 
 
 class Numbers:
-    """A vocabulary of so many numbers, as far as an export asks for one."""
+    """A vocabulary of numbers, with only the methods that the export needs."""
 
     model = b""
 
@@ -285,7 +285,7 @@ class Numbers:
         self.size = size
 
     def pieces(self, ids: Any) -> list[str]:
-        """Return the names of pieces."""
+        """Return the pieces of these ids."""
         from transformer_jax.vocabulary import BOS, EOS, UNK
 
         special = {BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
@@ -293,7 +293,7 @@ class Numbers:
 
 
 def decode_ctranslate2(task: Task, beam: int) -> Work:
-    """Return CTranslate2's search on the weights of ours."""
+    """Return CTranslate2's search with our weights."""
     import ctranslate2
     import jax
 
@@ -351,7 +351,7 @@ def decode_transformers(task: Task, beam: int) -> Work:
 
 
 def measure(stage: str, dry: bool) -> dict[str, Any]:
-    """Run a stage and return its line."""
+    """Run a stage and return its result."""
     kind, _, rest = stage.partition("-")
     size, _, engine = rest.partition("-")
     task = Task(size or "base", dry)
@@ -420,7 +420,7 @@ def summary(path: Path) -> None:
 
 
 def main() -> None:
-    """Run one stage, or list or sum up all."""
+    """Run one stage, or list or summarise all."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -435,7 +435,7 @@ def main() -> None:
     elif arguments.summary:
         summary(arguments.output)
     elif arguments.stage:
-        if arguments.stage == REPEATABLE:  # read when the device is first asked for
+        if arguments.stage == REPEATABLE:  # read when a device is first requested
             flag = "--xla_gpu_exclude_nondeterministic_ops=true"
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
         line = json.dumps(measure(arguments.stage, arguments.dry_run))
@@ -443,7 +443,7 @@ def main() -> None:
         with open(arguments.output, "a") as file:
             file.write(line + "\n")
     else:
-        parser.error("name a stage, --list or --summary")
+        parser.error("give a stage, --list or --summary")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The paper's model in PyTorch, built from its fastest parts: the peer of benchmarks/gpu.py."""
+"""The paper's model in PyTorch, built from its fastest modules: the peer of benchmarks/gpu.py."""
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """A post-norm layer: attentions, then feed-forward."""
+    """A post-norm layer: attention sublayers, then feed-forward."""
 
     def __init__(self, d_model: int, d_ff: int, num_heads: int, attentions: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder with one table for embeddings and output."""
+    """Encoder and decoder, with one table for all embeddings and the output."""
 
     def __init__(self, vocab: int, d_model: int, d_ff: int, num_heads: int, layers: int) -> None:
         super().__init__()

@@ -1,18 +1,18 @@
-"""Growth that theory predicts: a Perceiver's cost with length, features' error with number.
+"""Growth that theory predicts: Perceiver cost with text length, feature error with their number.
 
     python benchmarks/growth.py perceiver --output=results/perceiver
     python benchmarks/growth.py features --output=results/features
 
-Each writes a .json and a .svg. Neither depends on the speed of the machine.
+Each writes a .json and a .svg file. Neither depends on the speed of the machine.
 
-perceiver  reading one text of 256 to 16,384 positions and predicting all of its pieces, by an
-           encoder and by a Perceiver (Jaegle et al. 2021) with 32 latents, 4 layers of width 128:
+perceiver  reading one text of 256 to 16,384 positions and predicting all of its pieces, with an
+           encoder and with a Perceiver (Jaegle et al. 2021) of 32 latents, 4 layers of width 128:
            operations in matrix products, counted from the program, and the compiler's temporary
            memory.
-features   attention weights of 64 keys for 64 queries, of 32 numbers each, by 8 to 4,096 random
-           features: their root mean square error against a softmax, over 20 draws, in units of the
-           mean weight (1/64). If the features are right, the error falls as one over the root of
-           their number.
+features   attention weights over 64 keys for 64 queries, of 32 dimensions each, from 8 to 4,096
+           random features: their root mean square error against a softmax, over 20 draws, in units
+           of the mean weight (1/64). If the features are right, the error falls as one over the
+           square root of their number.
 """
 
 import argparse
@@ -41,7 +41,7 @@ DRAWS, TOKENS, SIZE, PIECES = 20, 64, 32, 1000
 
 
 def cost(architecture: str, length: int) -> dict[str, Any]:
-    """Return what reading a text of a length takes."""
+    """Return the cost of reading a text of this length."""
     config = ModelConfig(
         architecture=architecture, d_model=128, d_ff=256, num_heads=4, num_encoder_layers=4,
         input_norm=True, residual="pre_norm", positions="sinusoidal", max_positions=length,
@@ -61,7 +61,7 @@ def cost(architecture: str, length: int) -> dict[str, Any]:
 
 
 def error(kind: str, count: int, seed: int) -> float:
-    """Return the error of weights by one draw of features."""
+    """Return the error of the attention weights for one draw of features."""
     chance = np.random.default_rng(seed)
     q, k = (chance.normal(0, 0.5, (1, TOKENS, 1, SIZE)) for _ in range(2))
     config = ModelConfig(
@@ -74,7 +74,7 @@ def error(kind: str, count: int, seed: int) -> float:
     found = np.einsum("TF,SF->TS", np.asarray(of_queries)[0, :, 0, 0], np.asarray(of_keys)[0, :, 0])
     q, k = q[0, :, 0], k[0, :, 0]
     scale = SIZE**-0.5
-    if kind == "random_features":  # which takes queries and keys of length 1
+    if kind == "random_features":  # which normalises queries and keys
         (q, k), scale = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k)), 1.0
     true = np.exp(scale * q @ k.T)
     found, true = (x / x.sum(-1, keepdims=True) for x in (found, true))
@@ -82,19 +82,19 @@ def error(kind: str, count: int, seed: int) -> float:
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Return the slope of logarithms over the second half of some points."""
+    """Return the log-log slope over the second half of the points."""
     half = points[len(points) // 2 :]
     return round(float(np.polyfit(*np.log(half).T, 1)[0]), 3)
 
 
 def perceiver(output: Path) -> None:
-    """Count, and draw."""
+    """Count operations and memory, and plot them."""
     rows = [cost(kind, length) for kind in ("encoder", "perceiver") for length in LENGTHS]
     finish(rows, "model", "length", ("operations", "memory"), "places of the text", output)
 
 
 def features(output: Path) -> None:
-    """Draw features, and then a picture."""
+    """Sample features, and plot their errors."""
     rows = [
         {"kind": kind, "features": count,
          "error": math.sqrt(np.mean([error(kind, count, seed) ** 2 for seed in range(DRAWS)]))}
@@ -107,7 +107,7 @@ def finish(
     rows: list[dict[str, Any]], name: str, along: str, columns: tuple[str, ...], label: str,
     output: Path,
 ) -> None:  # fmt: skip
-    """Write rows and their exponents, and the picture of them."""
+    """Write the rows, their exponents and the plot."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(0.6 + 4.2 * len(columns), 3.4), layout="constrained")
@@ -130,12 +130,12 @@ def finish(
 
 
 def main() -> None:
-    """Measure one of both."""
+    """Run one of the two measurements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("perceiver", "features"))
-    parser.add_argument("--output", type=Path, required=True, help="without an ending")
+    parser.add_argument("--output", type=Path, required=True, help="without suffix")
     arguments = parser.parse_args()
     {"perceiver": perceiver, "features": features}[arguments.what](arguments.output)
 

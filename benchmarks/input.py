@@ -1,17 +1,17 @@
-"""The input pipeline of a large corpus: from text on the disk to batches, without a model.
+"""Input pipeline on a large corpus: from text on disk to batches, without a model.
 
     python benchmarks/input.py                            2 million pairs, in a few minutes
     python benchmarks/input.py --pairs=36000000  # as many as WMT14 English-French has
-    python benchmarks/input.py --source=spelled_numbers  # spelled as they are read, by each core
+    python benchmarks/input.py --source=spelled_numbers  # spelled on each core as they are read
 
 Pairs come from the built-in source, spelled-out numbers in German and English: lines are sampled
 from 20,000 of them, so that a file of any size is written quickly. A tokenizer of 1,000 pieces is
-trained on these. Each stage runs in its own process, with its own peak memory: in total, without
+trained on these. Each stage runs in its own process and reports its peak memory: in total, without
 file pages (which the kernel reclaims), and of the largest child process. `alone` reads the text for
-the first time, finds its lines and its fingerprint, and encodes a part of it on one core. All cores
-encode the whole, are killed (SIGKILL) halfway, and resume. `warm` is a start with all of that in
-place: the text is not read, the store is checked against its sums, batches are planned and read.
-One JSON line per stage.
+the first time, finds its lines and its fingerprint, and encodes a part of it on one core. Then all
+cores encode the whole text, are killed (SIGKILL) halfway, and resume. `warm` starts with all of
+that in place: the text is not read, the store is verified against its checksums, and batches are
+planned and read. One JSON line per stage.
 """
 
 import argparse
@@ -39,14 +39,14 @@ from transformer_jax.data.encoding import cores
 from transformer_jax.data.objectives import Translate
 from transformer_jax.data.sources import Corpus
 
-POOL = 20_000  # numbers of which lines are put together
-LINES = 200_000  # that are written at a time
-ALONE = 400_000  # pairs that one core encodes
-SECONDS = 10.0  # that batches are read
+POOL = 20_000  # numbers that lines are sampled from
+LINES = 200_000  # written at a time
+ALONE = 400_000  # pairs encoded on one core
+SECONDS = 10.0  # of reading batches
 
 
 def data_of(arguments: argparse.Namespace, pairs: int | None = None) -> DataConfig:
-    """Return the source of the pairs."""
+    """Return the data configuration of the pairs."""
     return DataConfig(
         source=arguments.source, directory=str(arguments.place), source_language="de",
         target_language="en", num_examples=(pairs or arguments.pairs, 500, 500),
@@ -54,7 +54,7 @@ def data_of(arguments: argparse.Namespace, pairs: int | None = None) -> DataConf
 
 
 def make(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Write the text, where it is one, and train a tokenizer."""
+    """Write the text, if that is the source, and train a tokenizer."""
     pool = DataConfig(source="spelled_numbers", source_language="de", target_language="en",
                       num_examples=(POOL, 1, 1))  # fmt: skip
     began = time.perf_counter()
@@ -75,14 +75,14 @@ def make(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def gigabytes(*paths: Path) -> float:
-    """Return the size of files."""
+    """Return the total size of files."""
     return round(sum(path.stat().st_size for path in paths) / 1e9, 3)
 
 
-def opened(
+def open_pairs(
     arguments: argparse.Namespace, processes: int | None = None
 ) -> tuple[Corpus, token_store.TokenStore, dict[str, float]]:
-    """Return the pairs and their store, and how long it took to come to either."""
+    """Return the pairs, their store, and the seconds that each took to open."""
     began = time.perf_counter()
     corpus = sources.load(data_of(arguments), "train")
     loaded = time.perf_counter()
@@ -93,7 +93,7 @@ def opened(
 
 
 def alone(arguments: argparse.Namespace) -> dict[str, Any]:
-    """One process encodes a part of it; before, the text is read for the first time."""
+    """Read the text for the first time, then encode a part of it in one process."""
     began = time.perf_counter()
     corpus = sources.load(data_of(arguments), "train")
     found = {"load_s": round(time.perf_counter() - began, 2), "processes": 1}
@@ -106,13 +106,13 @@ def alone(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def encode(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All cores encode it."""
-    return opened(arguments)[2]
+    """Encode the text on all cores."""
+    return open_pairs(arguments)[2]
 
 
 def warm(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The store is there: plan, and read batches."""
-    _, store, found = opened(arguments)
+    """Open the existing store, plan batches and read them."""
+    _, store, found = open_pairs(arguments)
     config, began = data_of(arguments), time.perf_counter()
     selection = token_store.select(store, config)
     plan = PLANS[arguments.batching](store, selection.pairs, config, 0)
@@ -134,14 +134,14 @@ def warm(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 class Peak(threading.Thread):
-    """Watches the memory of this process that is not a file's: such pages can be taken back."""
+    """Peak memory of this process without file pages, which the kernel can reclaim."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.gigabytes, self._ended = 0.0, threading.Event()
 
     def run(self) -> None:
-        """Look at it ten times a second."""
+        """Sample it ten times a second."""
         while not self._ended.wait(0.1):
             (found,) = re.findall(r"RssAnon:\s*(\d+)", Path("/proc/self/status").read_text())
             self.gigabytes = max(self.gigabytes, int(found) / 1e6)
@@ -160,30 +160,30 @@ STAGES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 
 def command(arguments: argparse.Namespace, stage: str) -> list[str]:
-    """Return what runs a stage in a process of its own."""
+    """Return the command that runs a stage in its own process."""
     fields = "pairs", "source", "batching", "place"
     given = [f"--{name}={getattr(arguments, name)}" for name in fields]
     return [sys.executable, __file__, *given, f"--stage={stage}"]
 
 
 def run(arguments: argparse.Namespace, stage: str) -> None:
-    """Run a stage, and print its line."""
+    """Run a stage, which prints its line."""
     subprocess.run(command(arguments, stage), check=True, env=environment(arguments))
 
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return variables with a cache of its own."""
+    """Return the environment, with a separate cache."""
     return os.environ | {"TRANSFORMER_JAX_CACHE": str(arguments.place)}
 
 
 def rows_of(place: Path) -> int:
-    """Return how many lines of both sides a store that is being written has."""
+    """Return the number of lines, of both sides, in a store that is being written."""
     rows = [path.read_text().splitlines() for path in place.glob("tokens/*.partial/*.journal")]
     return sum(json.loads(found[-1])[0] for found in rows if found)
 
 
-def killed(arguments: argparse.Namespace) -> None:
-    """Encode one half, and be killed; encode the other."""
+def kill_and_resume(arguments: argparse.Namespace) -> None:
+    """Kill an encoding halfway, then resume it."""
     began, first = time.perf_counter(), None
     process = subprocess.Popen(command(arguments, "encode"), env=environment(arguments))
     while (done := rows_of(arguments.place)) < arguments.pairs and process.poll() is None:
@@ -205,18 +205,18 @@ def killed(arguments: argparse.Namespace) -> None:
 
 
 def print_row(row: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """Print one line."""
+    """Print a row as one JSON line."""
     row = {"stage": row.pop("stage"), "source": arguments.source, "pairs": arguments.pairs} | row
     print(json.dumps(row), flush=True)
 
 
 def main() -> None:
-    """See above."""
+    """Run one stage, or each in its own process."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=2_000_000)
     parser.add_argument("--source", choices=("text", "spelled_numbers"), default="text")
     parser.add_argument("--batching", choices=tuple(PLANS), default="bucket")
-    parser.add_argument("--place", type=Path, help="a folder for all files, which stay there")
+    parser.add_argument("--place", type=Path, help="directory for all files, which are kept")
     parser.add_argument("--stage", choices=tuple(STAGES))
     arguments = parser.parse_args()
     if arguments.stage is not None:
@@ -239,7 +239,7 @@ def main() -> None:
         arguments.place.mkdir(parents=True, exist_ok=True)
         for stage in ("make", "alone"):
             run(arguments, stage)
-        killed(arguments)
+        kill_and_resume(arguments)
         run(arguments, "warm")
 
 

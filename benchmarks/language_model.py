@@ -3,15 +3,15 @@
     python benchmarks/language_model.py --data=DIR [--bfloat16]
     python benchmarks/language_model.py --data=DIR --variant=baby --sequences=16 --steps=2
 
-The model and recipe of configs/shakespeare.py, by default 4 layers of width 128, windows of 64
-characters; `baby` has 6 of width 384, windows of 256. float32, or with --bfloat16 products of
-bfloat16 operands (ours) against torch's autocast; no dropout. Each measures one full step: forward,
-backward, gradient clipping by norm, Adam; with the same number of threads, by default 2. DIR holds
-train.txt. The peer is a GPT with fused attention products, `scaled_dot_product_attention` and fused
-Adam, eager and by torch.compile (gpt_torch.py). Every engine starts from the same weights and gets
-the same batches, so the losses must agree, or this ends with an error. Each has its own process;
-they take turns within one run, and the median of each one's rounds counts, without compile time. A
-window counts as a sentence. Needs the extra `bench`.
+The model and recipe of configs/shakespeare.py, by default 4 layers of width 128 and windows of 64
+characters; `baby` has 6 of width 384 and windows of 256. float32, or with --bfloat16 products of
+bfloat16 operands (ours) against torch's autocast; no dropout. Each engine runs full steps (forward,
+backward, gradient clipping by norm, Adam) with the same number of threads, by default 2. DIR holds
+train.txt. The peer is a GPT with a fused query-key-value projection, `scaled_dot_product_attention`
+and fused Adam, eager and with torch.compile (gpt_torch.py). All engines start from the same weights
+and get the same batches, so the losses must agree; otherwise, this ends with an error. They run in
+separate processes and take turns in one run; the median of each one's rounds counts, without
+compile time. A window counts as a sentence. Needs the extra `bench`.
 """
 
 import argparse
@@ -55,7 +55,7 @@ CONFIG = Path(__file__).parents[1] / "configs/shakespeare.py"
 
 @dataclasses.dataclass
 class Task:
-    """What every engine gets: a turn is a step on each batch."""
+    """Input of every engine; a turn is one step on each batch."""
 
     experiment: Experiment
     pieces: int
@@ -63,7 +63,7 @@ class Task:
 
 
 def shakespeare(directory: str, variant: str, sequences: int, dtype: str = "float32") -> Experiment:
-    """Return the experiment, with batches of so many windows and without dropout."""
+    """Return the experiment, with `sequences` windows per batch and no dropout."""
     given = [
         ("data.directory", directory), ("model.dropout_rate", 0.0), ("model.compute_dtype", dtype)
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def make_task(experiment: Experiment, steps: int) -> Task:
 
 
 def begin(task: Task) -> tuple[Any, TrainState, Any]:
-    """Return our step, the state before the first one, and the mesh."""
+    """Return our step, the initial state, and the mesh."""
     experiment = task.experiment
     model = build_for(experiment, task.pieces, task.pieces)
     tx = make_optimizer(experiment.optimizer, schedule(experiment))
@@ -99,13 +99,13 @@ def begin(task: Task) -> tuple[Any, TrainState, Any]:
 
 
 def schedule(experiment: Experiment) -> Any:
-    """Return the learning rate after so many updates."""
+    """Return the learning-rate schedule."""
     steps = experiment.training.steps
     return make_schedule(experiment.optimizer, experiment.model.d_model, steps)
 
 
 def ours(task: Task) -> Run:
-    """Return this program's turn, which returns the loss of its last batch."""
+    """Return our turn, whose result is the loss of its last batch."""
     keep_freed_memory()  # as train.py does
     step, state, mesh = begin(task)
 
@@ -121,7 +121,7 @@ def ours(task: Task) -> Run:
 
 
 def torch_gpt(task: Task, compiled: bool) -> Run:
-    """Return the same of the model in PyTorch."""
+    """Return the same for the model in PyTorch."""
     import torch
     from gpt_torch import GPT
 
@@ -165,11 +165,11 @@ def engine(name: str, task: Task) -> Run:
 
 
 def main() -> None:
-    """Measure, and print one JSON line an engine."""
+    """Measure, and print one JSON line per engine."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", required=True, help="folder of train.txt")
+    parser.add_argument("--data", required=True, help="directory with train.txt")
     parser.add_argument("--variant", default="cpu", choices=("cpu", "baby"))
     parser.add_argument("--sequences", type=int, default=12, help="windows in a batch")
     parser.add_argument("--bfloat16", action="store_true")
@@ -186,7 +186,7 @@ def main() -> None:
         shown = f"compiled in {worker.first_seconds:.0f} s, loss {worker.result:.4f}"
         print(f"{name}: {shown}", file=sys.stderr, flush=True)
     middle = take_turns(workers, arguments.rounds)
-    near = 1e-2 if arguments.bfloat16 else 1e-3  # roundings differ, and steps follow one another
+    near = 1e-2 if arguments.bfloat16 else 1e-3  # rounding differences accumulate over steps
     if not np.allclose(list(losses.values()), losses[OURS], rtol=near):
         sys.exit(f"the engines differ in their loss after the first round: {losses}")
     tokens = sum(float(batch.targets["tokens"].weight.sum()) for batch in task.batches)

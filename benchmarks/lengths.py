@@ -7,9 +7,8 @@
 to 24 English words, from train.* of both; validation.* of the same lengths and test.* of 1 to 100
 words, from Tatoeba's dev.* and Multi30k's val.*. `picture` reads the work directories of a sweep
 over all variants, each scored on the test split as whole texts (--config.data.max_length=128) and,
-where that was done too, in parts of training length, as `translate` reads longer texts. It plots
-the BLEU of texts grouped by the pieces of their source, in parts with broken lines; OUTPUT.json has
-the figures.
+optionally, in parts of training length, as `translate` reads longer texts. It plots BLEU of texts
+grouped by the pieces of their source, with dotted lines for parts; OUTPUT.json has the figures.
 """
 
 import argparse
@@ -28,22 +27,22 @@ from transformer_jax.evaluation.sentences import corpus_bleu
 from transformer_jax.plots.picture import save
 
 CONFIG = Path(__file__).parents[1] / "configs/lengths.py"
-EDGES = (16, 32, 48, 64, 80, 96, 112, 128)  # most pieces of a group, EOS counted
+EDGES = (16, 32, 48, 64, 80, 96, 112, 128)  # largest number of pieces in a group, including EOS
 TRAINED = 32
 WHOLE = f"data.max_length={EDGES[-1]}"
 Pairs = list[tuple[str, str]]
 
 
 def read_pairs(directory: Path, part: str) -> Pairs:
-    """Return English and German lines, of files plain or .gz."""
+    """Return English and German lines from plain or .gz files."""
     plain = [directory / f"{part}.{language}" for language in ("en", "de")]
     sides = [read_lines(path if path.exists() else Path(f"{path}.gz")) for path in plain]
     return list(zip(*sides, strict=True))
 
 
 def joined(pairs: Pairs, count: int, longest: int, chance: random.Random) -> Pairs:
-    """Return `count` texts of consecutive pairs, each begun anew after a number of English words
-    that is drawn between 1 and `longest`; the pairs are shuffled again whenever they run out.
+    """Return `count` texts of consecutive pairs, each filled up to a number of English words drawn
+    between 1 and `longest`; the pairs are reshuffled whenever they run out.
     """
     found: Pairs = []
     left: Pairs = []
@@ -79,7 +78,7 @@ def make_text(arguments: argparse.Namespace) -> None:
 
 
 def scored(workdir: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the BLEU of each group of texts, "whole" and, where there are scores, "in parts"."""
+    """Return the BLEU of each group of texts, "whole" and, if scored, "in parts"."""
     files = {"whole": f"test.last,{WHOLE}.jsonl", "in parts": "test.last.jsonl"}
     found = {name: workdir / "eval" / file for name, file in files.items()}
     if not found["whole"].exists():
@@ -91,7 +90,7 @@ def scored(workdir: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def by_pieces(workdir: Path, file: Path) -> list[dict[str, Any]]:
-    """Return the BLEU of each group of texts that a file of scores has."""
+    """Return the BLEU of each group of texts in a file of scores."""
     rows = [json.loads(line) for line in read_lines(file)]
     sources = load(workdir).tokenizers.src.encode([row["source"] for row in rows])
     groups: dict[int, list[Any]] = {}
@@ -105,7 +104,7 @@ def by_pieces(workdir: Path, file: Path) -> list[dict[str, Any]]:
 
 
 def draw(found: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> None:
-    """Draw a line for each scheme, of whole texts, and a broken one in parts."""
+    """Plot a solid line per scheme for whole texts, and a dotted one for parts."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
@@ -130,7 +129,7 @@ def draw(found: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> None:
 
 
 def make_picture(arguments: argparse.Namespace) -> None:
-    """Write the figures and the picture of what was trained and scored."""
+    """Write the figures and the plot of all scored runs."""
     schemes = runpy.run_path(str(CONFIG))["SCHEMES"]
     places = {name: arguments.sweep / name for name in schemes}
     found = {name: scored(place) for name, place in places.items() if place.is_dir()}
@@ -139,7 +138,7 @@ def make_picture(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Make the text, or the picture."""
+    """Write the text or the picture."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,11 +147,11 @@ def main() -> None:
     text.add_argument("--tatoeba", type=Path, required=True)
     text.add_argument("--multi30k", type=Path, required=True)
     text.add_argument("--output", type=Path, required=True)
-    text.add_argument("--lines", type=int, default=120_000, help="of the training text")
+    text.add_argument("--lines", type=int, default=120_000, help="lines of the training text")
     text.set_defaults(run=make_text)
     picture = commands.add_parser("picture")
     picture.add_argument("sweep", type=Path)
-    picture.add_argument("--output", type=Path, required=True, help="without ending")
+    picture.add_argument("--output", type=Path, required=True, help="without suffix")
     picture.set_defaults(run=make_picture)
     arguments = parser.parse_args()
     arguments.run(arguments)

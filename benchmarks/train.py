@@ -236,7 +236,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", required=True, help="folder of train.en and train.de")
+    parser.add_argument("--data", required=True, help="directory with train.en and train.de")
     parser.add_argument("--model", choices=SIZES, default="tiny")
     parser.add_argument("--steps", type=int, default=12, help="batches in a round")
     parser.add_argument("--rounds", type=int, default=4)
