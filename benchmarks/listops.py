@@ -1,14 +1,14 @@
-"""What mixers learn of ListOps: accuracy, also by depth, against three ways of guessing.
+"""ListOps accuracy of mixers, overall and by depth, against three guessing baselines.
 
     transformer-jax sweep --config=configs/listops.py --variants=all --workdir=DIR --evaluate=test
     python benchmarks/listops.py DIR --output=results/listops
 
-and with --config.seed=1 in another DIR, which may be given too. Writes OUTPUT.json, OUTPUT.svg and,
-to standard output, the table in Markdown. Other mixers and seeds already in OUTPUT.json are kept.
-The depth of a text is that of the deepest list on whose value its own depends: a 9 after MAX makes
-all lists beside it irrelevant. The guesses, none of which learns nesting: the commonest class of
-the training texts; the commonest one for the first operator; and that operator applied to the
-digits of its own list only.
+A sweep with --config.seed=1 goes to another DIR, which may be given too. Writes OUTPUT.json,
+OUTPUT.svg and, to standard output, the table in Markdown. Other mixers and seeds already in
+OUTPUT.json are kept. The depth of a text is that of the deepest list on whose value its own
+depends: a 9 after MAX makes all lists beside it irrelevant. The baselines, none of which learns
+nesting: the most common class of the training texts; the most common one for the first operator;
+and that operator applied to the digits of its own list only.
 """
 
 import argparse
@@ -34,18 +34,18 @@ from transformer_jax.workdir import WorkDir, read_rows
 
 CONFIG = Path(__file__).parents[1] / "configs/listops.py"
 COMMONEST, FIRST, DIGITS = "commonest class", "first operator", "first operator, its own digits"
-GUESSES = {COMMONEST: ":", FIRST: "-.", DIGITS: "--"}  # and how they are drawn
+GUESSES = {COMMONEST: ":", FIRST: "-.", DIGITS: "--"}  # and their line styles
 
 
 class Nested(NamedTuple):
-    """A list: its operator, and digits and lists."""
+    """A list: its operator and arguments, digits or lists."""
 
     operator: str
     arguments: "list[int | Nested]"
 
     @classmethod
     def of(cls, text: str) -> "Nested":
-        """Return the list that a text is."""
+        """Return the list parsed from a text."""
         root = cls("", [])
         inside = [root]
         for symbol in text.split():
@@ -67,12 +67,12 @@ class Nested(NamedTuple):
 
     @property
     def value(self) -> int:
-        """The value."""
+        """The value of the list."""
         return OPERATORS[self.operator](self.values)
 
     def levels(self, whole: Sequence[int] = range(10)) -> int:
-        """Return the levels that matter: the deepest list, among this one and those in it, such
-        that another value of it would make another one of the whole.
+        """Return the depth of the deepest list, among this one and those in it, whose value affects
+        the value of the whole.
 
         `whole` is the value of the whole for each value that this list could have.
         """
@@ -88,7 +88,7 @@ class Nested(NamedTuple):
 
 
 def guesses(train: sources.Corpus, texts: Sequence[str]) -> dict[str, list[str]]:
-    """Return what each way of guessing says of texts."""
+    """Return the answers of each guessing baseline."""
     behind: dict[str, Counter] = defaultdict(Counter)
     for text, value in zip(train.src, train.tgt, strict=True):
         behind[text.split()[0]][value] += 1
@@ -105,7 +105,7 @@ def guesses(train: sources.Corpus, texts: Sequence[str]) -> dict[str, list[str]]
 
 
 def by_depth(texts: Sequence[str], right: Sequence[bool]) -> list[dict[str, Any]]:
-    """Return the accuracy, in percent, of the texts of each depth."""
+    """Return the accuracy in percent at each depth."""
     groups: dict[int, list[bool]] = defaultdict(list)
     for text, good in zip(texts, right, strict=True):
         groups[Nested.of(text).levels()].append(good)
@@ -116,14 +116,14 @@ def by_depth(texts: Sequence[str], right: Sequence[bool]) -> list[dict[str, Any]
 
 
 def scored(corpus: sources.Corpus, said: Sequence[str]) -> dict[str, Any]:
-    """Return the accuracy of what was said of all texts, in percent."""
+    """Return the accuracy of the answers in percent, overall and by depth."""
     right = [one == other for one, other in zip(said, corpus.tgt, strict=True)]
     accuracy = round(100 * statistics.fmean(right), 2)
     return {"accuracy": accuracy, "by_depth": by_depth(corpus.src, right)}
 
 
 def point(workdir: WorkDir, corpus: sources.Corpus) -> dict[str, Any]:
-    """Return what one training scored, and the processor's time that it took."""
+    """Return the results of one run, and the processor time of its training."""
     experiment = workdir.experiment()
     minutes = sum(row["processor_seconds"] for row in read_rows(workdir.timings)) / 60
     found = {
@@ -136,13 +136,13 @@ def point(workdir: WorkDir, corpus: sources.Corpus) -> dict[str, Any]:
 
 
 def corpora(experiment: Experiment) -> tuple[sources.Corpus, sources.Corpus]:
-    """Return the training and the test texts."""
+    """Return the training and test sets."""
     data, objective = experiment.data, experiment.objective
     return sources.load(data, "train", objective), sources.load(data, "test", objective)
 
 
 def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw accuracy by depth: means over seeds; ways of guessing in grey."""
+    """Plot accuracy by depth, averaged over seeds; guessing baselines in grey."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
@@ -155,7 +155,7 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
             for place in range(len(depths))
         ]
         if "seed" in points[0]:
-            line = "o-" if trained < 10 else "o--"  # of the ten colours
+            line = "o-" if trained < 10 else "o--"  # there are ten colours
             panel.plot(depths, means, line, markersize=4, color=f"C{trained % 10}", label=name)
             trained += 1
         else:
@@ -170,7 +170,7 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 
 def markdown(rows: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the table."""
+    """Return the table in Markdown."""
     depths = [group["depth"] for group in next(iter(rows.values()))[0]["by_depth"]]
     by_depth = [f"depth {depth}" for depth in depths]
     lines = []
@@ -186,12 +186,12 @@ def markdown(rows: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def main() -> None:
-    """Write the table, the picture and the figures."""
+    """Write the figures and the plot, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("places", nargs="+", type=Path, metavar="DIR", help="one a seed")
-    parser.add_argument("--output", type=Path, required=True, help="without ending")
+    parser.add_argument("places", nargs="+", type=Path, metavar="DIR", help="one per seed")
+    parser.add_argument("--output", type=Path, required=True, help="without suffix")
     arguments = parser.parse_args()
     mixers = run_path(str(CONFIG))["MIXERS"]
     found = [WorkDir(place / mixer) for place in arguments.places for mixer in mixers]

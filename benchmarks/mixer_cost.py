@@ -1,13 +1,13 @@
-"""Cost against length: what each mixer takes for one row of 256 to 16,384 tokens.
+"""Cost against length: each mixer on one row of 256 to 16,384 tokens.
 
-    python benchmarks/mixer_cost.py measure --output=results/mixer_cost.json  # on quiet cores
+    python benchmarks/mixer_cost.py measure --output=results/mixer_cost.json  # on idle cores
     python benchmarks/mixer_cost.py picture results/mixer_cost.json
 
 One layer's mixer alone, width 128 and 4 heads, in float32 on one thread of the installed XLA.
-`measure` covers the forward pass, the same with the gradients of all inputs, and one more token
-after that many: operations in matrix products, counted from the program; the compiler's temporary
-memory; and seconds, the median of several runs. Beyond 8,192 tokens, mixers that attend to all
-pairs are compiled but not run. Exponents are log-log slopes over the longer half of lengths.
+`measure` covers the forward pass, the forward pass with the gradients of all inputs, and one more
+token after that many: operations in matrix products, counted from the program; the compiler's
+temporary memory; and seconds, the median of several runs. Beyond 8,192 tokens, mixers that attend
+to all pairs are compiled but not run. Exponents are log-log slopes over the longer half of lengths.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from transformer_jax.plots.picture import save
 
 WIDTH, HEADS = 128, 4
 LENGTHS = [2**n for n in range(8, 15)]
-# which read texts that are whole
+# mixers that need the whole text
 WHOLE = {"longformer", "bigbird", "bielman", "bilstm", "bigru", "conformer"}
-PAIRS = {"full", "conformer", "aft_full"}  # which look at all pairs
+PAIRS = {"full", "conformer", "aft_full"}  # mixers that attend to all pairs
 LONGEST_RUN = 8192
 FIELDS = {
     "local": {"window": 64}, "dilated": {"window": 64}, "longformer": {"window": 64},
@@ -51,7 +51,7 @@ FIELDS = {
 
 
 def config_of(kind: str) -> ModelConfig:
-    """Return a model of such layers."""
+    """Return the configuration of a model with such layers."""
     fields: dict[str, Any] = {
         "d_model": WIDTH, "num_heads": HEADS, "max_positions": max(LENGTHS), "positions": "none",
         "residual": "pre_norm",
@@ -60,8 +60,8 @@ def config_of(kind: str) -> ModelConfig:
     return ModelConfig(**fields, **FIELDS.get(kind, {}))
 
 
-def works(kind: str, length: int) -> dict[str, tuple[Callable, tuple]]:
-    """Return the works on a row of a length, each a function and what it takes."""
+def workloads(kind: str, length: int) -> dict[str, tuple[Callable, tuple]]:
+    """Return the workloads on a row of this length, each a function and its arguments."""
     mixer = MIXERS[kind](config_of(kind), jnp.dtype("float32"))
     pos = jnp.arange(length)[None]
     order: Any = "all" if kind in WHOLE else "causal"
@@ -92,7 +92,7 @@ def works(kind: str, length: int) -> dict[str, tuple[Callable, tuple]]:
 
 
 def measured(function: Callable, given: tuple, runs: bool) -> dict[str, Any]:
-    """Return what one work takes."""
+    """Return the cost of one workload."""
     products = counting.operations(counting.program(function, *given)).products
     compiled = jax.jit(function).lower(*given).compile()
     row = {"operations": products, "memory": compiled.memory_analysis().temp_size_in_bytes}
@@ -108,7 +108,7 @@ def measured(function: Callable, given: tuple, runs: bool) -> dict[str, Any]:
 
 
 def exponent(rows: list[dict[str, Any]], what: str) -> float | None:
-    """Return the slope of a logarithm over that of the length, of the longer half of the rows."""
+    """Return the log-log slope against length, over the longer half of the rows."""
     points = [(math.log(row["length"]), math.log(row[what])) for row in rows if row.get(what)]
     points = points[len(points) // 2 :]
     if len(points) < 2:
@@ -118,9 +118,9 @@ def exponent(rows: list[dict[str, Any]], what: str) -> float | None:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    """Write the rows of mixers, works and lengths, and exponents, after each mixer.
+    """Measure, and write all rows and exponents after each mixer.
 
-    Rows of other mixers that the file has stay.
+    Rows of other mixers already in the file are kept.
     """
     rows: list[dict[str, Any]] = []
     if arguments.output.exists():
@@ -129,7 +129,7 @@ def measure(arguments: argparse.Namespace) -> None:
         rows = [row for row in rows if row["mixer"] != kind]
         for length in LENGTHS:
             runs = kind not in PAIRS or length <= LONGEST_RUN
-            for work, (function, given) in works(kind, length).items():
+            for work, (function, given) in workloads(kind, length).items():
                 row = {"mixer": kind, "work": work, "length": length}
                 rows.append(row | measured(function, given, runs))
                 print(json.dumps(rows[-1]), flush=True)
@@ -145,7 +145,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
 
 def picture(arguments: argparse.Namespace) -> None:
-    """Draw what training and a token take, beside the data."""
+    """Plot the cost of training and of a token, next to the data file."""
     from matplotlib.figure import Figure
 
     rows = json.loads(arguments.data.read_text(encoding="utf-8"))["rows"]
@@ -169,13 +169,13 @@ def picture(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure, or draw."""
+    """Measure or plot."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("measure")
-    one.add_argument("--mixers", help="which, with commas between; default: all")
+    one.add_argument("--mixers", help="comma-separated; default: all")
     one.add_argument("--output", type=Path, required=True)
     one.set_defaults(run=measure)
     other = commands.add_parser("picture")

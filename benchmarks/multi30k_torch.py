@@ -4,17 +4,16 @@
 
 Transformer-Tiny of Wu et al. 2021 (arXiv:2105.14462): post-norm, 4 + 4 layers, d_model 128, d_ff
 256, 4 heads, one table for all embeddings, joint BPE of 10,000, dropout 0.3 on embeddings and
-sublayers, label smoothing 0.1, Adam 0.9/0.98, 5e-3 falling with the inverse square root after 2,000
-steps, float32. Batches of 4,096 positions per side instead of the published 8,192, which get
-further in the same minutes. It trains `torch.nn.Transformer` unchanged, on batches of similar
-lengths padded to the longest, using nothing of our program but its tokenizer and its order of
-batches.
+sublayers, label smoothing 0.1, Adam 0.9/0.98, inverse-square-root schedule with peak 5e-3 after
+2,000 steps, float32. Batches have 4,096 positions per side instead of the published 8,192, which
+gets further in the same time. Trains `torch.nn.Transformer` unchanged, on batches of similar
+lengths padded to the longest, using nothing of our program but its tokenizer and its batch order.
 
-After every fourth epoch it prints one JSON line: minutes of training (without validation) by the
-clock and in processor time over all threads, which other work on the machine does not lengthen;
-real target tokens, loss, and BLEU of greedy translations of the validation split (tokenize=none).
-Then --state is saved, from which the same command resumes. DIR holds train.lc.norm.tok.en and so
-on. Needs the extra `bench`.
+After every fourth epoch it prints one JSON line: minutes of training (without validation) in
+wall-clock time and in processor time over all threads, which other work on the machine does not
+lengthen; real target tokens, loss, and BLEU of greedy translations of the validation split
+(tokenize=none). It then saves --state, from which the same command resumes. DIR holds
+train.lc.norm.tok.en and so on. Needs the extra `bench`.
 """
 
 import argparse
@@ -41,7 +40,7 @@ EPOCHS = 4  # between validations
 
 
 class Transformer(nn.Module):
-    """`torch.nn.Transformer` with its embeddings."""
+    """`torch.nn.Transformer` with embeddings."""
 
     def __init__(self, vocab_size: int, d_model: int = 128) -> None:
         super().__init__()
@@ -54,9 +53,9 @@ class Transformer(nn.Module):
         self.body = nn.Transformer(d_model, 4, 4, 4, 256, 0.3, batch_first=True)
         for module in self.body.modules():
             if isinstance(module, nn.MultiheadAttention):
-                module.dropout = 0.0  # the recipe drops nothing inside attention
+                module.dropout = 0.0  # the recipe has no attention dropout
             if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                module.dropout.p = 0.0  # nor behind the ReLU
+                module.dropout.p = 0.0  # nor after the ReLU
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the input of the first layer."""
@@ -79,7 +78,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def greedy(self, src: torch.Tensor, limit: int) -> list[list[int]]:
-        """Return the most likely next piece again and again, until every row has ended."""
+        """Return greedy translations, decoded until every row has ended."""
         padding = torch.zeros(src.shape).masked_fill(src == PAD, -torch.inf)
         memory = self.body.encoder(self.embed(src), src_key_padding_mask=padding)
         ids = torch.full((len(src), 1), BOS)
@@ -95,7 +94,7 @@ def padded(rows: list[np.ndarray]) -> torch.Tensor:
 
 
 def side(ragged: Any, pairs: np.ndarray) -> list[np.ndarray]:
-    """Return the sequences of these numbers."""
+    """Return the sequences of these pairs."""
     return [ragged.sequence(i) for i in pairs]
 
 
@@ -116,7 +115,7 @@ def validate(network: Transformer, tokenizer: Any, corpus: Any) -> float:
 
 
 def main() -> None:
-    """Train until the minutes are over."""
+    """Train until the time is up."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

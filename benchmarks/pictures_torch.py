@@ -2,13 +2,13 @@
 
     python benchmarks/pictures_torch.py --data=DIR [--variant=cifar10] [--core-minutes=39]
 
-`ViTForImageClassification` of the variant's sizes, which reads its class token, on our batches, so
-that pictures are cropped and flipped as ours are: AdamW, warm-up and cosine, weight decay, label
-smoothing and dropout of the config, float32, compiled by torch.compile, one thread by default. Its
-schedule has --steps steps, by default the config's, and it stops after that many processor minutes
-of training alone. Every 250 steps it prints a JSON line: minutes by the clock and in processor
-time, including compilation, loss, and the accuracy on the validation split. DIR holds train.npz and
-validation.npz. Needs the extra `bench`.
+`ViTForImageClassification` with the sizes of the variant, which classifies from its class token. It
+is trained on our batches, so that pictures are cropped and flipped as ours are: AdamW, warm-up and
+cosine decay, weight decay, label smoothing and dropout of the config, float32, torch.compile, one
+thread by default. The schedule has --steps steps, by default the config's; training stops after
+--core-minutes of processor time, counting training alone. Every 250 steps it prints a JSON line:
+minutes of wall-clock time and of processor time, including compilation, the loss, and the accuracy
+on the validation split. DIR holds train.npz and validation.npz. Needs the extra `bench`.
 """
 
 import argparse
@@ -37,7 +37,7 @@ EVERY = 250  # steps between validations
 
 
 def network(experiment: Experiment, codec: Patches, classes: int) -> torch.nn.Module:
-    """Return the peer, with its own initial values."""
+    """Return the peer, with its own initialisation."""
     config, form = experiment.model, codec.form
     return transformers.ViTForImageClassification(transformers.ViTConfig(
         image_size=form.height, patch_size=form.patch, num_channels=form.channels,
@@ -60,7 +60,7 @@ def tensors(batch: Batch, codec: Patches) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def learning_rate(step: int, warmup: int, steps: int) -> float:
-    """Return the share of the peak: up by a straight line, then down by half a cosine."""
+    """Return the fraction of the peak: linear warm-up, then half-cosine decay."""
     if step < warmup:
         return (step + 1) / warmup
     return 0.5 * (1 + math.cos(math.pi * min((step - warmup) / (steps - warmup), 1)))
@@ -68,7 +68,7 @@ def learning_rate(step: int, warmup: int, steps: int) -> float:
 
 @torch.no_grad()
 def accuracy(model: torch.nn.Module, batches: Sequence[Batch], codec: Patches) -> float:
-    """Return the share of pictures whose class is found, in per cent."""
+    """Return the accuracy in per cent."""
     model.eval()
     right = total = 0
     for batch in batches:
@@ -80,7 +80,7 @@ def accuracy(model: torch.nn.Module, batches: Sequence[Batch], codec: Patches) -
 
 
 def main() -> None:
-    """Train until the steps or the minutes are over."""
+    """Train until the steps are done or the time is up."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,15 +1,15 @@
-"""Compares the models of configs/predecessors.py: scores, cost, and BLEU by length.
+"""Compare the models of configs/predecessors.py: scores, cost, and BLEU by length.
 
     transformer-jax sweep --config=configs/predecessors.py --variants=all --workdir=DIR \
       --evaluate=test --config.data.directory=DATA
     python benchmarks/predecessors.py DIR --output=results/predecessors
 
 For each model that was trained and scored: parameters, processor time of its training, the
-validation loss of its last update, BLEU on the test split with its 95 % interval, sacrebleu's
-approximate randomisation against "transformer", and the throughput of `translate` on the test split
-on this machine, in sentences per second, the better of two runs after one that compiles (--speed,
-on quiet cores). OUTPUT.svg plots BLEU by the words of the source, in groups of about equal size.
-OUTPUT.json keeps its entries for models that are not in DIR.
+validation loss after its last update, BLEU on the test split with its 95 % interval, sacrebleu's
+approximate randomisation test against "transformer", and, with --speed (on idle cores), the
+throughput of `translate` on the test split on this machine, in sentences per second, the better of
+two runs after one that compiles. OUTPUT.svg plots BLEU by source length in words, in groups of
+about equal size. OUTPUT.json keeps its entries for models that are not in DIR.
 """
 
 import argparse
@@ -41,7 +41,7 @@ GROUPS = 5
 
 
 def by_words(rows: list[dict[str, Any]], groups: int = GROUPS) -> list[dict[str, Any]]:
-    """Return the BLEU of sentences grouped by the words of their source, fewest first; sentences of
+    """Return the BLEU of sentences grouped by source length in words, shortest first; sentences of
     one length are in one group.
     """
     words = np.array([len(row["source"].split()) for row in rows])
@@ -56,12 +56,12 @@ def by_words(rows: list[dict[str, Any]], groups: int = GROUPS) -> list[dict[str,
 
 
 def scores(workdir: WorkDir) -> Path:
-    """Return where eval.py writes those of each sentence of the test split."""
+    """Return the path of eval.py's sentence scores for the test split."""
     return workdir.eval / f"test.{workdir.experiment().evaluation.checkpoint}.jsonl"
 
 
 def speed(workdir: WorkDir, lines: list[str]) -> float:
-    """Return the sentences a second."""
+    """Return the sentences translated per second."""
     model = load(str(workdir.path))
     model.translate(lines)
     seconds = []
@@ -73,7 +73,7 @@ def speed(workdir: WorkDir, lines: list[str]) -> float:
 
 
 def point(workdir: WorkDir, base: WorkDir, measure: bool) -> dict[str, Any]:
-    """Return what one training scored."""
+    """Return the results of one training run."""
     experiment = workdir.experiment()
     metrics = read_rows(workdir.metrics)
     losses = [row["validation_loss"] for row in metrics if "validation_loss" in row]
@@ -93,7 +93,7 @@ def point(workdir: WorkDir, base: WorkDir, measure: bool) -> dict[str, Any]:
 
 
 def markdown(rows: dict[str, dict[str, Any]]) -> str:
-    """Return the table."""
+    """Return the table in Markdown."""
     titles = ("model", "parameters", "minutes of one core", "updates", "loss", "BLEU", "p",
               "sentences/s")  # fmt: skip
     lines = []
@@ -107,13 +107,13 @@ def markdown(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draw BLEU by length, a line a model."""
+    """Plot BLEU by length, one line per model."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4), layout="constrained")
     panel = figure.subplots()
     for number, (name, row) in enumerate(rows.items()):
-        line = "o-" if number < 10 else "o--"  # of the ten colours
+        line = "o-" if number < 10 else "o--"  # there are ten colours
         groups = row["by_words"]
         panel.plot(
             [str(group["words"]) for group in groups], [group["bleu"] for group in groups],
@@ -128,13 +128,13 @@ def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Write the table, the picture and the figures."""
+    """Write the figures and the plot, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sweep", type=Path, metavar="DIR")
     parser.add_argument("--speed", action="store_true")
-    parser.add_argument("--output", type=Path, required=True, help="without ending")
+    parser.add_argument("--output", type=Path, required=True, help="without suffix")
     arguments = parser.parse_args()
     use_every_core()
     keep_freed_memory()
@@ -148,7 +148,7 @@ def main() -> None:
         elif name in before:
             rows[name] = before[name]
     if BASE not in rows:
-        raise UserError(f"{arguments.sweep}: has no scored {BASE!r}")
+        raise UserError(f"{arguments.sweep}: no scored run of {BASE!r}")
     write_text(target, json.dumps(rows, indent=1) + "\n")
     draw(rows, arguments.output.with_suffix(".svg"))
     print(markdown(rows), end="")

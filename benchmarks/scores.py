@@ -2,7 +2,7 @@
 
     python benchmarks/scores.py --protocol=lc-tok --output=results/NAME.json WORKDIR...
 
-Each work directory holds a finished training and what eval.py wrote about it. Scores are those of
+Each work directory holds a finished training run and its scores from eval.py. Scores are those of
 the split and checkpoint given (by default test, and the config's), each with sacrebleu's signature
 and 95 % bootstrap interval; with the SHA-256 of the translations, and the minutes of training
 (without evaluation) and the real target tokens after which greedy BLEU on the validation split
@@ -24,13 +24,13 @@ from transformer_jax.workdir import WorkDir
 
 
 def repeatable(command: str) -> str:
-    """Return a command without the paths of the machine it ran on."""
+    """Return a command without machine-specific paths."""
     command = re.sub(r"( --config\.data\.directory)=\S+", r"\1=DIR", command)
     return re.sub(r" --workdir=\S+", "", command)
 
 
 def reached(validation: dict[str, list], bleu: float) -> dict[str, float] | None:
-    """Return when a validation first had a BLEU, or None."""
+    """Return when validation BLEU first reached a value, or None."""
     for minutes, tokens, found in zip(
         validation["minutes"], validation["tokens"], validation["validation_bleu"], strict=True
     ):
@@ -40,7 +40,7 @@ def reached(validation: dict[str, list], bleu: float) -> dict[str, float] | None
 
 
 def seed(path: Path, split: str, checkpoint: str | None) -> dict[str, Any]:
-    """Return what one run scored, and what it took."""
+    """Return the scores and the cost of one run."""
     run = runs.read(WorkDir(path), checkpoint)
     shown = run.evaluation(split)
     if shown is None:

@@ -1,19 +1,19 @@
-"""A server under load, on the loopback: throughput, latency, and the cost relative to `translate`.
+"""A server under load, on loopback: throughput, latency, and the cost relative to `translate`.
 
     python benchmarks/serve.py --workdir=runs/multi30k --data=DIR --peers
         English sentences of Multi30k, DIR/train.lc.norm.tok.en or --source=FILE
 
-`transformer-jax serve` and the load run in processes of their own. First closed-loop load: 1, 2, 4
-... clients, each of which sends its next request once it is answered; then open-loop load: requests
-at random times at shares of the best rate, whose latency counts from when they were due. The same
-sentences are translated offline before and after, by two devices as `translate` does; the ratio is
-to the mean of both. Searches stop as `--stop` says: "width" is what CTranslate2 does, which --peers
-puts behind a plain starlette server. For a language model, prompts are the first words of the
-lines, texts are streamed, and the time to the first token is reported. --overload=10 sends ten
-times the best rate for some seconds. One JSON line for each load: of its requests `refused` were
-told when to retry (429), `failed` got another error or nothing, all others were answered, and times
-are of these; `load_cpu_s` is the processor time of the load itself, and `late_p99_ms` how late it
-sent: a starved load says little about the server.
+`transformer-jax serve` and the load generator run in separate processes. First closed-loop load: 1,
+2, 4 ... clients, each of which sends its next request once the last is answered; then open-loop
+load: requests at random times at fractions of the best rate, with latency counted from when they
+were due. The same sentences are translated offline before and after, on two devices as `translate`
+does; the ratio is to the mean of both. Searches stop as `--stop` says: "width" is what CTranslate2
+does, which --peers runs behind a plain starlette server. For a language model, prompts are the
+first words of the lines, texts are streamed, and the time to the first token is reported.
+--overload=10 sends ten times the best rate for some seconds. One JSON line per load: of its
+requests, `refused` were told when to retry (429), `failed` got another error or no answer, and all
+others were answered; times cover only these. `load_cpu_s` is the processor time of the load
+generator, and `late_p99_ms` how late it sent: a starved one says little about the server.
 """
 
 import argparse
@@ -38,15 +38,15 @@ from transformer_jax.api import load
 from transformer_jax.data.files import read_lines
 from transformer_jax.workdir import WorkDir
 
-TOKENS = 32  # of a streamed text
-SHARES = (0.5, 0.8)  # of the best rate, at which requests come by themselves
-OVERLOAD = 10.0  # seconds that more than the best rate is sent
+TOKENS = 32  # per streamed text
+SHARES = (0.5, 0.8)  # of the best rate, for open-loop load
+OVERLOAD = 10.0  # seconds of load above the best rate
 PATIENCE = 90.0  # seconds after which a request counts as failed
 
 
 class Answered(NamedTuple):
-    """Seconds until a request was answered, until its first token, if it is streamed, and until the
-    load came to send it; the status, 0 if there was no answer.
+    """Seconds from when a request was due until its answer, until its first token if streamed, and
+    until it was sent; the status, 0 if there was no answer.
     """
 
     whole: float
@@ -56,13 +56,13 @@ class Answered(NamedTuple):
 
 
 class Connection:
-    """One connection, kept open: HTTP/1.1 as far as it is needed, for little processor time."""
+    """One persistent connection with minimal HTTP/1.1, to use little processor time."""
 
     def __init__(self, port: int, path: str) -> None:
         self._port, self._path, self._streams = port, path, None
 
     async def ask(self, body: dict[str, Any], due: float) -> Answered:
-        """Send a request that was due at a time, and read its answer."""
+        """Send a request that was due at this time, and read its answer."""
         late = time.perf_counter() - due
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
@@ -91,13 +91,15 @@ class Connection:
         return Answered(time.perf_counter() - due, first, late)
 
     def close(self) -> None:
-        """End it."""
+        """Close it."""
         if self._streams is not None:
             self._streams[1].close()
 
 
-async def busy(ask: Callable[[], Connection], bodies: list[dict], clients: int) -> list[Answered]:
-    """Return how requests are answered by so many clients that ask one after another."""
+async def closed_loop(
+    ask: Callable[[], Connection], bodies: list[dict], clients: int
+) -> list[Answered]:
+    """Return the answers when each client sends one request after another."""
     left, answered = iter(bodies), []
 
     async def client() -> None:
@@ -113,7 +115,7 @@ async def busy(ask: Callable[[], Connection], bodies: list[dict], clients: int) 
 async def arriving(
     ask: Callable[[], Connection], bodies: list[dict], rate: float
 ) -> list[Answered]:
-    """Return how requests are answered that come at random times, so many a second."""
+    """Return the answers when requests arrive at random times, `rate` per second on average."""
     idle: list[Connection] = []
     chance, due = random.Random(0), time.perf_counter()
 
@@ -141,7 +143,7 @@ async def arriving(
 
 
 def row(engine: str, load: dict, work: Awaitable[list[Answered]], offline: float | None) -> dict:
-    """Return what a load measures."""
+    """Return the measurements of one load."""
     began, cpu = time.perf_counter(), time.process_time()
     sent = asyncio.run(work)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -183,7 +185,7 @@ def server(command: list[str], ready: str) -> Iterator[int]:
 
 
 def offline(arguments: argparse.Namespace, lines: list[str]) -> float:
-    """Return the sentences a second of `translate`, or the prompts of `generate`, compiled."""
+    """Return the sentences per second of `translate`, or prompts of `generate`, once compiled."""
     code = (
         "import json, sys, time; import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from transformer_jax.api import load\n"
@@ -206,13 +208,13 @@ def loads(
     engine: str, port: int, path: str, bodies: list[dict], most: int, rate: float | None,
     shares: Sequence[float] = SHARES,
 ) -> None:  # fmt: skip
-    """Put a server under each load, and print a line for each."""
+    """Put a server under each load, and print a line per load."""
     connect = lambda: Connection(port, path)  # noqa: E731
-    asyncio.run(busy(connect, bodies[: 2 * most], most))  # warm
+    asyncio.run(closed_loop(connect, bodies[: 2 * most], most))  # warm
     best, clients = 0.0, 1
     while clients <= most:
         few = bodies[: max(len(bodies) * clients // most, 20)]
-        found = row(engine, {"clients": clients}, busy(connect, few, clients), rate)
+        found = row(engine, {"clients": clients}, closed_loop(connect, few, clients), rate)
         best = max(best, found["sentences_per_s"])
         print(json.dumps(found), flush=True)
         clients *= 2
@@ -226,7 +228,7 @@ def loads(
 
 
 def peer(workdir: str, port: int) -> None:
-    """Serve the model by CTranslate2, each request by itself, in a plain starlette server."""
+    """Serve the model with CTranslate2 in a plain starlette server, without batching requests."""
     import ctranslate2
     import uvicorn
     from starlette.applications import Starlette
@@ -256,18 +258,18 @@ def peer(workdir: str, port: int) -> None:
 
 
 def main() -> None:
-    """Measure, and print one JSON line a load."""
+    """Measure, and print one JSON line per load."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workdir", required=True, help="of a trained model")
-    parser.add_argument("--data", type=Path, help="the folder of Multi30k")
-    parser.add_argument("--source", type=Path, help="sentences, one a line, instead")
+    parser.add_argument("--workdir", required=True, help="work directory of a trained model")
+    parser.add_argument("--data", type=Path, help="directory of Multi30k")
+    parser.add_argument("--source", type=Path, help="sentences, one per line, instead")
     parser.add_argument("--sentences", type=int, default=400)
-    parser.add_argument("--clients", type=int, default=16, help="at most")
+    parser.add_argument("--clients", type=int, default=16, help="at most this many")
     parser.add_argument("--stop", choices=("width", "optimal"), default="width")
     parser.add_argument("--overload", type=float, default=[], nargs="*", metavar="N",
-                        help="times the best rate, which is sent to ours at the end")  # fmt: skip
+                        help="multiples of the best rate, sent to our server last")  # fmt: skip
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--as-peer", type=int, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

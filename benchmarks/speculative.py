@@ -1,12 +1,12 @@
-"""Greedy decoding with drafts against plain greedy decoding, of one model, in one run.
+"""Greedy speculative decoding against plain greedy decoding, with one model in one run.
 
     python benchmarks/speculative.py --workdir=runs/multi30k --source=FILE \
       --draft=runs/one_layer --draft=ngram [--draft-length=2,4,8] [--rows=1]
 
 Lines of FILE are translated, or continued by a language model (at most --max-tokens pieces each),
---rows at a time; drafts pay off with few. Each engine has its own process; they take turns in one
-run, and the median of each one's rounds counts, without the first call (with compilation). Texts
-must be those of plain greedy decoding, or this ends with an error, except for --ties: float32
+--rows at a time; drafts pay off with few. Engines run in separate processes and take turns in one
+run; the median of each one's rounds counts, excluding the first call, which compiles. Texts must be
+those of plain greedy decoding, or this ends with an error; up to --ties may differ, as float32
 rounding differs between a pass over one token and over several. One JSON line per engine.
 """
 
@@ -29,7 +29,7 @@ PLAIN = "greedy"
 
 
 def engine(arguments: argparse.Namespace, draft: str | None, length: int) -> Run:
-    """Return the work of one turn: texts, pieces written, and how drafts fared."""
+    """Return the work of one turn: texts, pieces generated, and draft statistics."""
     keep_freed_memory()  # as translate and generate do
     trained = load(arguments.workdir)
     lines = read_lines(arguments.source)[: arguments.sentences]
@@ -56,17 +56,17 @@ def engine(arguments: argparse.Namespace, draft: str | None, length: int) -> Run
 
 
 def main() -> None:
-    """Measure, and print one JSON line an engine."""
+    """Measure, and print one JSON line per engine."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workdir", required=True, help="of the model")
+    parser.add_argument("--workdir", required=True, help="work directory of the model")
     parser.add_argument("--source", required=True, type=Path, help="lines of text")
     parser.add_argument("--draft", action="append", required=True, help="as config.decoding.draft")
-    parser.add_argument("--draft-length", default="4", help="numbers with commas")
+    parser.add_argument("--draft-length", default="4", help="comma-separated numbers")
     parser.add_argument("--rows", type=int, default=1, help="sentences at a time")
     parser.add_argument("--sentences", type=int, default=50)
-    parser.add_argument("--max-tokens", type=int, default=48, help="of a language model")
+    parser.add_argument("--max-tokens", type=int, default=48, help="per line, for a language model")
     parser.add_argument("--ties", type=int, default=0, help="texts that may differ")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -86,7 +86,7 @@ def main() -> None:
         if name != PLAIN:
             different = sum(map(str.__ne__, texts, expected))
             if different > arguments.ties:
-                raise SystemExit(f"{name}: {different} texts are not those of greedy decoding")
+                raise SystemExit(f"{name}: {different} texts differ from those of greedy decoding")
             row |= {
                 "speed_up": round(middle[PLAIN] / seconds, 3),
                 "tokens_per_pass": round(figures["tokens_per_pass"], 3),

@@ -2,14 +2,14 @@
 
     python benchmarks/train.py --data=DIR [--model=tiny|base] [--bfloat16] [--peers]
 
-Each measures one full step: forward, backward, label smoothing, dropout 0.1, Adam; 2 threads;
+Each engine runs full steps: forward, backward, label smoothing, dropout 0.1, Adam; 2 threads;
 float32, or with --bfloat16 products of bfloat16 operands (ours) against torch's autocast. DIR holds
 train.en and train.de. Every engine gets the same sentences, grouped by length; torch, which needs
-no fixed shapes, pads them only to the longest. Each engine has its own process, set up as its users
-would; they take turns within one run, and the median of each one's rounds counts, without compile
-time. torch's modules run eager and by torch.compile. Rates count real target tokens and no padding;
-our line also has our share of the machine's matrix product rate, and the rate at which the input
-pipeline alone makes batches, on one core. --peers needs the extra `bench`.
+no fixed shapes, pads them only to the longest. Engines run in separate processes, set up as their
+users would, and take turns in one run; the median of each one's rounds counts, without compile
+time. torch's modules run eager and with torch.compile. Rates count real target tokens, not padding;
+our line also has our share of the machine's matmul rate, and the rate at which the input pipeline
+alone makes batches, on one core. --peers needs the extra `bench`.
 """
 
 import argparse
@@ -60,12 +60,12 @@ Engine = Callable[[list[Batch]], None]  # one step on each batch
 
 
 def target_tokens(batch: Batch) -> int:
-    """Return how many targets are no padding."""
+    """Return the number of non-padding targets."""
     return int((batch.tgt.seg > 0).sum())
 
 
 def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[list[Batch], float]:
-    """Return `count` batches of the first epoch, and the target tokens/s at which they come."""
+    """Return `count` batches of the first epoch, and the input pipeline's target tokens/s."""
     data = DataConfig(directory=directory, tokens_per_batch=tokens_per_batch, max_length=64)
     corpus = sources.load(data, "train")
     tokenizers = train_pair(TokenizerConfig(vocab_size=VOCABULARY), corpus.src, corpus.tgt)
@@ -79,7 +79,7 @@ def load_batches(directory: str, tokens_per_batch: int, count: int) -> tuple[lis
 
 
 def ours(config: ModelConfig) -> Engine:
-    """Return this program's step."""
+    """Return our step."""
     keep_freed_memory()  # as train.py does
     experiment = Experiment(model=config)
     model = build_for(experiment, VOCABULARY, VOCABULARY)
@@ -99,7 +99,7 @@ def ours(config: ModelConfig) -> Engine:
 
 
 def trimmed(batch: Batch) -> Batch:
-    """Return the batch without rows and columns of padding alone."""
+    """Return the batch without rows and columns that are all padding."""
     rows = batch.src.seg.any(1)
     cut = {side: (rows, slice(getattr(batch, side).seg.any(0).sum())) for side in ("src", "tgt")}
     src = jax.tree.map(lambda x: x[cut["src"]], batch.src)
@@ -157,7 +157,7 @@ def torch_nn(config: ModelConfig, compiled: bool) -> Engine:
                 if isinstance(module, torch.nn.MultiheadAttention):
                     module.dropout = 0.0
                 elif hasattr(module, "linear1"):
-                    module.dropout.p = 0.0  # behind the ReLU
+                    module.dropout.p = 0.0  # after the ReLU
 
         def embed(self, ids: Any) -> Any:
             scaled = self.embedding(ids) * config.d_model**0.5
@@ -210,7 +210,7 @@ def marian(config: ModelConfig, compiled: bool) -> Engine:
 
 
 def products(config: ModelConfig, batches: list[Batch]) -> int:
-    """Return the operations of matrix products of a step on each batch, padding included."""
+    """Return the matmul operations of one step on each batch, including padding."""
     sizes = VOCABULARY, VOCABULARY
     costs = [step_cost(Experiment(model=config), sizes, shape_of(batch)) for batch in batches]
     return sum(cost.operations.products for cost in costs)
@@ -232,7 +232,7 @@ def engine(name: str, config: ModelConfig, batches: list[Batch]) -> Run:
 
 
 def main() -> None:
-    """Measure, and print one JSON line an engine."""
+    """Measure, and print one JSON line per engine."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

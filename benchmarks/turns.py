@@ -1,4 +1,4 @@
-"""Runs engines in turn, each in its own process, set up as its users would."""
+"""Run engines in turn, each in its own process, set up as its users would."""
 
 import multiprocessing
 import statistics
@@ -10,7 +10,7 @@ Run = Callable[[], Any]  # the work of one turn
 
 
 class Worker:
-    """A process that makes a Run, does it once, and then again whenever it is asked to."""
+    """A process that makes a Run, executes it once, and again on each request."""
 
     def __init__(self, make: Callable[..., Run], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -21,7 +21,7 @@ class Worker:
         self.first_seconds, self.result = self._connection.recv()  # compilation included
 
     def turn(self) -> float:
-        """Do the work once more, and return the seconds that it took."""
+        """Run once more, and return the seconds it took."""
         self._connection.send(None)
         seconds, self.result = self._connection.recv()
         return seconds
@@ -45,7 +45,7 @@ def _work(connection: Any, make: Callable[..., Run], arguments: tuple[Any, ...])
 
 
 def take_turns(workers: Mapping[str, Worker], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each, and end them."""
+    """Return the median seconds of each worker, and end the workers."""
     seconds: dict[str, list[float]] = {name: [] for name in workers}
     for _ in range(rounds):
         for name, worker in workers.items():
@@ -56,7 +56,7 @@ def take_turns(workers: Mapping[str, Worker], rounds: int) -> dict[str, float]:
 
 
 def matmul() -> Run:
-    """Return a large float32 product; its result is the number of its operations."""
+    """Return a large float32 product, whose result is its number of operations."""
     import jax
     import jax.numpy as jnp
 

@@ -3,10 +3,10 @@
     python benchmarks/variant_speed.py --data=DIR [--variants=NAME,...]
 
 Full training steps on the first batches of one epoch, and beam search (beam 5) of 24 forced tokens
-for 128 sentences with fresh weights; one thread, as the trainings of the table run. The base and a
-variant run in a process each and take turns; a ratio is the median of paired rounds, above 1 where
-the variant is faster. Memory is the compiler's estimate for a step on the largest batch. One JSON
-line per variant. DIR holds the files that the config names.
+for 128 sentences with fresh weights; one thread, as in the training runs of the table. The base and
+a variant run in separate processes and take turns; a ratio is the median of paired rounds, above 1
+if the variant is faster. Memory is the compiler's estimate for a step on the largest batch. One
+JSON line per variant. DIR holds the files that the config names.
 """
 
 import argparse
@@ -50,7 +50,7 @@ BATCHES, SENTENCES, FORCED = 8, 128, 24
 
 
 def prepare(experiment: Experiment) -> tuple[int, list[Batch], list[list[int]]]:
-    """Return the number of pieces, the first batches, and sources to translate."""
+    """Return the vocabulary size, the first batches, and sources to translate."""
     data, objective = experiment.data, OBJECTIVES[experiment.objective.name]
     corpus = sources.load(data, "train", experiment.objective)
     codecs: TokenizerPair = train_pair(experiment.tokenizer, corpus.src, corpus.tgt)
@@ -63,7 +63,7 @@ def prepare(experiment: Experiment) -> tuple[int, list[Batch], list[list[int]]]:
 
 
 def training(experiment: Experiment, pieces: int, batches: list[Batch]) -> Run:
-    """Return steps on all batches; the result is the memory of the largest in MB."""
+    """Return a step on each batch, whose result is the memory of the largest in MB."""
     model = build_for(experiment, pieces, pieces)
     steps = experiment.training.steps
     rates = make_schedule(experiment.optimizer, experiment.model.d_model, steps)
@@ -88,7 +88,7 @@ def training(experiment: Experiment, pieces: int, batches: list[Batch]) -> Run:
 
 
 def decoding(experiment: Experiment, pieces: int, sentences: list[list[int]]) -> Run:
-    """Return the search for outputs of a fixed length, with fresh weights."""
+    """Return beam search for outputs of a fixed length, with fresh weights."""
     model = build_for(experiment, pieces, pieces)
     engine = Engine(model.stepper, jax.sharding.Mesh(jax.devices()[:1], "rows"))
     params = jax.jit(lambda key: nn.unbox(init_params(model, key)))(jax.random.key(0))
@@ -112,17 +112,17 @@ def work(name: str, experiment: Experiment, pieces: int, material: list[Any]) ->
 
 
 def ratio(base: Worker, other: Worker, rounds: int) -> float:
-    """Return how much faster the other is: the median of paired rounds."""
+    """Return the speed of `other` relative to `base`: the median of paired rounds."""
     return round(statistics.median(base.turn() / other.turn() for _ in range(rounds)), 3)
 
 
 def main() -> None:
-    """Measure, and print one JSON line a variant."""
+    """Measure, and print one JSON line per variant."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", required=True, help="folder of the text files")
-    parser.add_argument("--variants", help="which, with commas between; default: all")
+    parser.add_argument("--data", required=True, help="directory of the text files")
+    parser.add_argument("--variants", help="comma-separated; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     names = list(runpy.run_path(str(CONFIG))["CHANGES"])

@@ -2,15 +2,15 @@
 
     transformer-jax sweep --config=configs/variants.py --variants=all --workdir=DIR \
       --evaluate=validation --config.data.directory=DATA            one seed of every variant
-    python benchmarks/variant_speed.py --data=DATA >> speed.jsonl  # on quiet cores
+    python benchmarks/variant_speed.py --data=DATA >> speed.jsonl  # on idle cores
     python benchmarks/variants.py DIR --speed=speed.jsonl --output=results/variants
 
 Writes OUTPUT.json, OUTPUT.svg and, to standard output, the table in Markdown. DIR holds a work
-directory for each variant and seed, as the sweep makes them (with --config.seed=1 in another DIR,
-which may be given too). Entries already in OUTPUT.json are kept, except for variants and seeds in
-DIR: so a table may grow over days and machines, and a DIR may be deleted. For each training: the
-validation loss of its last update, which decides; its loss, interpolated linearly, at the time that
-`--share` of base's updates takes, by the speeds that variant_speed.py measured (trainings' own
+directory per variant, as the sweep makes them (with --config.seed=1 in another DIR, which may be
+given too). Entries already in OUTPUT.json are kept, except for variants and seeds in DIR, so a
+table may grow over days and machines, and a DIR may be deleted. For each training run: the
+validation loss after its last update, which decides; its loss, interpolated linearly, at the time
+that `--share` of base's updates takes, by the speeds that variant_speed.py measured (the runs' own
 timings also reflect how busy the machine was); BLEU on the validation split by beam search, with
 sacrebleu's paired tests against the base of the same seed.
 """
@@ -49,7 +49,7 @@ def curve(workdir: WorkDir) -> tuple[list[int], list[float]]:
 
 
 def at(steps: list[int], losses: list[float], step: float) -> float | None:
-    """Return the loss of a curve by straight lines; None beyond its ends."""
+    """Return the loss of a curve by linear interpolation; None beyond its ends."""
     for (a, x), (b, y) in itertools.pairwise(zip(steps, losses, strict=True)):
         if a <= step <= b:
             return x + (y - x) * (step - a) / (b - a)
@@ -57,7 +57,7 @@ def at(steps: list[int], losses: list[float], step: float) -> float | None:
 
 
 def point(workdir: WorkDir, base: WorkDir) -> dict[str, Any]:
-    """Return what one training scored, beside the base of the same seed."""
+    """Return the results of one run, compared with the base of the same seed."""
     steps, losses = curve(workdir)
     found = {
         "seed": workdir.experiment().seed,
@@ -69,7 +69,7 @@ def point(workdir: WorkDir, base: WorkDir) -> dict[str, Any]:
     try:
         systems = [read_system(place, None, "validation") for place in (base, workdir)]
     except UserError:
-        return found  # it is not scored yet
+        return found  # not scored yet
     experiment = base.experiment()
     corpus = sources.load(experiment.data, "validation", experiment.objective)
     if workdir is base:
@@ -80,7 +80,7 @@ def point(workdir: WorkDir, base: WorkDir) -> dict[str, Any]:
 
 
 def collect(places: list[Path]) -> dict[str, list[dict[str, Any]]]:
-    """Return the points of each variant that was trained to its end with any seed."""
+    """Return the points of each variant, one per finished training run."""
     points: dict[str, list[dict[str, Any]]] = {}
     last = parse(load_config(str(CONFIG), [])).training.steps
     for place, variant in itertools.product(places, run_path(str(CONFIG))["CHANGES"]):
@@ -94,7 +94,7 @@ def collect(places: list[Path]) -> dict[str, list[dict[str, Any]]]:
 def merge(
     before: list[dict[str, Any]], points: dict[str, list[dict[str, Any]]], speeds: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return a row for each variant, base first: the table before, with new points and speeds."""
+    """Return one row per variant, base first: the earlier table, with new points and speeds."""
     old = {row["variant"]: row for row in before}
     rows = []
     for variant, change in run_path(str(CONFIG))["CHANGES"].items():
@@ -109,7 +109,7 @@ def merge(
 
 
 def at_equal_time(rows: list[dict[str, Any]], share: float) -> None:
-    """Add to each point the loss of its curve when base had made `share` of its updates."""
+    """Add to each point the loss of its curve when base has made `share` of its updates."""
     for row in rows:
         speed = 1.0 if row["variant"] == BASE else row["train"]
         for one in row["points"]:
@@ -119,18 +119,18 @@ def at_equal_time(rows: list[dict[str, Any]], share: float) -> None:
 
 
 def mean(row: dict[str, Any], key: str) -> float | None:
-    """Return the mean over the seeds that have it."""
+    """Return the mean over the seeds that have the key."""
     values = [point[key] for point in row["points"] if point.get(key) is not None]
     return statistics.fmean(values) if values else None
 
 
 def p_values(row: dict[str, Any]) -> str:
-    """Return those of the seeds that have one, in their order."""
+    """Return the p-values of the seeds that have one, in order."""
     return ", ".join(f"{point['p']:.3f}" for point in row["points"] if "p" in point)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the table."""
+    """Return the table in Markdown."""
     titles = ("variant", "parameters", "loss", "loss, equal time", "BLEU", "p", "training",
               "decoding", "memory")  # fmt: skip
     lines = []
@@ -148,7 +148,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw the differences from base; its seeds' range is the grey band."""
+    """Plot the differences from base; the band is the range of its seeds."""
     from matplotlib.figure import Figure
 
     titles = {"loss": "at equal updates", "loss_at_equal_time": "at equal processor time"}
@@ -173,14 +173,14 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Write the table, the picture and the figures."""
+    """Write the figures and the plot, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("places", nargs="*", type=Path, metavar="DIR", help="one a seed")
-    parser.add_argument("--speed", type=Path, help="what variant_speed.py wrote")
+    parser.add_argument("places", nargs="*", type=Path, metavar="DIR", help="one per seed")
+    parser.add_argument("--speed", type=Path, help="output of variant_speed.py")
     parser.add_argument("--share", type=float, default=0.8, help="of base's updates")
-    parser.add_argument("--output", type=Path, required=True, help="without ending")
+    parser.add_argument("--output", type=Path, required=True, help="without suffix")
     arguments = parser.parse_args()
     lines = [] if arguments.speed is None else files.read_lines(arguments.speed)
     speeds = {row["variant"]: row for row in map(json.loads, lines)}
@@ -188,7 +188,7 @@ def main() -> None:
     before = json.loads(target.read_text())["variants"] if target.exists() else []
     rows = merge(before, collect(arguments.places), speeds)
     if not rows or rows[0]["variant"] != BASE:
-        raise UserError(f"{target}: has no finished training of {BASE!r}, nor have the directories")
+        raise UserError(f"{target}: no finished training of {BASE!r}, nor in the directories")
     at_equal_time(rows, arguments.share)
     text = json.dumps({"share": arguments.share, "variants": rows}, indent=1) + "\n"
     write_text(target, text)
