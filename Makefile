@@ -1,19 +1,19 @@
-# On a fresh machine: `make demo`, `make test`. Each sets up .venv by itself.
+# On a fresh machine: `make demo` or `make test`. Each sets up .venv.
 .PHONY: setup demo test quick e2e check oracle clean
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Modules are compiled when they are first imported: most never are. That is kept in .venv.
+# Modules are byte-compiled on first import, as most are never imported; .venv keeps the result.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install -q --no-compile -c constraints.txt
 DEMO := runs/demo
-# Tests of a file share what they compile: each file goes to one of two processes, dear ones first.
+# Tests in a file share compiled programs: each file runs in one of two processes, slow files first.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 setup: .venv/dev
 
 .venv/dev: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer, please"'
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is required"'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -e '.[dev]'
 	touch $@
@@ -38,11 +38,11 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest $(TWO)
 
-# Without the tests that compile large programs: about a minute, for a look between two changes.
+# Without the tests that compile large programs: about a minute, for checks between changes.
 quick: setup
 	$(BIN)/python -m pytest -m "not slow and not oracle and not e2e" $(TWO)
 
-# Whole programs killed, out of disk, on other devices, as several processes: takes long.
+# Whole programs: killed, out of disk space, on other devices, as several processes. Slow.
 e2e: setup
 	$(BIN)/python -m pytest -m e2e
 

@@ -1,32 +1,32 @@
 #!/usr/bin/env bash
-# Measure training and decoding on one NVIDIA GPU beside PyTorch, and train Multi30k to its score.
+# Measure training and decoding on one NVIDIA GPU against PyTorch, then train and score Multi30k.
 #
 #     [TATOEBA=DIR] bash benchmarks/gpu.sh MULTI30K OUT [--one]
 #
-# MULTI30K is the folder of train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; DIR, if it is given,
-# that of configs/tatoeba.py, of which a model of the paper's base size is trained in the end. Results go
-# to OUT: results.jsonl (a line a stage), multi30k/ and tatoeba/ (the runs). Every stage takes at most
-# 9 minutes, for machines that end longer commands; one that is done, or took longer, is not done again,
-# so the same command goes on where it stopped. --one runs the next stage and exits with 75 while others
-# remain.
+# MULTI30K is the directory with train.lc.norm.tok.{en,de}, val.* and test_2016_flickr.*; DIR, if given,
+# that of configs/tatoeba.py, on which a model of the paper's base size is trained last. Results go to
+# OUT: results.jsonl (one line per stage), multi30k/ and tatoeba/ (the runs). Every stage takes at most
+# 9 minutes, for machines that end longer commands; a stage that has finished or timed out is not
+# repeated, so the same command resumes where it stopped. --one runs the next stage and exits with 75
+# while others remain.
 #
 # The machine needs jax for CUDA, flax, optax, orbax-checkpoint, sentencepiece, torch and
-# transformers, and CTranslate2 if it is to be compared. What else the program imports is installed into
-# OUT/packages if it is missing; where there is no network, fill that folder elsewhere (DRY_RUN=1 does).
+# transformers, and CTranslate2 for its comparison. Other missing dependencies are installed into
+# OUT/packages; without a network, fill that directory elsewhere (DRY_RUN=1 does).
 # Grain, tensorflow-datasets and tensorboardX are not needed.
 #
-# DRY_RUN=1 goes through all stages with tiny sizes on any machine. It measures nothing.
+# DRY_RUN=1 runs all stages with tiny sizes on any machine. It measures nothing.
 set -uo pipefail
-DATA=${1:?folder of Multi30k}; OUT=${2:?folder for results}; ONE=${3:-}
+DATA=${1:?directory of Multi30k}; OUT=${2:?directory for results}; ONE=${3:-}
 HERE=$(cd "$(dirname "$0")/.." && pwd)
 PYTHON=${PYTHON:-python3}
-LIMIT=${LIMIT:-540}  # seconds of a stage
+LIMIT=${LIMIT:-540}  # seconds per stage
 mkdir -p "$OUT"; OUT=$(cd "$OUT" && pwd); DATA=$(cd "$DATA" && pwd)
 export PYTHONPATH="$HERE:$OUT/packages${PYTHONPATH:+:$PYTHONPATH}"
 export TRANSFORMER_JAX_CACHE="$OUT/cache" XLA_PYTHON_CLIENT_PREALLOCATE=false
 DRY=(); SHORT=()
-# Few shapes of batches, with as many real tokens a step as in the config's 16, and one layer compiled
-# for all: a GPU's programs take a minute each to compile.
+# Few batch shapes, with as many real tokens per step as in the config's 16, and one layer compiled
+# for all: each GPU program takes a minute to compile.
 QUICK=(--config.data.num_buckets=6 --config.data.tokens_per_batch=2176 --config.model.layer_loop=scan)
 if [ -n "${DRY_RUN:-}" ]; then
   DRY=(--dry-run)
@@ -39,7 +39,7 @@ fi
 need() {  # module, package
   "$PYTHON" -c "import $1" 2>/dev/null ||
     "$PYTHON" -m pip install -q --no-deps --target "$OUT/packages" "$2" ||
-    { echo "missing: $2; install it, or put it into $OUT/packages" >&2; exit 2; }
+    { echo "missing: $2; install it or put it into $OUT/packages" >&2; exit 2; }
 }
 for pair in absl=absl-py yaml=PyYAML ml_collections=ml_collections jaxtyping=jaxtyping \
     wadler_lindig=wadler-lindig rich=rich pygments=pygments markdown_it=markdown-it-py mdurl=mdurl \
@@ -63,18 +63,18 @@ for stage in $("$PYTHON" "$HERE/benchmarks/gpu.py" --list); do
   timeout "$LIMIT" "$PYTHON" "$HERE/benchmarks/gpu.py" "$stage" ${DRY[@]+"${DRY[@]}"} \
     --output="$OUT/results.jsonl"
   code=$?
-  if [ $code = 124 ]; then  # so that it keeps no other from its turn
+  if [ $code = 124 ]; then  # recorded, so that the other stages get their turn
     echo "{\"stage\": \"$stage\", \"over_limit_s\": $LIMIT}" >> "$OUT/results.jsonl"
-    echo "stage $stage took more than $LIMIT s, and is left out" >&2
+    echo "stage $stage took more than $LIMIT s and is skipped" >&2
     code=0
   fi
   after $code
 done
 
-run() {  # name, config, fields: train, evaluate and show a run, in as many calls as it takes
+run() {  # name, config, fields: train and evaluate a run, in as many calls as it takes
   local place="$OUT/$1" config=$2 code; shift 2
   if ! ls "$place"/eval/*.json >/dev/null 2>&1; then
-    # SIGTERM saves and exits with 75, well before the limit.
+    # On SIGTERM, train.py saves and exits with 75, well before the limit.
     timeout -s TERM $((LIMIT - 60)) "$PYTHON" "$HERE/train.py" --config="$HERE/configs/$config" \
       --workdir="$place" "$@" "${QUICK[@]}" ${SHORT[@]+"${SHORT[@]}"}
     code=$?; [ $code = 124 ] && code=75; [ $code = 0 ] || after $code
