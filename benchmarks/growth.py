@@ -1,4 +1,4 @@
-"""Growth that theory predicts: Perceiver cost with text length, feature error with their number.
+"""Growth that theory predicts: Perceiver cost by text length, error by number of features.
 
     python benchmarks/growth.py perceiver --output=results/perceiver
     python benchmarks/growth.py features --output=results/features
