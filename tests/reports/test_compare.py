@@ -1,4 +1,4 @@
-"""Comparisons of runs against sacrebleu's own command line on the same files."""
+"""Comparisons of runs, checked against sacrebleu's own command line on the same files."""
 
 import dataclasses
 import json
@@ -97,7 +97,7 @@ def run(tmp_path):
     return make
 
 
-def told_by_sacrebleu(tmp_path, runs, test: str, samples: int, *options: str) -> str:
+def sacrebleu_output(tmp_path, runs, test: str, samples: int, *options: str) -> str:
     (tmp_path / "ref").write_text("".join(f"{line}\n" for line in REFERENCES))
     files = [str(run.eval / "test.best.hyp") for run in runs]
     done = subprocess.run(
@@ -111,19 +111,19 @@ def told_by_sacrebleu(tmp_path, runs, test: str, samples: int, *options: str) ->
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("test", ["bs", "ar"])
-def test_p_values_are_those_of_sacrebleu(test, lowercase, run, tmp_path):
+def test_p_values_match_sacrebleu(test, lowercase, run, tmp_path):
     runs = [run("a", spoiled(0.3, 1), lowercase=lowercase),
             run("b", [line.upper() for line in spoiled(0.25, 2)], lowercase=lowercase),
             run("c", spoiled(0.3, 3), lowercase=lowercase)]  # fmt: skip
     systems = [read_system(place, None, "test") for place in runs]
     results = paired_tests(systems, REFERENCES, ["BLEU", "chrF", "TER"], [test], 200)
     options = ["-lc", "--chrf-lowercase"] if lowercase else ["--ter-case-sensitive"]
-    output = told_by_sacrebleu(tmp_path, runs, test, 200, *options)
+    output = sacrebleu_output(tmp_path, runs, test, 200, *options)
     expected = [float(p) for p in re.findall(r"p = (\d+\.\d+)", output)]
     by_system = [[r.p_values.get(test) for r in results if r.system == s.name] for s in systems]
     assert by_system[0] == [None] * 3
     assert len(expected) == 6
-    # Of whole edits many trials show as many as were seen, which sacrebleu leaves out.
+    # Edits are whole numbers, so many trials equal the observed value; sacrebleu omits these.
     alike = 2 if test == "ar" else 3
     for row, theirs in zip(by_system[1:], (expected[:3], expected[3:]), strict=True):
         assert row[:alike] == pytest.approx(theirs[:alike], abs=5e-5)
@@ -135,7 +135,7 @@ def test_p_values_are_those_of_sacrebleu(test, lowercase, run, tmp_path):
             assert f"± {result.interval:.4f}" in output
 
 
-def test_much_worse_is_different_and_a_little_is_not(run, capsys):
+def test_only_a_much_worse_run_is_called_different(run, capsys):
     good, same, bad = (run(name, spoiled(share, seed)) for name, share, seed in
                        (("good", 0.2, 1), ("same", 0.2, 2), ("bad", 0.5, 3)))  # fmt: skip
     paths = [str(place.path) for place in (good, same, bad)]
@@ -154,8 +154,8 @@ def test_much_worse_is_different_and_a_little_is_not(run, capsys):
 
 
 @pytest.mark.parametrize("metric", ["BLEU", "chrF", "TER"])
-def test_sentences_that_gain_come_first(metric, run):
-    """The line made right is the greatest gain, the one made wrong the greatest loss."""
+def test_sentences_are_sorted_by_gain(metric, run):
+    """The corrected line has the largest gain, the spoiled one the largest loss."""
     one = spoiled(0.4, 5)
     other = list(one)
     other[7], other[9] = REFERENCES[7], "nothing of this kind"
@@ -181,15 +181,14 @@ def test_wins_and_losses_are_shown(run, capsys):
     assert f"  first      {one[3]}\n  other      {other[3]}\n" in output
 
 
-def test_two_checkpoints_of_one_run(run, capsys):
+def test_two_checkpoints_of_one_run_are_compared(run, capsys):
     place = run("one", spoiled(0.3, 1))
     run("one", spoiled(0.2, 2), checkpoint="average:5")
     assert command.main([str(place.path), f"{place.path}@average:5", "--samples=10"]) == 0
     assert f"{place.path}@average:5  paired" in capsys.readouterr().out
 
 
-def test_the_metrics_are_those_that_were_scored(run, capsys):
-    """Of which some have no paired test."""
+def test_default_metrics_are_those_scored_that_have_a_test(run, capsys):
     places = [run(name, spoiled(0.3, seed)) for name, seed in (("one", 1), ("two", 2))]
     argv = [*(str(place.path) for place in places), "--samples=10", "--test=bs", "--json"]
     for scores, metrics in ((("TER", "accuracy"), {"TER"}), (("accuracy",), None)):
@@ -206,8 +205,8 @@ def test_the_metrics_are_those_that_were_scored(run, capsys):
             assert {row["metric"] for row in json.loads(capsys.readouterr().out)} == metrics
 
 
-def test_other_search_settings_are_named(run, capsys):
-    """config.json has the same in all; what the translations were searched with differs."""
+def test_differing_search_settings_are_reported(run, capsys):
+    """config.json is the same in all; the settings stored with the translations differ."""
     places = [run(f"beam{n}", spoiled(0.3, 1), beam_size=n) for n in (4, 4, 2)]
     paths = [str(place.path) for place in places]
     options = ["--samples=10", "--test=bs", "--metric=TER", "--show=0"]
@@ -227,8 +226,8 @@ def test_other_search_settings_are_named(run, capsys):
     assert "with decoding.beam_size=2, not 4\n" in output
 
 
-def test_settings_are_found_in_any_order_and_form(run, capsys):
-    """eval.py names its files by the fields in the order of the manual."""
+def test_scores_are_found_by_settings_in_any_order_and_form(run, capsys):
+    """eval.py names its files by the fields in manual order."""
     place = run("a", spoiled(0.3, 1))
     for path in list(place.eval.iterdir()):
         name = path.name.replace("best", "best,decoding.beam_size=1,decoding.alpha=1.0")
@@ -256,7 +255,7 @@ def test_settings_are_found_in_any_order_and_form(run, capsys):
         (["a", "a", "--split=mine.de"], "mine.de.best.hyp: no such trans"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_compared(arguments, message, run, tmp_path, monkeypatch):
+def test_invalid_comparisons_are_rejected(arguments, message, run, tmp_path, monkeypatch):
     run("a", spoiled(0.3, 1))
     run("other", spoiled(0.3, 1), references=sentences(9))
     run("lower", spoiled(0.3, 1), lowercase=True)

@@ -1,4 +1,4 @@
-"""Classifiers compared: McNemar's test against SciPy's binomial, and what is printed of it."""
+"""Comparisons of classifiers: McNemar's test against SciPy's binomial test, and the output."""
 
 import dataclasses
 import json
@@ -30,14 +30,14 @@ LABELS = [("pos", "neg")[i % 2] for i in range(200)]
 
 @pytest.mark.parametrize("better", [0, 1, 5, 12, 30, 700])
 @pytest.mark.parametrize("worse", [0, 2, 5, 13, 600])
-def test_it_is_the_binomial_test(better, worse):
+def test_p_value_is_that_of_the_binomial_test(better, worse):
     expected = binomtest(better, better + worse).pvalue if better + worse else 1.0
     assert p_value(better, worse) == pytest.approx(expected, rel=1e-9)
     assert p_value(better, worse) == p_value(worse, better)
 
 
-def test_the_interval_of_a_difference_covers_it():
-    """Of 4,000 draws of 60 pairs about 95 %, and no end lies beyond 100 points."""
+def test_intervals_of_differences_have_their_nominal_coverage():
+    """About 95 % of 4,000 draws of 60 pairs; no bound lies beyond 100 points."""
     generator = np.random.default_rng(0)
     drawn = generator.multinomial(60, [0.2, 0.1, 0.7], 4000)
     found = [of_shares(int(b), int(c), 60) for b, c, _ in drawn]
@@ -48,7 +48,7 @@ def test_the_interval_of_a_difference_covers_it():
 
 
 def classified(place: WorkDir, data, wrong: range) -> str:
-    """Write a work directory as eval.py leaves it, with the texts of a range wrong."""
+    """Write a work directory as eval.py leaves it, with the texts in a range misclassified."""
     said = [("neg" if x == "pos" else "pos") if i in wrong else x for i, x in enumerate(LABELS)]
     place.eval.mkdir(parents=True)
     experiment = Experiment(
@@ -78,7 +78,7 @@ def classified(place: WorkDir, data, wrong: range) -> str:
 
 @pytest.fixture
 def two(tmp_path) -> list[str]:
-    """Return a run that has 30 of 200 texts wrong, and one that has 14 of these and 4 others."""
+    """Return a run with 30 of 200 texts wrong, and one with 14 of these and 4 others wrong."""
     for ending, lines in (("text", ["a text"] * 200), ("label", LABELS)):
         for part in ("train", "test"):
             text = "".join(f"{line}\n" for line in lines)
@@ -87,7 +87,7 @@ def two(tmp_path) -> list[str]:
     return [classified(WorkDir(tmp_path / name), tmp_path, wrong) for name, wrong in places]
 
 
-def test_classifiers_are_compared(two, capsys):
+def test_printed_and_json_output(two, capsys):
     assert compare.main([*two, "--show=1"]) == 0
     first, second, _, loss, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("accuracy  85.00 ± 4.9")
@@ -100,7 +100,7 @@ def test_classifiers_are_compared(two, capsys):
     assert second.endswith("  different")
     assert "sentence accuracy: 16 better, 4 worse, 180 the same" in rest[1]
     assert "line 1  +100.0" in rest
-    # Of a loss of two values the exchanges are McNemar's.
+    # For a loss with two values, the exchanges are those of McNemar's test.
     drawn = float(loss.partition("approximate randomisation p = ")[2].split()[0])
     assert drawn == pytest.approx(p, abs=4 * (p / 10_000) ** 0.5)
     assert compare.main([*two, "--json"]) == 0
@@ -120,7 +120,7 @@ def test_reports_test_classifiers_against_each_other(two):
     assert loss["difference"][2] < 0
 
 
-def test_what_means_nothing_is_refused(two):
+def test_meaningless_options_are_rejected(two):
     with pytest.raises(UserError, match=r"^--metric: unknown choice 'BLEU'"):
         compare.main([*two, "--metric=BLEU"])
     for option in ("--test=ar", "--samples=9"):

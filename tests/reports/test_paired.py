@@ -1,4 +1,4 @@
-"""Paired tests against enumeration, SciPy and what they promise: errors in few of many cases."""
+"""Paired tests against enumeration, SciPy and their nominal error rate."""
 
 import itertools
 
@@ -23,8 +23,8 @@ def drawn(seed: int, count: int, k: int = 2) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_exchanges_are_those_that_there_are(seed):
-    """By trying all of 256; the tolerance is four standard deviations of 10,000 draws."""
+def test_approximate_randomisation_matches_enumeration(seed):
+    """All 256 exchanges are tried; the tolerance is four standard deviations of 10,000 draws."""
     one, other = drawn(seed, 8)
     seen = abs(value(other, RATIO) - value(one, RATIO))
     found = []
@@ -37,8 +37,8 @@ def test_exchanges_are_those_that_there_are(seed):
     assert p == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 10_000) ** 0.5 + 1e-4)
 
 
-def test_intervals_are_those_of_scipy():
-    """Both draw; ends of 1000 resamples are known to some 5 % of the width."""
+def test_bootstrap_intervals_match_scipy():
+    """Both are random; bounds from 1000 resamples are accurate to some 5 % of the width."""
     one, other = drawn(5, 200)
     found = resampled(one, other, RATIO, ["bs"])
     whole = lambda i: (other[i].sum(0) @ [1, 0] / other[i, 1].sum()  # noqa: E731
@@ -53,20 +53,20 @@ def test_intervals_are_those_of_scipy():
     assert half_interval(mean, RATIO) == pytest.approx(normal, rel=0.08)
 
 
-def test_better_is_seen_and_the_same_is_not():
+def test_a_better_system_is_detected_and_an_equal_one_is_not():
     one, other = (counted(x[:, 0]) for x in drawn(6, 300))
     for units, least, most in ((other + np.array([2, 0]), 0, 0.01), (one, 1, 1)):
         found = resampled(one, units, RATIO)
         assert all(least <= p <= most for p in found.p_values.values())
     assert found.difference == (0, 0, 0)
-    # A single unit more says nothing, however often the others agree.
+    # A gain of one in a single unit shows nothing, however often the others agree.
     other = one.copy()
     other[7, 0] += 1
     assert resampled(one, other, RATIO, ["ar"]).p_values == {"ar": 1.0}
 
 
-def test_systems_that_do_not_differ_are_seldom_called_different():
-    """In one of twenty cases; of 200 the tolerance is three standard deviations."""
+def test_equal_systems_are_seldom_called_different():
+    """One in twenty are; over 200 cases the tolerance is three standard deviations."""
     chance = np.random.default_rng(7)
     called = 0
     for _ in range(200):
@@ -76,7 +76,7 @@ def test_systems_that_do_not_differ_are_seldom_called_different():
 
 
 def test_overlapping_windows_are_drawn_in_blocks():
-    """Each sums 20 of the same numbers: taken alone, they look like much more than they are."""
+    """Each sums 20 of the same numbers: taken as independent, they look like far more evidence."""
     chance = np.random.default_rng(8)
     wrong = {1: 0, 20: 0}
     for _ in range(60):
@@ -85,19 +85,19 @@ def test_overlapping_windows_are_drawn_in_blocks():
         for length in wrong:
             one, other = (blocks(side, length) for side in sides)
             wrong[length] += resampled(one, other, RATIO, ["ar"], 200).p_values["ar"] < 0.05
-    assert wrong[20] <= 9  # of three
+    assert wrong[20] <= 9  # three expected
     assert wrong[1] >= 30
     assert blocks(np.arange(10.0).reshape(5, 2), 2).tolist() == [[2, 4], [10, 12], [8, 9]]
 
 
-def test_draws_are_the_same_a_few_at_a_time(monkeypatch):
+def test_drawing_a_few_at_a_time_gives_the_same_result(monkeypatch):
     one, other = drawn(9, 33)
     found = resampled(one, other, RATIO)
     monkeypatch.setattr(paired, "_AT_A_TIME", 33 * 64)
     assert resampled(one, other, RATIO) == found
 
 
-def test_correlations_of_units_that_count_more_than_once():
+def test_correlations_of_repeated_units_match_scipy():
     chance = np.random.default_rng(10)
     x, y = chance.integers(0, 6, (2, 30)).astype(float)
     counts = chance.integers(0, 4, (5, 30)).astype(float)
@@ -110,6 +110,6 @@ def test_correlations_of_units_that_count_more_than_once():
 
 
 def test_every_unit_has_a_direction():
-    """But for the share of numbers in an interval, which should be what it says."""
+    """The exception is the share of numbers in an interval, which should equal the nominal one."""
     known = {**TRANSLATION, **PREDICTION}.keys() | {"coverage"}
     assert known >= {name for table in UNITS.values() for name in table}

@@ -1,4 +1,4 @@
-"""What a report holds is what lies in the work directories, and gathering it changes nothing."""
+"""Reports show what the work directories hold, and gathering it changes nothing."""
 
 import dataclasses
 import json
@@ -65,7 +65,7 @@ def contents(place: WorkDir) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def test_numbers_in_the_page_are_those_of_the_files(run):
+def test_numbers_in_the_page_match_the_files(run):
     page = unpack(render(gather([(run, None)])))
     (printed,) = page["runs"]
     rows = read_rows(run.metrics)
@@ -110,7 +110,7 @@ def test_facts_are_those_of_the_last_start(run):
     assert runs.facts(runs.read(run))["pairs"] == 1
 
 
-def test_the_tokenizer_is_that_of_the_codecs(run):
+def test_the_tokenizer_is_described_by_the_codecs(run):
     def printed(joint, *codecs):
         sides = dict(zip(("src", "tgt"), map(SideConfig, codecs), strict=True))
         tokenizer = dataclasses.replace(Experiment().tokenizer, joint=joint)
@@ -125,7 +125,7 @@ def test_the_tokenizer_is_that_of_the_codecs(run):
     assert printed(False, "bytes", "subwords") == f"source bytes; target {subwords}"
 
 
-def test_half_written_lines_change_nothing_and_nothing_is_written(run):
+def test_half_written_lines_are_ignored_and_no_file_changes(run):
     whole = gather([(run, None)])
     for path in (run.metrics, run.timings, run.history):
         with open(path, "a") as file:
@@ -135,7 +135,7 @@ def test_half_written_lines_change_nothing_and_nothing_is_written(run):
     assert contents(run) == before
 
 
-def test_a_run_that_is_going_on_has_a_report(tmp_path):
+def test_a_running_run_has_a_report(tmp_path):
     place = trained(tmp_path / "going", steps=70)
     (printed,) = gather([(place, None)])["runs"]
     assert printed["facts"]["steps"] == 70
@@ -143,7 +143,7 @@ def test_a_run_that_is_going_on_has_a_report(tmp_path):
     assert printed["evaluate"].endswith("--checkpoint=best --split=test")
 
 
-def test_a_directory_without_history_tells_a_command_that_repeats_it(run):
+def test_without_history_the_command_is_one_that_repeats_the_run(run):
     run.history.unlink()
     facts = runs.facts(runs.read(run))
     assert not facts["recorded"]
@@ -165,7 +165,7 @@ def test_a_language_model_has_windows_and_no_translations(run, tmp_path):
     assert facts[1]["items"] == "windows of 16 pieces"
 
 
-def test_two_runs_are_tested_and_laid_side_by_side(run, other):
+def test_two_runs_are_tested_and_shown_side_by_side(run, other):
     report = gather([(run, None), (other, None)])
     assert report["title"] == "Runs one and other compared"
     drawn = ["paired bootstrap", "approximate randomisation"]
@@ -180,14 +180,14 @@ def test_two_runs_are_tested_and_laid_side_by_side(run, other):
     assert ["model.d_ff", "64", "2048"] in report["runs"][1]["settings"]
 
 
-def test_runs_scored_on_other_references_are_not_laid_side_by_side(run, tmp_path):
+def test_runs_with_other_references_are_not_shown_side_by_side(run, tmp_path):
     place = trained(tmp_path / "else")
     scored(place, PLAIN, PLAIN, PLAIN)
     report = gather([(run, None), (place, None)])
     assert [system["run"] for system in report["systems"]] == [0]
 
 
-def test_another_checkpoint_and_split(run):
+def test_checkpoint_and_split_can_be_chosen(run):
     scored(run, PLAIN, PLAIN, PLAIN, checkpoint="average:5")
     scored(run, PLAIN, PLAIN, ONE[: len(PLAIN)], split="validation")
     report = gather([(run, None), (run, "average:5")], "test")
@@ -196,7 +196,7 @@ def test_another_checkpoint_and_split(run):
 
 
 def test_search_settings_are_those_stored_with_the_scores(tmp_path):
-    """config.json is the same in both; what was searched with is not."""
+    """config.json is the same in both; the settings used for the search are not."""
     places = [trained(tmp_path / name) for name in ("one", "two")]
     for place, beam_size in zip(places, (4, 2), strict=True):
         scored(place, PLAIN, PLAIN, ONE[: len(PLAIN)], beam_size=beam_size)
@@ -207,8 +207,8 @@ def test_search_settings_are_those_stored_with_the_scores(tmp_path):
     assert [row["search"] for row in report["scores"]] == [{"beam_size": "4"}, {"beam_size": "2"}]
 
 
-def test_checkpoints_of_one_run_have_one_training(run):
-    """Each score stands once, and what they have in common is shown once."""
+def test_checkpoints_of_one_run_share_its_training(run):
+    """Each score is listed once, and what they have in common is shown once."""
     scored(run, PLAIN, PLAIN, PLAIN, checkpoint="average:5")
     report = gather([(run, None), (run, "average:5"), (run, "best")])
     rows = [(row["run"], row["split"], row["checkpoint"]) for row in report["scores"]]
@@ -217,7 +217,7 @@ def test_checkpoints_of_one_run_have_one_training(run):
     assert [r["again"] for r in report["runs"]] == [False, True, True]
 
 
-def test_scores_of_any_name_have_a_report(run):
+def test_scores_of_any_name_are_reported(run):
     """Accuracy alone, without BLEU, chrF, counts or an exact match."""
     file = run.eval / "test.best.json"
     printed = json.loads(file.read_text())
@@ -231,7 +231,7 @@ def test_scores_of_any_name_have_a_report(run):
     assert row["search"] == {}
 
 
-# --- where ----------------------------------------------------------------------------------------
+# --- breakdowns -----------------------------------------------------------------------------------
 
 
 def rows_of(hypotheses) -> list[dict]:
@@ -243,7 +243,7 @@ def rows_of(hypotheses) -> list[dict]:
 
 
 @pytest.mark.parametrize("by", [breakdown.by_length, breakdown.by_rarest_word])
-def test_groups_are_scored_as_sacrebleu_scores_them(by):
+def test_scores_of_groups_match_sacrebleu(by):
     systems = [rows_of(ONE), rows_of(OTHER)]
     found = by(systems)
     for number in (0, 1):
@@ -263,7 +263,7 @@ def test_groups_are_scored_as_sacrebleu_scores_them(by):
     assert row["chrF"] == pytest.approx(sum(r["chrF"] for r in members) / len(members), abs=0.01)
 
 
-def test_words_found_by_hand():
+def test_words_found_match_a_count_by_hand():
     row = {"reference": "a b b c", "hypothesis": "b x a, b b", "seen": [0, 3, 3, 5000]}
     assert [(r["label"], r["count"], r["found"]) for r in breakdown.words_found([[row]])] == [
         ("0", 1, 100.0), ("2–10", 2, 100.0), (">1000", 1, 0.0)
@@ -273,7 +273,7 @@ def test_words_found_by_hand():
 @given(
     st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.sampled_from("abcd"), max_size=12)
 )
-def test_what_is_not_marked_is_in_both(one, other):
+def test_unmarked_words_are_common_to_both(one, other):
     missing, extra = breakdown.marks(" ".join(one), " ".join(other))
     kept = [word for i, word in enumerate(one) if i not in missing]
     assert kept == [word for i, word in enumerate(other) if i not in extra]
@@ -281,7 +281,7 @@ def test_what_is_not_marked_is_in_both(one, other):
         assert missing == extra == []
 
 
-def test_picked_are_the_best_the_worst_and_random_ones():
+def test_the_best_the_worst_and_random_sentences_are_picked():
     rows = rows_of(ONE)
     found = picked(rows)
     scores = [row["chrF"] for row in rows]
@@ -295,7 +295,7 @@ def test_picked_are_the_best_the_worst_and_random_ones():
 # --- sweeps ---------------------------------------------------------------------------------------
 
 
-def test_the_points_of_a_sweep_are_found_again(tmp_path):
+def test_the_points_of_a_sweep_are_gathered(tmp_path):
     for d_ff, factor in ((32, 1.5), (64, 1.0)):
         for seed in (1, 2):
             experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
@@ -313,7 +313,7 @@ def test_the_points_of_a_sweep_are_found_again(tmp_path):
 
 
 def points_of(place, scores, seeds=(0,)) -> dict:
-    """Return the sweep of points with these validation BLEUs, one more with each seed."""
+    """Return the sweep of points with these validation BLEUs, each with every seed."""
     for d_ff, bleu in zip((32, 64, 128), scores, strict=False):
         for seed in seeds:
             experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
@@ -330,12 +330,12 @@ def points_of(place, scores, seeds=(0,)) -> dict:
         ((0.05, 0.08), (0,), None, "no validation BLEU is above 0.08, near zero"),
         ((25.1, 25.0), (0,), None, "the first two settings differ by 0.1 validation BLEU, and"),
         ((25.8, 25.0), (0,), None, "another seed alone may change it by 1."),
-        ((25.1, 25.0), (1, 2), "model.d_ff=32,seed=2", "Best by"),  # and seeds by 0.01
+        ((25.1, 25.0), (1, 2), "model.d_ff=32,seed=2", "Best by"),  # seeds differ by 0.01
         # 4.3 standard errors of means of two each.
         ((25.02, 25.0), (1, 2), None, "another seed alone may change it by 0.03"),
     ],
 )
-def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_path):
+def test_a_best_point_is_named_only_if_it_is_clear(scores, seeds, best, why, tmp_path):
     verdict = points_of(tmp_path / "s", scores, seeds)["verdict"]
     assert verdict["best"] == best
     assert why in verdict["why"]
@@ -352,20 +352,20 @@ def test_a_best_point_is_named_where_there_is_one(scores, seeds, best, why, tmp_
         ("shakespeare", "A language model", "windows of 64 pieces"),
     ],
 )
-def test_models_are_called_what_they_are(config, kind, items):
-    assert KINDS.keys() == ARCHITECTURES.keys()  # a new objective has its word, too
+def test_names_of_kinds_of_models(config, kind, items):
+    assert KINDS.keys() == ARCHITECTURES.keys()  # a new objective needs its word, too
     found = named(parse(load_config(f"configs/{config}.py")))
     assert (found["kind"], found["items"]) == (kind, items)
 
 
-def test_word_errors_are_out_of_a_hundred():
+def test_word_error_rates_are_percentages():
     """A hundredth of 2.3 is less than one of 300 words."""
     rows = [{"name": f"x={x}", "measured": {"WER": score}, "settings": {"x": x}}
             for x, score in ((1, 2.33), (2, 2.67))]  # fmt: skip
     assert verdict(rows, "WER", VALIDATION["wer"])["best"] is None
 
 
-def test_the_page_is_of_the_point_that_is_called_the_best(tmp_path):
+def test_the_page_shows_the_point_that_is_named_the_best(tmp_path):
     for d_ff, seed, bleu in ((64, 1, 40.0), (32, 1, 37.0), (64, 2, 30.0)):
         experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
         point = trained(tmp_path / f"s/model.d_ff={d_ff},seed={seed}", experiment)
@@ -376,7 +376,7 @@ def test_the_page_is_of_the_point_that_is_called_the_best(tmp_path):
     assert [run["name"] for run in report["runs"] if run["whole"]] == ["model.d_ff=32,seed=1"]
 
 
-def test_a_run_that_ends_between_two_rows_is_shown_to_its_end():
+def test_curves_reach_the_end_of_a_run_between_two_rows():
     metrics = [{"step": 50, "loss": 3.0, "target_tokens": 1000},
                {"step": 100, "loss": 2.0, "target_tokens": 2000},
                {"step": 120, "validation_loss": 1.5, "validation_accuracy": 0.5}]  # fmt: skip
@@ -388,22 +388,22 @@ def test_a_run_that_ends_between_two_rows_is_shown_to_its_end():
     assert curves(metrics[2:], [])["validation"]["minutes"] == [0]
 
 
-def test_a_loss_of_numbers_has_no_perplexity():
+def test_losses_on_numbers_have_no_perplexity():
     assert validation("loss", "forecast").title == "loss"
     assert validation("loss", "translate").title == "perplexity"
     assert validation("loss", "reconstruct").shown(0.38) == 0.38
 
 
-def test_losses_are_in_nats_or_of_numbers():
-    """By what each objective predicts, and no list that a new one could be missing from."""
+def test_losses_are_in_nats_unless_numbers_are_predicted():
+    """What each objective predicts decides, not a list that a new one could be missing from."""
     numbers = {"value", "forecast", "pixels"}
     assert LOSSES.keys() == numbers | {"span", "ctc"}  # and all others are cross-entropies
     for kind, objective in OBJECTIVES.items():
         assert in_nats(kind) == numbers.isdisjoint(objective.predicts), kind
 
 
-def test_the_best_point_is_one_of_the_best_setting():
-    """Not of the one whose single seed was lucky: 40 and 30 beside 37."""
+def test_the_best_point_belongs_to_the_best_setting():
+    """Not to the one with a single lucky seed: 40 and 30 against 37."""
     scores = ((64, 1, 40.0), (32, 1, 37.0), (64, 2, 30.0))
     rows = [
         {"name": f"model.d_ff={d_ff},seed={seed}", "measured": {"BLEU": score},
@@ -413,7 +413,7 @@ def test_the_best_point_is_one_of_the_best_setting():
     assert verdict(rows, "BLEU", TRANSLATION["BLEU"])["best"] == "model.d_ff=32,seed=1"
 
 
-def test_runs_of_one_protocol_are_tested_though_other_fields_differ(tmp_path):
+def test_runs_scored_alike_are_tested_though_other_fields_differ(tmp_path):
     """How often a run validates has nothing to do with how its test text was scored."""
     other = with_field(EXPERIMENT, "evaluation.every_steps", 2 * EXPERIMENT.checkpoint.every_steps)
     places = []
@@ -439,7 +439,7 @@ def test_a_point_whose_evaluation_failed_is_not_finished(tmp_path):
         assert found == {"32": ["evaluation failed, exit code 1"], "64": []}
 
 
-def test_every_point_tells_its_time(tmp_path):
+def test_every_point_reports_its_time(tmp_path):
     points_of(tmp_path / "s", (20.0, 25.0))
     report = gather([(WorkDir(tmp_path / "s"), None)])
     assert [sum(run["seconds"].values()) > 0 for run in report["runs"]] == [True, True]
@@ -447,7 +447,7 @@ def test_every_point_tells_its_time(tmp_path):
 
 @pytest.fixture
 def translated(tmp_path) -> WorkDir:
-    """Return a sweep of two settings and two seeds; of one all is right, of the other nothing."""
+    """Return a sweep of two settings with two seeds; one setting is all right, one all wrong."""
     for d_ff, said in ((32, REFERENCES), (64, [line[::-1] for line in REFERENCES])):
         for seed in (1, 2):
             experiment = with_field(with_field(EXPERIMENT, "model.d_ff", d_ff), "seed", seed)
@@ -457,8 +457,8 @@ def translated(tmp_path) -> WorkDir:
     return WorkDir(tmp_path / "s")
 
 
-def test_the_rows_of_a_sweep_are_tested_against_the_first(translated):
-    """Points of the same seed; the mark stands where every test and seed shows a difference."""
+def test_rows_of_a_sweep_are_tested_against_the_first(translated):
+    """Points of the same seed are compared; the mark means that every test and seed differs."""
     rows = sweep_rows.tabulated(translated.path, "test")
     sweep_rows.compare(rows, "test")
     first, second = rows
@@ -483,7 +483,7 @@ def test_the_rows_of_a_sweep_are_tested_against_the_first(translated):
     assert not any(column.endswith(" p") for column in best["measured"])
     found = {row["settings"]["model.d_ff"]: row["measured"]["test BLEU, beam p"] for row in others}
     assert found[64] < 0.05
-    assert found[32] == 1  # another seed that says the same
+    assert found[32] == 1  # another seed with the same output
 
 
 def test_variants_have_their_published_figures(tmp_path):
@@ -522,7 +522,7 @@ def test_the_command_writes_a_page(run, tmp_path, capsys):
         (["unscored"], r"unscored/eval/test.best.json: damaged; run eval.py again, or delete it"),
     ],
 )
-def test_what_has_no_report(argv, printed, run, tmp_path, monkeypatch):
+def test_directories_without_a_report_are_rejected(argv, printed, run, tmp_path, monkeypatch):
     empty = trained(tmp_path / "empty")
     empty.metrics.unlink()
     trained(tmp_path / "sweep/model.d_ff=1")
@@ -537,5 +537,5 @@ def test_what_has_no_report(argv, printed, run, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.html"))
 
 
-def test_config_json_of_the_fixture_is_whole(run):
+def test_config_json_of_the_fixture_is_complete(run):
     assert from_json(run.config.read_text()) == EXPERIMENT

@@ -1,4 +1,4 @@
-"""Tiny models behind the server: a translator and a language model, random, quickly compiled."""
+"""Servers of tiny random models that compile quickly: a translator and a language model."""
 
 import contextlib
 import dataclasses
@@ -28,7 +28,7 @@ SETTINGS = Settings(
 
 
 def translator() -> TrainedModel:
-    """Return a model that translates, en to de, of at most 16 pieces at a time."""
+    """Return a model that translates en to de, at most 16 pieces at a time."""
     model, params, tokenizers = parts()
     data = DataConfig(source_language="en", target_language="de", max_length=16)
     experiment = dataclasses.replace(RUN, model=model.config, data=data, decoding=BEAM)
@@ -36,7 +36,7 @@ def translator() -> TrainedModel:
 
 
 def writer() -> TrainedModel:
-    """Return a language model of letters."""
+    """Return a character-level language model."""
     model, params = made(LINES)
     decoding = DecodingConfig(beam_size=1)
     experiment = dataclasses.replace(
@@ -51,7 +51,7 @@ def service_of(trained: TrainedModel, **changes) -> Service:
 
 
 def stand_in(stream, **changes) -> Service:
-    """Return a service whose texts a stream of a test's own finds: nothing is compiled."""
+    """Return a service that searches with a test's own stream; nothing is compiled."""
     trained, settings = translator(), dataclasses.replace(SETTINGS, **changes)
     model = Served(trained, trained.experiment.decoding, settings)
     model.streams, model.compile = {"translate": stream}, lambda: None
@@ -60,7 +60,7 @@ def stand_in(stream, **changes) -> Service:
 
 @contextlib.contextmanager
 def listening(service: Service):
-    """Yield the address and the service of a server that listens, in a thread."""
+    """Run a server in a thread; yield its address and the service."""
     server = Server(application(service), service)
     server.config.port = 0
     thread = threading.Thread(target=server.run)
@@ -75,14 +75,14 @@ def listening(service: Service):
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_to_compile():
-    """Let XLA optimise little; what is computed is the same."""
+    """Disable most XLA optimisations; results stay the same."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 
 
 def served(service: Service):
-    """Yield a client of a server that is ready."""
+    """Yield a client of a server once it is ready."""
     with TestClient(application(service), raise_server_exceptions=False) as client:
         while (answer := client.get("/ready")).status_code != 200:
             assert answer.status_code == 503
@@ -94,7 +94,7 @@ def served(service: Service):
 
 @pytest.fixture(scope="session")
 def one_device():
-    """Let one device be all that there is: the server starts before a module's own fixture."""
+    """Make only one device visible: the server starts before a module's own fixture does so."""
     with pytest.MonkeyPatch.context() as patch:
         one = jax.devices()[:1]
         patch.setattr(jax, "local_devices", lambda *_: one)

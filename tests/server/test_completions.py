@@ -1,4 +1,4 @@
-"""What the server writes behind prompts is what `generate` writes, whole or in parts."""
+"""The server's continuations of prompts equal those of `generate`, whole or streamed."""
 
 import concurrent.futures
 import functools
@@ -13,14 +13,14 @@ SAMPLED = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 5}
 
 @functools.cache
 def expected(prompt: str, n: int = 0, stop: tuple = ()):
-    """Return the greedy text of a prompt, or so many random ones, of 9 pieces."""
+    """Return the greedy text for a prompt, or `n` sampled ones, of 9 pieces."""
     trained = writer()
     fields = {"search": "sample", "num_samples": n, **SAMPLED} if n else {}
     return trained.generate(prompt, 9, n_best=n or 1, stop_strings=stop, **fields)
 
 
 def events(answer) -> list:
-    """Return what the events of a stream hold."""
+    """Return the data of a stream's events."""
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
     parts = answer.text.split("\n\n")
@@ -29,8 +29,8 @@ def events(answer) -> list:
     return [json.loads(part[6:]) if part != "data: [DONE]" else None for part in parts]
 
 
-def test_whole_texts_whoever_else_is_there(writing):
-    """Greedy and random ones side by side; each of several samples, too."""
+def test_concurrent_requests_are_answered_as_if_alone(writing):
+    """Greedy and sampled requests side by side, and each of several samples."""
     bodies = [{"prompt": p, "max_tokens": 9} for p in PROMPTS]
     bodies += [{"prompt": p, "max_tokens": 9, "n": 2, **SAMPLED} for p in PROMPTS]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -43,7 +43,7 @@ def test_whole_texts_whoever_else_is_there(writing):
 
 
 @pytest.mark.parametrize("fields", [{}, SAMPLED], ids=["greedy", "sampled"])
-def test_streams_are_the_text_in_parts(writing, fields):
+def test_streamed_parts_join_to_the_whole_text(writing, fields):
     body = {"prompt": "ab", "max_tokens": 9, "stream": True, **fields}
     first, *parts, last = events(writing.post("/api/generate", json=body))
     (wanted,) = expected("ab", 1 if fields else 0)
@@ -53,7 +53,7 @@ def test_streams_are_the_text_in_parts(writing, fields):
 
 
 def test_stop_strings_end_a_text(writing):
-    """And the search for it: also where they are found on the way."""
+    """They also end its search, and are found during streaming too."""
     (whole,) = expected("ab")
     stop = whole.text[4:6]
     (wanted,) = expected("ab", 0, (stop,))
@@ -65,8 +65,8 @@ def test_stop_strings_end_a_text(writing):
     assert parts[-1]["finish"] == "stop"
 
 
-def test_completions(writing):
-    """Several prompts, several choices, echo, usage; greedy at temperature 0."""
+def test_openai_api(writing):
+    """Several prompts and choices, echo, usage and models; temperature 0 is greedy."""
     body = {"model": "tiny", "prompt": ["ab", "helloworld"], "max_tokens": 9, "temperature": 0}
     answer = writing.post("/v1/completions", json=body).json()
     behind = [expected(p)[0].text.removeprefix(p) for p in body["prompt"]]
@@ -90,12 +90,12 @@ def test_completions(writing):
     assert writing.get("/v1/models/tiny").json()["object"] == "model"
 
 
-def test_streams_of_several_prompts_go_on_together(writing, monkeypatch):
+def test_several_prompts_are_streamed_concurrently(writing, monkeypatch):
     stream = writing.service.model.streams["single"]
     turn = stream.turn
 
     def by_step(waiting):
-        stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
+        stream._each = dict.fromkeys(stream._each, 1.0)  # one step per turn
         return turn(waiting)
 
     monkeypatch.setattr(stream, "turn", by_step)
@@ -113,7 +113,7 @@ def test_streams_of_several_prompts_go_on_together(writing, monkeypatch):
      ({"suffix": "b"}, 400), ({"logit_bias": {"3": 1}}, 400), ({"best_of": 2}, 400),
      ({"frequency_penalty": 0.5}, 400), ({"n": 9}, 413), ({"unknown": 1}, 400)],
 )  # fmt: skip
-def test_what_completions_refuse(writing, fields, status):
+def test_invalid_openai_requests_are_rejected(writing, fields, status):
     answer = writing.post("/v1/completions", json={"model": "tiny", "prompt": "a"} | fields)
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
@@ -126,18 +126,18 @@ def test_what_completions_refuse(writing, fields, status):
     [{"max_tokens": 11}, {"top_p": 0}, {"temperature": -1}, {"beam_size": 2}, {"beam_size": 0},
      {"beam_size": 1, "sample": True}, {"prompt": "x" * 30}, {"stop": [""]}],
 )  # fmt: skip
-def test_what_generate_refuses(writing, fields):
+def test_invalid_generate_requests_are_rejected(writing, fields):
     answer = writing.post("/api/generate", json={"prompt": "a"} | fields)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["type"] == "invalid_request"
 
 
-def test_more_texts_than_are_allowed_are_too_many(writing):
+def test_too_many_texts_are_rejected(writing):
     answer = writing.post("/api/generate", json={"prompt": "a", "n": 9})
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
 
 
-def test_scores_of_texts(writing):
+def test_scores_equal_those_of_the_model(writing):
     rows = writing.post("/api/score", json={"texts": PROMPTS[1:]}).json()["results"]
     for row, score in zip(rows, writer().score(PROMPTS[1:]), strict=True):
         assert row["total"] == pytest.approx(score.total, rel=1e-4)

@@ -1,4 +1,4 @@
-"""What clients and threads do wrong: all others are answered, and nobody waits for ever."""
+"""Misbehaving clients and failing threads: others are answered, and nobody waits for ever."""
 
 import concurrent.futures
 import contextlib
@@ -23,7 +23,7 @@ SLOW = ["", "POST /api", "GET / HTTP/1.1\r\nx: ", HEAD, HEAD + "{", HEAD.replace
 
 
 def post(port: int, path: str = "/api/translate", body: str = TEXT) -> tuple[int, dict]:
-    """Return status and answer of a request."""
+    """Return the status and the answer of a request."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as client:
         client.request("POST", path, body)
         answer = client.getresponse()
@@ -31,7 +31,7 @@ def post(port: int, path: str = "/api/translate", body: str = TEXT) -> tuple[int
 
 
 def slow_clients(port: int, count: int) -> list[socket.socket]:
-    """Return connections that have begun requests and do not finish them."""
+    """Return connections that have begun a request and do not finish it."""
     found = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(count)]
     for number, client in enumerate(found):
         client.sendall(SLOW[number % len(SLOW)].encode())
@@ -39,7 +39,7 @@ def slow_clients(port: int, count: int) -> list[socket.socket]:
 
 
 def answered_beside(clients: list[socket.socket], ask, seconds: float) -> None:
-    """Ask all the while that slow clients send a byte now and then, until they are cut off."""
+    """Keep asking while slow clients send a byte now and then, until all are cut off."""
     left, end = set(clients), time.monotonic() + seconds
     while left:
         assert time.monotonic() < end, f"{len(left)} are not cut off"
@@ -58,14 +58,14 @@ def port_of(address: str) -> int:
 
 @pytest.fixture
 def quick():
-    """A stream that finds at once."""
+    """A stream that finishes texts at once."""
     stream = Paced(rows=8)
     stream.open = True
     return stream
 
 
-def test_slow_connections(quick, monkeypatch):
-    """They are cut off in time, whatever part of a request they are slow with."""
+def test_slow_connections_are_cut_off(quick, monkeypatch):
+    """Whichever part of a request they are slow to send, they are cut off in time."""
     monkeypatch.setattr(serving, "_HEADERS", 0.5)
     with listening(stand_in(quick, patience=0.5)) as (address, service):
         port = port_of(address)
@@ -74,7 +74,7 @@ def test_slow_connections(quick, monkeypatch):
 
 
 class Sparing(Paced):
-    """A stream that finds one text each time it is opened."""
+    """A stream that finishes one text each time it is opened."""
 
     def turn(self, waiting=()):
         for found in super().turn(waiting):
@@ -82,8 +82,8 @@ class Sparing(Paced):
             yield found
 
 
-def test_who_leaves_amid_a_stream():
-    """Its connection breaks while there is more to come, which is given up; others go on."""
+def test_a_disconnect_during_a_stream_cancels_the_remaining_texts():
+    """Other requests are still answered."""
     stream = Sparing(rows=8)
     with listening(stand_in(stream)) as (address, service):
         port = port_of(address)
@@ -100,8 +100,7 @@ def test_who_leaves_amid_a_stream():
         assert post(port)[0] == 200
 
 
-def test_who_is_refused_costs_no_work(monkeypatch):
-    """While all places are taken, texts are refused before they are read."""
+def test_a_full_queue_refuses_texts_before_reading_them(monkeypatch):
     service = stand_in(Paced(), queue=2)
     held = Ticket(service._model, "translate", [Sentence((3,), 1)] * 2, math.inf, lambda _: None)
     monkeypatch.setattr(service._model, "translation", lambda *_: pytest.fail("it was read"))
@@ -115,7 +114,7 @@ def test_who_is_refused_costs_no_work(monkeypatch):
 
 
 class Dying(Paced):
-    """A stream whose search fails as soon as it is let."""
+    """A stream whose search fails as soon as `let` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +129,7 @@ class Dying(Paced):
 
 @pytest.fixture
 def dying(monkeypatch):
-    """A service whose searching thread dies once it is let: its stream cannot be begun anew."""
+    """A service whose search thread dies once `let` is set: its stream cannot be renewed."""
     service = stand_in(Dying())
 
     def renew(kind):
@@ -141,8 +140,8 @@ def dying(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_the_searching_thread_dies(dying):
-    """Texts and calls that wait are ended with an error, and so is who comes later."""
+def test_requests_fail_after_the_search_thread_dies(dying):
+    """Waiting texts and calls end with an error, and so do later requests."""
     stream, worker = dying._model.streams["translate"], dying.worker
     one, pair = {"text": "a dog"}, {"sources": ["a"], "targets": ["a"]}
     asked = [("/api/translate", one)] * 4 + [("/translate", {"q": "a", "target": "de"})]
@@ -163,8 +162,8 @@ def test_the_searching_thread_dies(dying):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_server_whose_searching_thread_dies_ends(dying, caplog):
-    """By itself, once who waits is answered; slow clients do not hold it long."""
+def test_the_server_exits_when_its_search_thread_dies(dying, caplog):
+    """It exits once waiting requests are answered; slow clients do not delay it for long."""
     with listening(dying) as (address, _):
         port = port_of(address)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -177,6 +176,6 @@ def test_a_server_whose_searching_thread_dies_ends(dying, caplog):
 
 
 def refused(port: int) -> bool:
-    """Whether nobody listens."""
+    """Return whether nobody listens."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) != 0

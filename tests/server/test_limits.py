@@ -1,4 +1,4 @@
-"""What a server does not do: too much, too long, for those who left, or after its end."""
+"""Limits of the server: queue, deadlines, request sizes, disconnected clients and shutdown."""
 
 import asyncio
 import dataclasses
@@ -15,11 +15,11 @@ from transformer_jax.server.refusals import Refusal
 from transformer_jax.server.tickets import Closed, Ended, Found, Full, Ticket, TooLarge
 from transformer_jax.server.worker import Worker
 
-# --- the worker alone, with a stream whose texts finish when they are let ---
+# --- the worker alone, with a stream whose texts finish on demand ---
 
 
 class Paced:
-    """A stream of `rows` rows, whose texts are finished turn by turn if `open`."""
+    """A stream of `rows` rows that finishes one text per turn while `open`."""
 
     def __init__(self, rows: int = 1) -> None:
         self.rows, self.open, self.order, self.here = rows, False, [], []
@@ -75,8 +75,8 @@ def until(condition, seconds: float = 20.0) -> None:
         time.sleep(0.002)
 
 
-def test_whoever_comes_first_goes_first(worker):
-    """Of a ticket's texts the later ones stand further back, and low priority behind all."""
+def test_texts_are_searched_in_order_of_arrival(worker):
+    """The later texts of a ticket queue further back, and those of low priority come last."""
     model, events = Model(), []
     paced = model.streams["k"]
     worker.submit(ticket(model, [0], events))
@@ -101,7 +101,7 @@ def test_the_queue_is_bounded(worker):
     worker.submit(ticket(model, [8], events))
     with pytest.raises(Full):
         worker.call(lambda: None)
-    with pytest.raises(TooLarge):  # which no waiting would mend
+    with pytest.raises(TooLarge):  # waiting would not help
         worker.submit(ticket(model, range(7), events))
     model.streams["k"].open = True
     until(lambda: len(events) == 7)
@@ -118,7 +118,7 @@ def test_a_deadline_frees_rows_and_places(worker):
     until(lambda: other)
 
 
-def test_who_leaves_frees_the_row(worker):
+def test_a_cancelled_ticket_frees_its_row(worker):
     model, gone, other = Model(), [], []
     leaving = ticket(model, [0, 1], gone)
     worker.submit(leaving)
@@ -134,8 +134,8 @@ def broken(waiting):
     yield
 
 
-def test_a_failure_ends_its_texts_alone(worker, caplog):
-    """Those that were searched; those that waited go on in the stream that is begun anew."""
+def test_a_failed_search_ends_only_the_texts_being_searched(worker, caplog):
+    """Waiting texts go on in the renewed stream."""
     model, events, others = Model(), [], []
     worker.submit(ticket(model, [0], events))
     until(lambda: worker.running)
@@ -154,7 +154,7 @@ def test_a_failure_ends_its_texts_alone(worker, caplog):
     assert "a search failed; 1 texts are lost" in caplog.text
 
 
-def test_a_text_waits_for_one_more_stream_at_most(worker):
+def test_a_waiting_text_gets_at_most_one_renewed_stream(worker):
     model, events = Model(), []
 
     def renew(kind):
@@ -169,7 +169,7 @@ def test_a_text_waits_for_one_more_stream_at_most(worker):
     assert model.renewed == 2
 
 
-def test_its_end_ends_all(worker):
+def test_closing_the_worker_ends_all_tickets(worker):
     events = []
     worker.submit(ticket(Model(), [0, 1], events))
     until(lambda: worker.running)
@@ -179,8 +179,8 @@ def test_its_end_ends_all(worker):
         worker.submit(ticket(Model(), [0], events))
 
 
-def test_an_answer_gives_up_what_is_left(worker):
-    """Cancelled, an answer leaves nothing running; a deadline is the client's to be told."""
+def test_a_cancelled_or_late_answer_leaves_nothing_running(worker):
+    """A missed deadline is reported to the client."""
     model = Model()
     asking = Asking("k", [Sentence((3,), 1)])
 
@@ -219,15 +219,15 @@ def post(client, body, path="/api/translate", **headers):
      (b'{"text": "\\u0000 \\u2028 \xf0\x9f\x98\x80"}', 200)],
     ids=lambda given: given[:20].hex() if isinstance(given, bytes) else None,
 )  # fmt: skip
-def test_bodies(translating, body, status):
+def test_request_bodies_are_validated(translating, body, status):
     answer = post(translating, body)
     assert answer.status_code == status, answer.text
     if status != 200:
         assert answer.json()["error"]["message"]
 
 
-def test_bodies_are_counted_while_they_come(translating):
-    """Without a length, or with a false one, they end at the limit."""
+def test_body_sizes_are_checked_during_the_upload(translating):
+    """Without a content-length, or with a false one, reading stops at the limit."""
     sent = 0
 
     def chunks():
@@ -247,7 +247,7 @@ def test_bodies_are_counted_while_they_come(translating):
     assert translating.post("/translate", content=b"a=1&" * 400, headers=form).status_code == 400
 
 
-def test_unknown_addresses(translating):
+def test_unknown_paths_and_methods(translating):
     for path, status in (("/nowhere", 404), ("/api/../../etc/passwd", 404), ("/v1/nowhere", 404)):
         assert translating.get(path).status_code == status
     assert translating.get("/api/translate").status_code == 405
@@ -261,7 +261,7 @@ SCOPE = {
 
 
 def call(app, body: bytes, path: str, leave):
-    """Return what an application sends to a client that leaves when `leave` says so."""
+    """Return what an application sends to a client that disconnects when `leave` says so."""
     sent = []
 
     async def main():
@@ -283,15 +283,15 @@ def call(app, body: bytes, path: str, leave):
     return sent
 
 
-def test_who_leaves_is_not_written_for(writing, monkeypatch):
-    """In the midst of a stream, and before the answer: rows are free for others at once."""
+def test_a_disconnect_stops_generation_at_once(writing, monkeypatch):
+    """During a stream, and before the answer: the rows are free for others at once."""
     service = writing.service
     stream = service.model.streams["single"]
     turn = stream.turn
 
     def slowly(waiting):
         time.sleep(0.05)
-        stream._each = dict.fromkeys(stream._each, 1.0)  # one step a turn
+        stream._each = dict.fromkeys(stream._each, 1.0)  # one step per turn
         return turn(waiting)
 
     monkeypatch.setattr(stream, "turn", slowly)
@@ -312,7 +312,7 @@ def test_who_leaves_is_not_written_for(writing, monkeypatch):
     assert len(streamed) < 12
 
 
-def test_slow_bodies(translating, monkeypatch):
+def test_slow_bodies_time_out(translating, monkeypatch):
     service = translating.service
     quick = dataclasses.replace(service.settings, patience=0.05)
     monkeypatch.setattr(service, "settings", quick)
@@ -332,8 +332,8 @@ def test_slow_bodies(translating, monkeypatch):
     assert asyncio.run(main())[0]["status"] == 408
 
 
-def test_too_many_and_too_late(writing, monkeypatch):
-    """429 with Retry-After, 504; in the protocol's own form."""
+def test_responses_to_a_full_queue_and_a_missed_deadline(writing, monkeypatch):
+    """429 with Retry-After, and 504, in the format of the protocol."""
     service = writing.service
     stream = service.model.streams["single"]
     turn = stream.turn

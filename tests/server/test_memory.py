@@ -1,4 +1,4 @@
-"""However many requests there were, nothing of them stays."""
+"""Requests leave no objects or memory behind, however many there are."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ REQUESTS = [
 
 
 class Instant(Paced):
-    """A stream that finds at once."""
+    """A stream that finishes texts at once."""
 
     def turn(self, waiting=()):
         yield from ((number, np.ones((1, 2), int), np.zeros(1)) for number, _ in waiting)
@@ -42,7 +42,7 @@ def service():
 
 
 async def ask(app, path: str, body: dict, statuses: set) -> None:
-    """Send a request; its answer has one of the statuses."""
+    """Send a request, and check that its answer has one of the statuses."""
     given = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
     sent, answered = [], asyncio.Event()
 
@@ -63,8 +63,8 @@ async def ask(app, path: str, body: dict, statuses: set) -> None:
 
 
 def after(service, count: int, measure) -> list[int]:
-    """Return a measure before and after so many more requests, a few of which are there at a time;
-    a tenth as many before make what is made once.
+    """Return a measure before and after `count` more requests, a few at a time; a tenth as many go
+    first, to create what is created once.
     """
     app, found = application(service), []
 
@@ -86,8 +86,8 @@ def after(service, count: int, measure) -> list[int]:
     return found
 
 
-def test_no_object_stays(service):
-    """One that each request of a single kind left would be 250."""
+def test_requests_leak_no_objects(service):
+    """One object leaked by each request of a single kind would make 250."""
     before, behind = after(service, 250 * len(REQUESTS), lambda: len(gc.get_objects()))
     assert behind - before < 125
 
@@ -97,7 +97,7 @@ STATM = Path("/proc/self/statm")
 
 @pytest.mark.e2e
 @pytest.mark.skipif(not STATM.exists(), reason="the memory of a process is read as Linux has it")
-def test_memory_is_bounded(service):
-    """A hundred thousand requests; 100 bytes that each left would be 10 MB."""
+def test_resident_size_is_bounded(service):
+    """A hundred thousand requests; 100 bytes leaked by each would be 10 MB."""
     before, behind = after(service, 100_000, lambda: int(STATM.read_text().split()[1]))
     assert (behind - before) * os.sysconf("SC_PAGE_SIZE") < 10e6

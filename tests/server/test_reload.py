@@ -1,4 +1,4 @@
-"""A new checkpoint takes over between requests; a damaged one does not."""
+"""A new checkpoint takes over between requests; a damaged one is rejected."""
 
 import asyncio
 import concurrent.futures
@@ -18,7 +18,7 @@ LINE = "a dog runs"
 
 
 class Shelf:
-    """Checkpoints to be loaded: the last one laid on it."""
+    """Checkpoints to load: `last` is the newest."""
 
     def __init__(self) -> None:
         self.last: TrainedModel | Exception = translator()
@@ -56,14 +56,14 @@ def texts(client) -> str:
     return answer.json()["results"][0]["translations"][0]["text"]
 
 
-def test_another_checkpoint(client, shelf):
-    """Requests that come all the while are answered, by the one or the other; none is lost."""
+def test_no_request_is_lost_during_a_reload(client, shelf):
+    """Those that arrive meanwhile are answered by the old or the new model."""
     service, before = client.service, texts(client)
     shelf.last = other(20)
     wanted = shelf.last.translate(LINE)
     assert wanted != before
     assert service.stale()
-    assert not service.stale()  # asked once for each
+    assert not service.stale()  # once for each checkpoint
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = [pool.submit(texts, client) for _ in range(30)]
         answer = client.post("/reload", json={})
@@ -74,7 +74,7 @@ def test_another_checkpoint(client, shelf):
     assert seen[-5:] == [wanted] * 5
 
 
-def test_what_began_ends_with_the_model_of_before(client, shelf, monkeypatch):
+def test_requests_finish_with_the_model_they_started_with(client, shelf, monkeypatch):
     service, before = client.service, texts(client)
     stream = service.model.streams["translate"]
     turn = stream.turn
@@ -90,8 +90,8 @@ def test_what_began_ends_with_the_model_of_before(client, shelf, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [UserError("/secret/3: damaged"), KeyError("/secret")])
-def test_a_damaged_checkpoint(client, shelf, caplog, error):
-    """The log says what is wrong with it; the client hears no path, and is answered as before."""
+def test_a_damaged_checkpoint_leaves_the_old_model_in_use(client, shelf, caplog, error):
+    """The log says what is wrong with it; the client sees no path, and is answered as before."""
     before = texts(client)
     shelf.last, kept = error, shelf.last
     try:
@@ -109,8 +109,8 @@ def test_reload_must_be_allowed(translating):
     assert translating.post("/reload").status_code == 403
 
 
-def test_the_end_waits_for_what_began(client):
-    """Last, since it is the end of this server: what began is answered, what comes is refused."""
+def test_shutdown_waits_for_running_requests(client):
+    """Last, since it shuts this server down. New requests are refused."""
     service = client.service
     stream = service.model.streams["translate"]
     turn = stream.turn

@@ -1,4 +1,4 @@
-"""Whatever is sent: an answer in form, never an error of the server, never a path."""
+"""Fuzzing: every answer is well-formed, never a server error, and never shows a path."""
 
 import json
 import random
@@ -36,7 +36,7 @@ KINDS = ["application/json", "application/x-www-form-urlencoded", "text/plain", 
 
 
 def request(chance: random.Random) -> tuple:
-    """Return method, path, headers and body."""
+    """Return a random method, path, headers and body."""
     path = chance.choice([*PATHS, *LIKELY, *LIKELY])
     value = dict(LIKELY.get(path, {})) if chance.random() < 0.7 else {}
     for _ in range(chance.choice([0, 0, 1, 1, 2, 3])):
@@ -78,10 +78,10 @@ def both(translating, writing, seeds) -> None:
         assert not worker.running
 
 
-def test_some(translating, writing):
+def test_short_fuzzing(translating, writing):
     both(translating, writing, range(150))
 
 
 @pytest.mark.e2e
-def test_many(translating, writing):
+def test_long_fuzzing(translating, writing):
     both(translating, writing, range(1000, 26_000))

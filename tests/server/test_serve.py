@@ -1,4 +1,4 @@
-"""A server as a process: signals under load, checkpoints that come, slow clients."""
+"""The server as a process: signals under load, new checkpoints, slow clients."""
 
 import concurrent.futures
 import contextlib
@@ -31,7 +31,7 @@ LINE = "a dog runs"
 
 
 def save(place: Path, step: int, factor: float) -> None:
-    """Save a checkpoint, the parameters of the tiny model times a factor."""
+    """Save a checkpoint of the tiny model, its parameters times a factor."""
     trained, workdir = translator(), WorkDir(place)
     evaluation = dataclasses.replace(trained.experiment.evaluation, checkpoint="last")
     experiment = dataclasses.replace(trained.experiment, evaluation=evaluation)
@@ -45,7 +45,7 @@ def save(place: Path, step: int, factor: float) -> None:
 
 
 class Process:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def __init__(
         self, workdir: Path, *arguments: str, key: str = "", wait: bool = True, before: str = ""
@@ -72,7 +72,7 @@ class Process:
         return found
 
     def ask(self, text: str = LINE, path: str = "/api/translate", body: dict | None = None):
-        """Return status and answer; 0 where nobody listens."""
+        """Return the status and the answer; status 0 without a connection."""
         given = json.dumps(body or {"text": text}).encode()
         address = f"http://127.0.0.1:{self.port}{path}"
         request = urllib.request.Request(address, given, {"content-type": "application/json"})
@@ -106,8 +106,8 @@ def running(workdir, *arguments, **given):
         server.process.wait()
 
 
-def test_a_new_checkpoint_and_a_damaged_one(workdir):
-    """By SIGHUP and by the watch; what is damaged is named in the log, and not served."""
+def test_new_checkpoints_are_served_and_damaged_ones_are_not(workdir):
+    """They are loaded by SIGHUP and by --watch; a damaged one is named in the log."""
     with running(workdir, "--rows=2") as server:
         first = server.text()
         assert first == translator().translate(LINE)
@@ -126,7 +126,7 @@ def test_a_new_checkpoint_and_a_damaged_one(workdir):
         assert server.process.wait(60) == 0
 
 
-def test_the_watch(workdir):
+def test_watch_loads_new_checkpoints(workdir):
     with running(workdir, "--rows=2", "--watch=0.2") as server:
         first = server.text()
         save(workdir, 6, 1.4)
@@ -134,8 +134,8 @@ def test_the_watch(workdir):
         assert server.text() != first
 
 
-def test_sigterm_under_load(workdir):
-    """Whatever was accepted is answered whole; then the process ends by itself, with 0."""
+def test_sigterm_under_load_loses_no_accepted_request(workdir):
+    """Accepted requests are answered in full; then the process exits with code 0."""
     with running(workdir, "--rows=2", "--queue=512", "--max-texts=8") as server:
         wanted = server.text()
         seen = []
@@ -162,7 +162,7 @@ def test_sigterm_under_load(workdir):
         assert "Traceback" not in server.out.read_text()
 
 
-def test_a_second_signal_ends_it_at_once(workdir):
+def test_a_second_signal_ends_the_process_at_once(workdir):
     with running(workdir, "--rows=2", "--drain=300") as server:
         held = socket.create_connection(("127.0.0.1", server.port))
         held.sendall(b"POST /api/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
@@ -174,8 +174,8 @@ def test_a_second_signal_ends_it_at_once(workdir):
         held.close()
 
 
-def test_sigterm_while_it_compiles(workdir, tmp_path, monkeypatch):
-    """Nobody waits for the compiler, and nothing crashes."""
+def test_sigterm_during_compilation_exits_promptly(workdir, tmp_path, monkeypatch):
+    """The exit does not wait for the compiler, and nothing crashes."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "empty"))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     with running(workdir, wait=False) as server:
@@ -184,13 +184,13 @@ def test_sigterm_while_it_compiles(workdir, tmp_path, monkeypatch):
         assert server.process.wait(20) == 0
 
 
-def test_slow_headers(workdir):
-    """Who sends headers byte by byte is cut off, and others are answered meanwhile."""
+def test_clients_with_slow_headers_are_cut_off(workdir):
+    """Others are answered meanwhile."""
     with running(workdir, "--rows=2") as server:
         slow = socket.create_connection(("127.0.0.1", server.port))
         slow.sendall(b"GET / HTTP/1.1\r\n")
         end = time.monotonic() + 25
-        while not select.select([slow], [], [], 0)[0]:  # nothing is sent: readable is closed
+        while not select.select([slow], [], [], 0)[0]:  # nothing is sent: readable means closed
             assert time.monotonic() < end
             with contextlib.suppress(OSError):
                 slow.sendall(b"x: y\r\n")
@@ -199,8 +199,8 @@ def test_slow_headers(workdir):
         slow.close()
 
 
-def test_a_thousand_slow_connections(workdir):
-    """More than a process may usually have open: others are answered until all are cut off."""
+def test_others_are_answered_beside_a_thousand_slow_connections(workdir):
+    """More than a process may usually have open; in the end all are cut off."""
     few = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
     )
@@ -216,8 +216,8 @@ Worker._turn = lambda worker: (next(turns), turn(worker))
 """
 
 
-def test_a_searching_thread_that_dies_ends_the_process(workdir):
-    """With an error, which a supervisor restarts it for; who waits then is answered."""
+def test_the_process_exits_when_its_search_thread_dies(workdir):
+    """It exits with an error code, for a supervisor to restart it; waiting clients are answered."""
     with running(workdir, "--rows=2", before=DIES) as server:
 
         def client(_):
@@ -236,8 +236,8 @@ def test_a_searching_thread_that_dies_ends_the_process(workdir):
             held.close()
 
 
-def test_a_request_that_is_refused_before_its_end(workdir):
-    """Who sends a little more of it then, and nothing behind, is cut off."""
+def test_a_client_that_stalls_after_an_early_refusal_is_cut_off(workdir):
+    """It sends a little more of its request after the answer, then nothing."""
     with running(workdir, "--rows=2") as server:
         half = socket.create_connection(("127.0.0.1", server.port))
         half.sendall(b"POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
@@ -250,7 +250,7 @@ def test_a_request_that_is_refused_before_its_end(workdir):
         half.close()
 
 
-def test_wrong_arguments(workdir):
+def test_invalid_arguments_are_rejected(workdir):
     taken = socket.create_server(("127.0.0.1", 0))
     port = taken.getsockname()[1]
     for arguments, said in (

@@ -1,4 +1,4 @@
-"""What is made of a model that is to be served."""
+"""Preparing a model to be served."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.server.model import Served
 
 
-def test_pictures_are_not_served():
+def test_models_that_read_pictures_are_rejected():
     trained = translator()
     reads = SourceConfig("patches", patch_size=1)
     codec = CODECS["patches"].train(reads, [np.ones((2, 2), np.uint8)])
@@ -24,8 +24,8 @@ def test_pictures_are_not_served():
         Served(trained, trained.experiment.decoding, SETTINGS)
 
 
-def test_translations_of_a_draft_are_those_without(one_device, monkeypatch):
-    """As `translate` has them, which goes another way to its search."""
+def test_a_draft_model_does_not_change_translations(one_device, monkeypatch):
+    """Compared with `translate`, which takes another path to its search."""
     trained = translator()
     drafted = DecodingConfig(beam_size=1, draft="runs/small", draft_length=2)
     (expected,) = trained.translate(["the cat"], DecodingConfig(beam_size=1))
@@ -41,8 +41,8 @@ def test_translations_of_a_draft_are_those_without(one_device, monkeypatch):
     assert served.translator(1).translations(tokens, scores)[0].text == expected
 
 
-def test_short_sources_may_have_more_written_than_long_ones(monkeypatch):
-    """Where a source and what is written to it share 10 positions."""
+def test_shorter_sources_leave_more_positions_for_the_output(monkeypatch):
+    """A source and its output share 10 positions."""
     asked = []
     monkeypatch.setattr(live, "live_shapes", lambda *given: asked.append(given))
     monkeypatch.setattr(live, "_stream", lambda *_: object.__new__(LiveStream))

@@ -1,4 +1,4 @@
-"""What the server translates is what `translate` does, whoever else is there."""
+"""The server's translations equal those of `translate`, whatever else is being translated."""
 
 import concurrent.futures
 import contextlib
@@ -25,7 +25,7 @@ MANY = [" ".join(random.Random(n).choices(WORDS, k=n % 5)) for n in range(40)]
 
 @functools.cache
 def offline():
-    """Return what `translate --n-best=3 --alignments` finds for all lines here, in one call."""
+    """Return the results of `translate --n-best=3 --alignments` for all lines here, in one call."""
     lines, begun = list(dict.fromkeys([*LINES, *MANY])), ["a dog runs", LONG, ""]
     trained = translator()
     found = trained.translator(n_best=3).hypotheses(
@@ -36,7 +36,7 @@ def offline():
 
 
 def expected(lines, n_best=1, prefix=""):
-    """The search makes all three exact, so the best ones are those of fewer."""
+    """Return the first `n_best`: the search makes all three exact, so a shorter list agrees."""
     return [offline()[line, prefix][:n_best] for line in lines]
 
 
@@ -61,8 +61,8 @@ def test_interleaved_requests_are_answered_as_if_alone(translating):
             np.testing.assert_allclose(*scores, rtol=1e-4)
 
 
-def test_with_a_shortlist(one_device, monkeypatch):
-    """The pieces that are likeliest for each source alone, whoever else is there."""
+def test_shortlists_are_computed_for_each_source_alone(one_device, monkeypatch):
+    """They hold that source's likeliest pieces, whatever else is being translated."""
     monkeypatch.setattr(Companions, "lexicon", lambda *_: lexicon())
     few = dataclasses.replace(BEAM, shortlist=12)
     trained = translator()
@@ -74,8 +74,8 @@ def test_with_a_shortlist(one_device, monkeypatch):
     assert [row["translations"][0]["text"] for row in rows] == wanted[:8]
 
 
-def test_options(translating):
-    """A prefix, alignments, and a line in parts."""
+def test_prefixes_and_alignments(translating):
+    """They match `translate`, also for a line that is translated in parts."""
     body = {"texts": ["a dog runs", LONG, ""], "alignments": True, "prefix": "the"}
     rows = translating.post("/api/translate", json=body).json()["results"]
     wanted = expected(body["texts"], prefix="the")
@@ -89,7 +89,7 @@ def test_options(translating):
     assert (refused.status_code, "prefix: " in refused.text) == (400, True)
 
 
-def test_scores(translating):
+def test_scores_of_pairs(translating):
     trained = translator()
     body = {"sources": LINES[2:4], "targets": LINES[3:5]}
     rows = translating.post("/api/score", json=body).json()["results"]
@@ -112,8 +112,8 @@ def test_batches_are_answered_line_by_line(translating):
         assert translating.post("/api/batches", json=body).status_code == 400
 
 
-def test_libretranslate(translating):
-    """A text of several lines goes line by line; alternatives, lists, forms and languages."""
+def test_libretranslate_api(translating):
+    """Texts are translated line by line; alternatives, lists, forms and languages."""
     (one, two), several = expected(["a dog runs"], 2)[0], expected(["two men walk", "a man"])
     form = translating.post("/translate", data={"q": "a dog runs", "source": "en", "target": "de"})
     assert form.json() == {"translatedText": one.text}
@@ -135,7 +135,7 @@ def test_libretranslate(translating):
         assert list(refused.json()) == ["error"]
 
 
-def test_what_it_is_is_said(translating):
+def test_model_info_and_missing_endpoints(translating):
     about = translating.get("/api/model").json()
     assert (about["translates"], about["generates"], about["hypotheses"]) == (True, False, 3)
     page = translating.get("/")
@@ -155,7 +155,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_who_has_no_key_gets_nothing(translating, monkeypatch, path):
+def test_requests_without_the_key_are_rejected(translating, monkeypatch, path):
     service, body = translating.service, PATHS[path]
     monkeypatch.setattr(service, "settings", dataclasses.replace(service.settings, key="sésame"))
 

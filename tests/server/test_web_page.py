@@ -1,4 +1,4 @@
-"""The page in a browser: typed into, pointed at, by keyboard, narrow and wide, light and dark."""
+"""The page in a browser: typing, pointing, keyboard only, narrow and wide, light and dark."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ EVIL = "<img src=x onerror='window.harmed = 1'> <script>window.harmed = 2</scrip
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window; a machine without it skips, and says so."""
+    """Headless Chromium; without one the tests are skipped, and say so."""
     if CHROMIUM is None:
         pytest.skip("no chromium on the PATH: the page was opened in no browser")
     with playwright.sync_playwright() as driver:
@@ -42,7 +42,7 @@ def generation(one_device):
 
 @contextlib.contextmanager
 def opened(browser, address: str, width: int = 1280, scheme: str = "light", expected=()):
-    """Open the page; nothing it does may fail, warn, reach elsewhere or run what it shows."""
+    """Open the page; it must not fail, warn, contact other hosts or run what it shows."""
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page = context.new_page()
     output: list[str] = []
@@ -63,7 +63,7 @@ def ready(page) -> None:
 
 
 def translated(page, text: str) -> None:
-    """Type, and wait for the translation."""
+    """Enter a text, and wait for the translation."""
     page.locator("#source").fill(text)
     page.locator("#status", has_text=" s").wait_for()
 
@@ -81,8 +81,8 @@ def test_nothing_is_wider_than_the_window(browser, translation, generation, widt
             assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 22, 26)"}[scheme]
 
 
-def test_a_translation_appears_while_one_types(browser, translation):
-    """Once one pauses: not for each letter. What is shown is text, whatever it looks like."""
+def test_translations_appear_while_typing(browser, translation):
+    """They appear after a pause, not for each letter, and as text, whatever that looks like."""
     address, _ = translation
     lines = ["a dog runs", "", "two men walk"]
     with opened(browser, address) as page:
@@ -104,7 +104,7 @@ def test_a_translation_appears_while_one_types(browser, translation):
 
 
 def test_alternatives_and_alignments(browser, translation):
-    """The line under the caret has its n-best list; words light up with those they come from."""
+    """The line at the caret has its n-best list; words are highlighted with their source words."""
     (found,) = translator().translator(n_best=3).hypotheses(translator().params, ["a dog runs"])
     with opened(browser, translation[0]) as page:
         ready(page)
@@ -121,11 +121,11 @@ def test_alternatives_and_alignments(browser, translation):
             f"(({{fontSize, lineHeight, paddingLeft}}) => [fontSize, lineHeight, paddingLeft])"
             f"(getComputedStyle(document.querySelector('{which}')))"
         ) for which in ("#behind", "#source"))  # fmt: skip
-        assert mark == area  # else the mark stands beside its word
+        assert mark == area  # else the mark would miss its word
 
 
-def test_by_keyboard(browser, translation):
-    """Everything is reached by Tab; the arrow keys go from word to word."""
+def test_keyboard_navigation(browser, translation):
+    """Tab reaches everything; the arrow keys move from word to word."""
     with opened(browser, translation[0]) as page:
         ready(page)
         page.keyboard.type("a dog runs")  # the field has the focus
@@ -142,7 +142,7 @@ def test_by_keyboard(browser, translation):
         assert page.locator(".word.linked").count() >= 1
 
 
-def test_the_key_is_asked_for(browser, translation, monkeypatch):
+def test_an_api_key_is_asked_for(browser, translation, monkeypatch):
     address, service = translation
     monkeypatch.setattr(service, "settings", dataclasses.replace(SETTINGS, key="sésame €"))
     with opened(browser, address, expected=["401"]) as page:
@@ -155,7 +155,7 @@ def test_the_key_is_asked_for(browser, translation, monkeypatch):
         translated(page, "a dog")
 
 
-def test_busy_is_said_and_tried_again(browser, translation, monkeypatch):
+def test_a_busy_server_is_reported_and_retried(browser, translation, monkeypatch):
     address, service = translation
     with opened(browser, address, expected=["429"]) as page:
         ready(page)
@@ -170,7 +170,7 @@ def test_busy_is_said_and_tried_again(browser, translation, monkeypatch):
         page.locator("#target .word").first.wait_for()
 
 
-def test_a_text_is_written(browser, generation):
+def test_generation_from_a_prompt(browser, generation):
     with opened(browser, generation[0], 390, expected=["400"]) as page:
         ready(page)
         page.locator("#prompt").fill("ab")

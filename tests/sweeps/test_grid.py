@@ -1,4 +1,4 @@
-"""Axes of a sweep: what one writes, and the points it gives."""
+"""Axes of a sweep: their syntax, and the points they produce."""
 
 import math
 
@@ -33,12 +33,12 @@ def values(text: str) -> tuple[str, ...]:
         ("model.num_heads=linspace(1,2,5)", ("1", "2")),  # whole numbers, each once
     ],
 )
-def test_what_an_axis_lists(text, expected):
+def test_values_of_an_axis(text, expected):
     assert values(text) == expected
 
 
 @pytest.mark.parametrize("name", ["linspace", "geomspace"])
-def test_spaces_are_those_of_numpy(name):
+def test_linspace_and_geomspace_match_numpy(name):
     expected = getattr(np, name)(0.003, 0.7, 9)
     found = values(f"optimizer.learning_rate={name}(0.003,0.7,9)")
     assert [float(x) for x in found] == pytest.approx(expected, rel=1e-5)
@@ -62,7 +62,7 @@ def test_spaces_are_those_of_numpy(name):
         ("seed=linspace(1,2,1)", "--grid=seed=linspace(1,2,1): COUNT=1: must be at least 2"),
     ],
 )
-def test_axes_that_are_refused(text, message):
+def test_invalid_axes_are_rejected(text, message):
     with pytest.raises(UserError) as caught:
         read_axis(text)
     assert str(caught.value).startswith(message)
@@ -75,13 +75,13 @@ def test_a_grid_is_every_combination():
     assert grid([]) == [{}]
 
 
-def test_a_grid_of_something_to_draw_from():
+def test_distributions_are_rejected_without_random():
     with pytest.raises(UserError, match=r"--grid=model\.dropout_rate: .*; add --random=N"):
         grid([read_axis("model.dropout_rate=uniform(0,0.5)")])
 
 
 @pytest.mark.parametrize("combine", [grid, lambda axes: draw(axes, 1, 0)])
-def test_a_field_has_one_axis(combine):
+def test_two_axes_of_one_field_are_rejected(combine):
     with pytest.raises(UserError, match="--grid=seed: given twice"):
         combine([read_axis("seed=1"), read_axis("seed=2")])
 
@@ -91,13 +91,13 @@ AXES = [read_axis("optimizer.learning_rate=loguniform(1e-4,1e-2)"),
         read_axis("model.d_ff=loguniform(16,1024)"), read_axis("model.norm=a,b,c")]  # fmt: skip
 
 
-def test_more_random_points_only_add_to_fewer():
+def test_more_random_points_extend_fewer():
     assert draw(AXES, 20, seed=1)[:5] == draw(AXES, 5, seed=1)
     assert draw(AXES, 5, seed=1) != draw(AXES, 5, seed=2)
 
 
 def test_random_points_fill_their_ranges_evenly():
-    """Of a uniform draw half lies below the middle; of a log-uniform one, below the mean ratio."""
+    """Half of a uniform draw is below the midpoint; of a log-uniform one, the geometric mean."""
     points = draw(AXES, 400, seed=0)
     for path, low, high, middle in (
         ("optimizer.learning_rate", 1e-4, 1e-2, 1e-3),
@@ -106,12 +106,12 @@ def test_random_points_fill_their_ranges_evenly():
     ):
         drawn = [float(settings[path]) for settings in points]
         assert low <= min(drawn) < max(drawn) <= high
-        assert abs(sum(x < middle for x in drawn) - 200) < 4 * math.sqrt(100)  # 4 deviations
+        assert abs(sum(x < middle for x in drawn) - 200) < 4 * math.sqrt(100)  # 4 sigma
     assert {settings["model.norm"] for settings in points} == {"a", "b", "c"}
     assert all(settings["model.d_ff"].isdecimal() for settings in points)
 
 
-def test_random_points_are_different():
+def test_random_points_are_distinct():
     axes = [read_axis("seed=1,2"), read_axis("model.d_ff=3,4")]
     points = draw(axes, 4, seed=0)
     assert sorted(map(tuple, (p.values() for p in points))) == [

@@ -1,4 +1,4 @@
-"""Points of a sweep: overrides of every type, and directories of their own."""
+"""Points of a sweep: overrides of every type, names and work directories."""
 
 import fcntl
 
@@ -34,7 +34,7 @@ def make(config, tmp_path, *axes, variants=("",), fixed=()):
     return make_points(config, variants, fixed, settings, tmp_path / "sweep", load)
 
 
-# Every type of field that config.py has, as one writes it, and as it must arrive.
+# Every type of field in config.py, as it is written and as it must arrive.
 EVERY_TYPE = [
     ("model.d_ff=256,512", [256, 512]),  # a whole number
     ("optimizer.learning_rate=5e-2,2", [0.05, 2.0]),  # a number
@@ -52,8 +52,8 @@ EVERY_TYPE = [
 
 
 @pytest.mark.parametrize(("axis", "expected"), EVERY_TYPE, ids=lambda x: str(x)[:20])
-def test_overrides_of_every_type_go_through_unharmed(axis, expected, config, tmp_path):
-    """What the training program makes of a point's arguments is the point's experiment."""
+def test_overrides_of_every_type_reach_the_training_program(axis, expected, config, tmp_path):
+    """It parses a point's arguments as the point's experiment."""
     path = axis.partition("=")[0]
     if expected is None:
         with pytest.raises(UserError, match=r"train=\(\): names no part to train on"):
@@ -71,7 +71,7 @@ def test_overrides_of_every_type_go_through_unharmed(axis, expected, config, tmp
         assert set(differences(load(config, []), point.experiment)) <= {path}
 
 
-def test_names_say_what_is_particular(config, tmp_path):
+def test_names_list_the_variant_and_its_settings(config, tmp_path):
     points = make(config, tmp_path, "model.d_ff=256,512", "optimizer.learning_rate=5e-2")
     assert [point.name for point in points] == [
         "model.d_ff=256,optimizer.learning_rate=0.05",
@@ -83,7 +83,7 @@ def test_names_say_what_is_particular(config, tmp_path):
     assert points[1].arguments[0] == f"--config={config}:other"
 
 
-def test_names_are_safe_and_different(config, tmp_path):
+def test_names_are_safe_in_paths_and_distinct(config, tmp_path):
     texts = ["a/b", "a b", "a_b", "../x", "y" * 500, "y" * 501]
     points = make(config, tmp_path, "data.name=" + ",".join(texts))
     names = {point.name for point in points}
@@ -92,7 +92,7 @@ def test_names_are_safe_and_different(config, tmp_path):
     assert all(point.workdir.path.parent == tmp_path / "sweep" for point in points)
 
 
-def test_fixed_overrides_hold_for_all(config, tmp_path):
+def test_fixed_overrides_apply_to_all_points(config, tmp_path):
     points = make(config, tmp_path, "seed=1,2", fixed=[("model.d_ff", "99")])
     assert [point.experiment.model.d_ff for point in points] == [99, 99]
 
@@ -103,7 +103,7 @@ def test_fixed_overrides_hold_for_all(config, tmp_path):
         (["model.d_ff=8,x"], [], "config.model.d_ff='x': must be a whole number"),
         (["model.residual=pre_norm,post"], [], "config.model.residual='post': must be one of"),
         (["seed=1,1.5"], [], "config.seed='1.5': must be a whole number"),
-        # Each value is possible, but not with every value of the other axis.
+        # Each value is valid, but not with every value of the other axis.
         (["model.d_model=512,500", "model.num_heads=8,10"], [],
          "config.model.d_model=512 is not a multiple of num_heads=10"),
         (["evaluation.every_steps=1000,1500"], [],
@@ -112,14 +112,14 @@ def test_fixed_overrides_hold_for_all(config, tmp_path):
         (["seed=1,01"], [], "two points of the sweep are the same: seed=1"),
     ],
 )  # fmt: skip
-def test_one_bad_point_refuses_all(axes, fixed, message, config, tmp_path):
+def test_one_invalid_point_rejects_the_sweep(axes, fixed, message, config, tmp_path):
     with pytest.raises(UserError) as caught:
         make(config, tmp_path, *axes, fixed=fixed)
     assert str(caught.value).startswith(message)
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_directory_that_holds_another_experiment(config, tmp_path):
+def test_a_directory_with_another_experiment_is_rejected(config, tmp_path):
     (point,) = make(config, tmp_path, "seed=1")
     point.workdir.path.mkdir(parents=True)
     point.workdir.config.write_text(to_json(Experiment(seed=2)))
@@ -136,7 +136,7 @@ def test_a_point_is_busy_while_its_trainer_runs(config, tmp_path):
     assert not point.busy()
     with open(point.workdir.path / ".lock", "w") as lock:
         assert not point.busy()
-        fcntl.flock(lock, fcntl.LOCK_EX)  # which looking did not keep
+        fcntl.flock(lock, fcntl.LOCK_EX)  # checking did not keep the lock
 
 
 @pytest.mark.parametrize(

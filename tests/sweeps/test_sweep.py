@@ -1,4 +1,4 @@
-"""The runner of a sweep by itself: points whose training is a line of Python."""
+"""The sweep runner alone, with points whose training is a line of Python."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from transformer_jax.sweeps.points import Point
 from transformer_jax.sweeps.sweep import Record, _environment, run
 from transformer_jax.workdir import WorkDir, read_rows
 
-# Stands in for the training program: writes config.json, then does what it is told.
+# Stands in for the training program: writes config.json, then runs the given action.
 TRAIN = """
 import os, pathlib, signal, sys, time
 place = pathlib.Path({place!r}); place.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Watcher:
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Make points that do these actions, and a function that runs them."""
+    """Make points that run these actions, and a function that runs the sweep."""
 
     def make(*actions, jobs=1, split=None):
         points = [
@@ -98,7 +98,7 @@ def test_points_run_in_order_and_only_once(sweep, tmp_path):
     assert all(row["seconds"] > 0 for row in rows)
 
 
-def test_a_point_that_fails_stops_no_other(sweep, tmp_path):
+def test_a_failed_point_does_not_stop_the_others(sweep, tmp_path):
     points, go = sweep(
         "sys.exit('error: no data\\n\\n')", "", "sys.exit(2)", "os.kill(os.getpid(), 9)"
     )
@@ -108,18 +108,18 @@ def test_a_point_that_fails_stops_no_other(sweep, tmp_path):
                     ("seed=3", 137, "")]  # fmt: skip
     assert code == 137
     assert (tmp_path / "logs" / "seed=0.log").read_text() == "error: no data\n\n\n"
-    code, _ = go()  # failed points start again, finished ones do not
+    code, _ = go()  # failed points are restarted, finished ones are not
     assert [point.starts for point in points] == [2, 1, 2, 2]
 
 
-def test_a_diverged_point_stays_diverged(sweep):
+def test_a_diverged_point_is_neither_retried_nor_scored(sweep):
     points, go = sweep("sys.exit(70)", "", split="test")
     assert [go()[0], go()[0]] == [70, 70]
     assert [point.starts for point in points] == [1, 1]
     assert not points[0].workdir.eval.exists()
 
 
-def test_a_point_whose_config_changed_goes_on(sweep):
+def test_a_point_whose_config_changed_is_resumed(sweep):
     points, go = sweep("")
     go()
     other = dataclasses.replace(points[0].experiment, training=dataclasses.replace(
@@ -129,7 +129,7 @@ def test_a_point_whose_config_changed_goes_on(sweep):
     assert points[0].starts == 2
 
 
-def test_scores_are_made_once_and_anew_after_more_training(sweep):
+def test_points_are_scored_once_and_again_after_more_training(sweep):
     points, go = sweep("", split="test")
     assert go()[1] == [("seed=0", "train"), ("seed=0", "evaluate"), ("seed=0", 0, "")]
     assert go()[1] == []
@@ -141,8 +141,8 @@ def test_scores_are_made_once_and_anew_after_more_training(sweep):
     assert record.due(points[0], None) == []
 
 
-def test_several_at_a_time(sweep, tmp_path):
-    """Each of two waits until the other has started; a third has to wait for a place."""
+def test_points_run_concurrently_up_to_the_number_of_jobs(sweep, tmp_path):
+    """Each of two waits until the other has started; a third has to wait for a free job."""
     meet = (
         "(place.parent / f'here{n}').touch()\n"
         "while not (place.parent / f'here{m}').exists(): time.sleep(0.01)"
@@ -154,7 +154,7 @@ def test_several_at_a_time(sweep, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_the_running_point_and_starts_no_other(sweep, number):
+def test_a_signal_stops_the_running_point_and_starts_no_other(sweep, number):
     wait = (
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n"
         "signal.signal(signal.SIGINT, lambda *_: sys.exit(75))\n"
@@ -176,11 +176,11 @@ def test_a_signal_reaches_the_running_point_and_starts_no_other(sweep, number):
     assert code == 75
     assert shown == [("seed=0", "train"), ("seed=0", 75, "")]
     assert signal.getsignal(number) is before
-    assert go()[0] == 0  # the same command goes on
+    assert go()[0] == 0  # the same command resumes
     assert [point.starts for point in points] == [2, 1]
 
 
-def test_a_trainer_that_outlived_a_killed_sweep_is_waited_for(sweep):
+def test_the_sweep_waits_for_a_trainer_that_outlived_a_killed_sweep(sweep):
     points, go = sweep("")
     lock = points[0].workdir.path / ".lock"
     lock.parent.mkdir()
@@ -197,8 +197,8 @@ def test_a_trainer_that_outlived_a_killed_sweep_is_waited_for(sweep):
 
 
 @pytest.mark.parametrize(("outcome", "starts"), [("finished", 0), ("interrupted", 1)])
-def test_a_point_that_a_queue_trained(sweep, outcome, starts):
-    """Its trainer noted the end itself, in a directory that this sweep has no record of."""
+def test_a_point_finished_by_a_cluster_job_is_not_trained_again(sweep, outcome, starts):
+    """Its trainer recorded the outcome, in a directory that this sweep has no record of."""
     (point,), go = sweep("")
     with point.workdir.claim(point.experiment):
         point.workdir.history.write_text(
@@ -211,7 +211,7 @@ def test_a_point_that_a_queue_trained(sweep, outcome, starts):
 
 
 def test_a_point_finished_under_other_settings_is_not_scored(sweep):
-    """Its directory keeps the settings it has; scores under those are not what was asked for."""
+    """Its directory keeps its settings, and scores under those are not the requested ones."""
     other = dataclasses.replace(Experiment(), seed=7)
     action = f"(place / 'config.json').write_text({to_json(other)!r}); print('not changed')"
     (point,), go = sweep(action, split="test")
@@ -220,7 +220,7 @@ def test_a_point_finished_under_other_settings_is_not_scored(sweep):
     assert not point.workdir.eval.exists()
 
 
-def test_a_record_cut_short_is_no_end(sweep, tmp_path):
+def test_a_truncated_record_does_not_mark_a_point_as_finished(sweep, tmp_path):
     points, go = sweep("", "")
     go()
     path = tmp_path / "sweep.jsonl"
@@ -234,7 +234,7 @@ def test_a_record_cut_short_is_no_end(sweep, tmp_path):
     [(None, 2, [None, None]), ("0", 2, ["0", "0"]), ("0,1,2,3", 2, ["0,2", "1,3"]),
      ("4,5", 2, ["4", "5"]), ("4,5", 1, ["4,5"])],
 )  # fmt: skip
-def test_jobs_share_the_gpus_out(named, jobs, expected, monkeypatch):
+def test_gpus_are_divided_among_jobs(named, jobs, expected, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
@@ -256,7 +256,7 @@ TINY = {
 
 
 def command(place: Path) -> list[str]:
-    """Six points, of which the two with a learning rate of 1e30 diverge."""
+    """Return the command for six points; the two with a learning rate of 1e30 diverge."""
     return [
         sys.executable, "-m", "transformer_jax.cli.main", "sweep",
         f"--config={ROOT}/configs/spelled_numbers.py", f"--workdir={place}", "--evaluate=test",
@@ -266,19 +266,19 @@ def command(place: Path) -> list[str]:
 
 
 def tree(pid: int) -> list[int]:
-    """Return a process and all below it."""
+    """Return a process and its descendants."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(below for child in children for below in tree(int(child)))]
 
 
-def same_but_time(table: str) -> list[list[str]]:
+def without_minutes(table: str) -> list[list[str]]:
     head, *rows = [line.split(",") for line in table.splitlines()]
     minutes = head.index("minutes")
     return [row[:minutes] + row[minutes + 1 :] for row in (head, *rows)]
 
 
 @pytest.mark.e2e
-def test_a_killed_sweep_ends_with_the_table_of_one_never_killed(tmp_path, monkeypatch):
+def test_a_killed_and_resumed_sweep_ends_with_the_same_table(tmp_path, monkeypatch):
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     uninterrupted = subprocess.run(command(whole), capture_output=True, text=True)
@@ -298,7 +298,7 @@ def test_a_killed_sweep_ends_with_the_table_of_one_never_killed(tmp_path, monkey
     assert f"6 points, {3} already finished" in resumed.stderr
     assert done < len(read_rows(killed / "sweep.jsonl", "code"))
     tables = [(place / "table.csv").read_text() for place in (whole, killed)]
-    assert same_but_time(tables[0]) == same_but_time(tables[1])
+    assert without_minutes(tables[0]) == without_minutes(tables[1])
     assert tables[0].count("diverged") == 2
     for name in ("metrics.jsonl", "eval/test.best.hyp"):
         for one in whole.glob(f"*0.0*/{name}"):

@@ -1,4 +1,4 @@
-"""transformer-jax sweep: what it lists, prints and refuses, and how it tells what happens."""
+"""transformer-jax sweep: listings, printed commands, rejected arguments, progress and tables."""
 
 import shlex
 import sys
@@ -41,7 +41,7 @@ def test_a_dry_run_lists_points_parameters_and_time(place, capsys):
     assert not place.exists()
 
 
-def test_printed_commands_are_one_line_a_point_and_train_it(place, capsys, monkeypatch):
+def test_printed_commands_train_and_evaluate_one_point_per_line(place, capsys, monkeypatch):
     axes = ["--grid=model.dropout_rate=0.1,0.2", "--evaluate=test", "--config.data.name=it's; a, b"]
     assert command.main([CONFIG, f"--workdir={place}", *axes, "--print-commands"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -64,8 +64,8 @@ def test_printed_commands_are_one_line_a_point_and_train_it(place, capsys, monke
         assert f"--workdir={found.path}" == workdir
 
 
-def test_all_rows_of_table_3(place, capsys, monkeypatch):
-    for what in ("estimate.operations", "table.parameters"):  # a second of tracing for each row
+def test_variants_all_lists_every_row_of_table_3(place, capsys, monkeypatch):
+    for what in ("estimate.operations", "table.parameters"):  # takes a second of tracing per row
         monkeypatch.setattr(f"transformer_jax.sweeps.{what}", lambda point: 1)
     argv = [TABLE3, f"--workdir={place}", "--variants=all", "--dry-run"]
     assert command.main(argv) == 0
@@ -76,7 +76,7 @@ def test_all_rows_of_table_3(place, capsys, monkeypatch):
 
 
 def test_variants_by_pattern(place, capsys, monkeypatch):
-    """In the order of the file, each once; names without a pattern are taken as they are."""
+    """In file order, each once; names without wildcards are taken literally."""
     for what in ("estimate.operations", "table.parameters"):
         monkeypatch.setattr(f"transformer_jax.sweeps.{what}", lambda point: 1)
     argv = [TABLE3, f"--workdir={place}", "--variants=D-*,B-*,B-dk16,big", "--dry-run"]
@@ -87,7 +87,7 @@ def test_variants_by_pattern(place, capsys, monkeypatch):
         command.main([*argv[:2], "--variants=F-*", "--dry-run"])
 
 
-# Parameters by arithmetic with 37,000 pieces, in millions; the paper prints 65, 58, 60, 36 ...
+# Millions of parameters, by arithmetic, with 37,000 pieces; the paper has 65, 58, 60, 36 ...
 WITH_37000 = {
     "base": 63.08, "A-h1": 63.08, "A-h32": 63.08, "B-dk16": 55.99, "B-dk32": 58.35, "C-N2": 33.66,
     "C-N4": 48.37, "C-N8": 77.80, "C-dmodel256": 26.83, "C-dmodel1024": 163.89, "C-dff1024": 50.49,
@@ -96,15 +96,15 @@ WITH_37000 = {
 
 
 @pytest.mark.parametrize("row", WITH_37000)
-def test_rows_of_table_3_in_the_papers_own_sizes(row):
-    """By the formula, which is what models have: tests/models/test_counts.py."""
+def test_parameters_of_table_3_with_the_papers_vocabulary(row):
+    """Counts follow the formula, which models match: tests/models/test_counts.py."""
     experiment = parse(load_config(f"{ROOT}/configs/table3.py:wmt_base:{row}"))
     assert expected_sizes(experiment) == (37_000, 37_000)
     count = by_formula.parameters(experiment.model, 37_000, 37_000)
     assert count / 1e6 == pytest.approx(WITH_37000[row], abs=0.005)
 
 
-def test_a_dry_run_lists_the_parameters_of_the_papers_own_sizes(place, capsys):
+def test_a_dry_run_lists_parameters_with_the_papers_vocabulary(place, capsys):
     argv = [f"{TABLE3}:wmt_base", f"--workdir={place}", "--variants=base", "--dry-run"]
     assert command.main(argv) == 0
     count = int(capsys.readouterr().out.split()[1].replace(",", ""))
@@ -143,14 +143,14 @@ def test_settings_of_table_3(row, expected):
         (["--grid=model.num_heads=4,3"], "config.model.d_model=128 is not a multiple of num_heads"),
     ],
 )  # fmt: skip
-def test_what_is_refused_before_the_first_point(arguments, message, place):
+def test_invalid_arguments_are_rejected_before_the_first_point(arguments, message, place):
     with pytest.raises(UserError) as caught:
         command.main([CONFIG, f"--workdir={place}", *arguments])
     assert str(caught.value).startswith(message)
     assert not place.exists()
 
 
-def test_a_directory_that_cannot_be_the_sweeps(tmp_path):
+def test_unsuitable_directories_are_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
@@ -159,8 +159,7 @@ def test_a_directory_that_cannot_be_the_sweeps(tmp_path):
             command.main([CONFIG, f"--workdir={tmp_path / name}", "--grid=seed=1", "--table"])
 
 
-def test_what_is_told_and_written(place, capsys, monkeypatch):
-    """One point fails; the other is finished; the table tells both apart."""
+def test_progress_and_tables_tell_failed_from_finished_points(place, capsys, monkeypatch):
 
     def stand_in(self):
         arguments = Parser("train")
@@ -189,8 +188,8 @@ def test_what_is_told_and_written(place, capsys, monkeypatch):
     assert capsys.readouterr().out == shown.out
 
 
-def test_a_point_that_trains_has_a_line_now_and_then(place, capsys, monkeypatch):
-    """Where there is no terminal to draw bars on."""
+def test_a_training_point_prints_progress_periodically(place, capsys, monkeypatch):
+    """This replaces progress bars where there is no terminal."""
     monkeypatch.setattr(sweep_progress, "_EVERY", 0.0)
     monkeypatch.setattr(sweep, "_TICK", 0.01)
 

@@ -1,4 +1,4 @@
-"""The table of a sweep, from directories as training leaves them."""
+"""The table of a sweep, from work directories as training leaves them."""
 
 import csv
 import dataclasses
@@ -73,7 +73,7 @@ def test_rows_are_sorted_by_the_best_validation(point, tmp_path):
     assert [row["model.d_ff"] for row in found] == ["32", "8", "16", "64"]
     assert [row["state"] for row in found] == ["", "", "step 0 of 100000", "diverged"]
     assert float(found[1]["validation BLEU"]) == 12.0
-    assert float(found[1]["validation perplexity"]) == pytest.approx(math.exp(1.5))  # its own
+    assert float(found[1]["validation perplexity"]) == pytest.approx(math.exp(1.5))  # same step
     assert found[2]["validation BLEU"] == ""
     assert float(found[1]["minutes"]) == pytest.approx(1.0)
     assert int(found[0]["parameters"]) == by_formula.parameters(
@@ -81,7 +81,7 @@ def test_rows_are_sorted_by_the_best_validation(point, tmp_path):
     )
 
 
-def test_seeds_become_mean_and_spread(point, tmp_path):
+def test_seeds_are_summarised_as_mean_and_spread(point, tmp_path):
     points = [
         point(seed=seed, validations=[(1.0, bleu)], **{"model.d_ff": d_ff})
         for d_ff, scores in ((8, (20.0, 22.0, 27.0)), (16, (30.0, 31.0, 32.0)))
@@ -112,8 +112,8 @@ def test_scores_of_a_split_and_published_figures(point, tmp_path):
     assert "published parameters (M)" not in found[0]
 
 
-def test_scores_by_other_search_settings_are_not_the_points(point, tmp_path):
-    """They stand in no column, the table says why, and the sweep makes them anew."""
+def test_scores_with_other_search_settings_are_left_out(point, tmp_path):
+    """The table says why, and the sweep scores the point again."""
     found = point("a", validations=[(1.0, 10.0)], test_bleu=12.5)
     file = found.workdir.eval / "test.best.json"
     for beam_size, due in ((4, []), (2, ["evaluate"])):
@@ -125,9 +125,9 @@ def test_scores_by_other_search_settings_are_not_the_points(point, tmp_path):
     assert row.states == ["test was scored with decoding.beam_size=2 instead of 4"]
 
 
-def test_a_finished_point_is_scored_by_the_settings_of_now(point, tmp_path):
-    """config.json of a finished training stays as it was; eval.py gets the difference, and gives
-    the scores the name under which the table looks for them.
+def test_a_finished_point_is_scored_with_the_current_settings(point, tmp_path):
+    """The config.json of a finished run does not change; eval.py gets the difference, and names the
+    scores as the table expects.
     """
     stored = point("a", validations=[(1.0, 10.0)], test_bleu=12.5)
     decoding = dataclasses.replace(stored.experiment.decoding, beam_size=2)
@@ -142,7 +142,7 @@ def test_a_finished_point_is_scored_by_the_settings_of_now(point, tmp_path):
     assert row.measured["validation BLEU"] == [10.0]
 
 
-def test_three_forms_hold_the_same(point, tmp_path):
+def test_text_markdown_and_csv_hold_the_same(point, tmp_path):
     points = [point(validations=[(1.0, 10.25)], **{"data.name": "a|b"}),
               point(validations=[(1.0, 5.5)], **{"data.name": "c"})]  # fmt: skip
     rows = tabulate(points, tmp_path, None)
@@ -162,8 +162,8 @@ def test_three_forms_hold_the_same(point, tmp_path):
     assert [row["data.name"] for row in read(values)] == ["a|b", "c"]
 
 
-def test_minutes_are_those_of_the_rates(point, tmp_path):
+def test_minutes_follow_from_the_logged_rates(point, tmp_path):
     found = point("x", validations=[(1.0, 1.0)] * 4, seconds=90.0)
     assert training_minutes(found) == measure(found, None)["minutes"] == pytest.approx(1.5)
-    found.workdir.timings.unlink()  # shorter than training.log_every
+    found.workdir.timings.unlink()  # as if shorter than training.log_every
     assert "minutes" not in measure(found, None)

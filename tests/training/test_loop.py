@@ -1,4 +1,4 @@
-"""The loop by itself: a step that only counts, validations that are given, a clock that obeys."""
+"""The training loop alone: a step that only counts, given validations, a simulated clock."""
 
 import dataclasses
 import errno
@@ -54,7 +54,7 @@ class Clock:
 
 
 class Scene:
-    """A run in a directory whose parts are given."""
+    """A run in a directory, made of stand-ins."""
 
     def __init__(self, directory, scores=(), bad_from=math.inf, validation_seconds=0, **training):
         self.config = TrainingConfig(log_every=2, **training)
@@ -86,7 +86,7 @@ class Scene:
         return {"loss": next(self.scores, 1.0)}
 
     def train(self, monkeypatch) -> Outcome:
-        """Start, or go on from the last checkpoint."""
+        """Start, or resume from the last checkpoint."""
         monkeypatch.setattr(loop.time, "monotonic", self.clock)
         zero = jnp.zeros((), jnp.int32)
         fresh = TrainState(zero, zero, {"updates": jnp.zeros(())}, {"unused": jnp.zeros(())})
@@ -105,7 +105,7 @@ class Scene:
 
 @jax.jit
 def _count(state, batch, bad_from):
-    """Count updates, leaving out those from `bad_from` on."""
+    """Count updates, skipping those from `bad_from` on."""
     bad = state.step + 1 >= bad_from
     bad_steps = jnp.where(bad, state.bad_steps + 1, 0)
     tokens = (batch.tgt.seg > 0).sum().astype(jnp.float32)
@@ -115,8 +115,8 @@ def _count(state, batch, bad_from):
     return new, StepMetrics(sums, jnp.float32(1), bad.astype(jnp.float32), bad_steps)
 
 
-def test_steps(tmp_path, monkeypatch):
-    """All steps are done, and each one is validated and saved if that is asked for."""
+def test_every_step_is_validated_and_saved(tmp_path, monkeypatch):
+    """Checkpoints and evaluations are set to every step."""
     scene = Scene(tmp_path, steps=3)
     assert scene.train(monkeypatch) == Outcome.FINISHED
     assert scene.validated == [1, 2, 3]
@@ -124,7 +124,7 @@ def test_steps(tmp_path, monkeypatch):
 
 
 def test_early_stopping(tmp_path, monkeypatch):
-    """Training stops after so many validations in a row that were no better than the best."""
+    """Training stops after `early_stopping` validations in a row without improvement."""
     scene = Scene(tmp_path, scores=[5.0, 4.0, 4.0, 3.0, 3.5, 3.5, 2.0], steps=9, early_stopping=2)
     assert scene.train(monkeypatch) == Outcome.FINISHED
     assert scene.last() == 6
@@ -134,7 +134,7 @@ def test_early_stopping(tmp_path, monkeypatch):
     assert scene.last() == 6
 
 
-def test_a_loss_that_is_no_number_is_no_best(tmp_path, monkeypatch):
+def test_a_nan_loss_is_never_the_best(tmp_path, monkeypatch):
     """After a validation loss of NaN, the first finite one is the best so far."""
     scene = Scene(tmp_path, scores=[math.nan, 3.0, 4.0], steps=3)
     scene.train(monkeypatch)
@@ -143,19 +143,19 @@ def test_a_loss_that_is_no_number_is_no_best(tmp_path, monkeypatch):
     assert read_rows(scene.workdir.metrics)[0] == {"step": 1, "validation_loss": None}
 
 
-def test_max_minutes(tmp_path, monkeypatch):
-    """Minutes of training count, over all parts of a run, and those of validation do not."""
+def test_max_minutes_counts_training_but_not_validation(tmp_path, monkeypatch):
+    """Minutes of training add up over all starts of a run."""
     scene = Scene(tmp_path, steps=99, max_minutes=1.0, validation_seconds=1000)
     assert scene.train(monkeypatch) == Outcome.FINISHED
-    assert scene.last() == 6  # of 10 seconds
+    assert scene.last() == 6  # steps of 10 seconds
     config = dataclasses.replace(scene.config, max_minutes=1.5)
     scene.run.experiment = dataclasses.replace(scene.run.experiment, training=config)
     assert scene.train(monkeypatch) == Outcome.FINISHED
     assert scene.last() == 9
 
 
-def test_divergence(tmp_path, monkeypatch):
-    """So many bad updates in a row end the run; what is saved is from before they were so many."""
+def test_too_many_bad_updates_in_a_row_end_the_run(tmp_path, monkeypatch):
+    """The limit is `max_bad_steps`; the last checkpoint is from before it was reached."""
     scene = Scene(tmp_path, bad_from=3, steps=9, max_bad_steps=3)
     assert scene.train(monkeypatch) == Outcome.DIVERGED
     assert scene.last() == 4
@@ -165,15 +165,15 @@ def test_divergence(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals(tmp_path, monkeypatch, number):
-    """A signal ends the run after the step, saved; validation is made up for at the next start."""
+def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, monkeypatch, number):
+    """It ends after the current step, whose validation is made up for at the next start."""
     scene = Scene(tmp_path, steps=4)
     count = scene.run.step
 
     def step_with_a_signal(state, batch):
         if int(state.step) + 1 in (2, 4):
             os.kill(os.getpid(), number)
-            # From here on the system itself ends the process, wherever it is, at the next one.
+            # From here on, the next signal makes the system end the process, wherever it is.
             assert {signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)} == {
                 signal.SIG_DFL
             }
@@ -192,8 +192,8 @@ def test_signals(tmp_path, monkeypatch, number):
     assert signal.getsignal(number) is before
 
 
-def test_batches_continue(tmp_path, monkeypatch):
-    """Step n takes batch n - 1, whether or not the run was stopped before it."""
+def test_a_resumed_run_continues_with_the_next_batch(tmp_path, monkeypatch):
+    """Step n takes batch n - 1, whether or not the run was interrupted before it."""
     scene = Scene(tmp_path, steps=2)
     count, seen = scene.run.step, []
 
@@ -214,8 +214,8 @@ def test_batches_continue(tmp_path, monkeypatch):
     np.testing.assert_array_equal(seen, expected)
 
 
-def test_items_of_skipped_updates_are_told(tmp_path, monkeypatch, caplog):
-    """They are those of the batch that the step took."""
+def test_items_of_skipped_updates_are_logged(tmp_path, monkeypatch, caplog):
+    """They are those of the step's batch."""
     scene = Scene(tmp_path, bad_from=2, steps=9, max_bad_steps=2)
     with caplog.at_level("DEBUG", "transformer_jax"):
         scene.train(monkeypatch)
@@ -228,7 +228,7 @@ def test_items_of_skipped_updates_are_told(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize(("bound", "spikes"), [(2.0, [6]), (1.5, [3, 6]), (None, [])])
 def test_loss_spikes_are_reported(tmp_path, monkeypatch, caplog, bound, spikes):
-    """Above the stated multiple of the running mean of the steps before, resumed or not."""
+    """A spike is above the given multiple of the running mean of earlier steps, resumed or not."""
     losses = [1.0, 1.0, 1.6, 1.0, 1.0, 4.0, 2.0, 1.0]
     for steps in (3, 5, 8):
         scene = Scene(tmp_path, steps=steps, loss_spike=bound)
@@ -250,13 +250,13 @@ def test_loss_spikes_are_reported(tmp_path, monkeypatch, caplog, bound, spikes):
 
 def no_room_at_first(scene, monkeypatch):
     """The disk has no room for step 2."""
-    room = iter([10**9, 0, 0])  # asked twice at step 2: before the save, and for the message
+    room = iter([10**9, 0, 0])  # queried twice at step 2: before the save, and for the message
     usage = shutil.disk_usage(scene.workdir.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=next(room, 10**9)))
 
 
 def no_room_in_the_end(scene, monkeypatch):
-    """The disk has no room for all of step 2, which shows while training goes on."""
+    """The disk has no room for all of step 2, which becomes apparent as training continues."""
     real, failed = ocp.CheckpointManager.wait_until_finished, []
 
     def wait(manager):
@@ -271,8 +271,8 @@ def no_room_in_the_end(scene, monkeypatch):
 
 @pytest.mark.parametrize("choice", ["continue", "stop"])
 @pytest.mark.parametrize("fault", [no_room_at_first, no_room_in_the_end])
-def test_a_save_that_fails(tmp_path, monkeypatch, caplog, fault, choice):
-    """The rest stays, and the next one is tried; or the run stops with code 74."""
+def test_a_failed_save_is_skipped_or_stops_the_run(tmp_path, monkeypatch, caplog, fault, choice):
+    """Other checkpoints stay, and the next save is tried; or the run stops with code 74."""
     scene = Scene(tmp_path, steps=4)
     config = dataclasses.replace(scene.run.experiment.checkpoint, on_failed_save=choice)
     scene.run.experiment = dataclasses.replace(scene.run.experiment, checkpoint=config)
@@ -291,8 +291,8 @@ def test_a_save_that_fails(tmp_path, monkeypatch, caplog, fault, choice):
     assert scene.last() == 4
 
 
-def test_rows_wait_for_room(tmp_path, monkeypatch):
-    """A checkpoint never is ahead of the rows: what a full disk refused is written before it."""
+def test_rows_refused_by_a_full_disk_are_written_later(tmp_path, monkeypatch):
+    """They are written before the next checkpoint, which is never ahead of the rows."""
     scene = Scene(tmp_path, steps=6)
     real, calls = report_module.append_row, []
 
@@ -308,8 +308,8 @@ def test_rows_wait_for_room(tmp_path, monkeypatch):
     assert [row["step"] for row in rows] == [1, 2, 2, 3, 4, 4, 5, 6, 6]
 
 
-def test_rows_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
-    """Not only in the memory of the system: a loss of power takes no row that a checkpoint has."""
+def test_rows_are_synced_to_disk_before_a_checkpoint(tmp_path, monkeypatch):
+    """A power failure loses no row that a checkpoint includes."""
     scene, synced, seen = Scene(tmp_path, steps=4), {}, []
     real, save = os.fsync, scene.checkpoints.save
 
@@ -330,7 +330,7 @@ def test_rows_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
 
 
 def lose(path, lost) -> bytes:
-    """Take some rows out, and return what was there."""
+    """Remove the rows numbered in `lost`, and return the previous content."""
     before = path.read_bytes()
     lines = before.splitlines(keepends=True)
     path.write_bytes(b"".join(line for i, line in enumerate(lines) if i not in lost))
@@ -338,7 +338,7 @@ def lose(path, lost) -> bytes:
 
 
 def test_lost_validations_are_restored(tmp_path, monkeypatch, caplog):
-    """From the checkpoints that are kept, byte for byte, wherever they were."""
+    """They come from the checkpoints that are kept, byte for byte and in place."""
     scene = Scene(tmp_path, scores=[3.0, math.nan, 0.1 + 0.2, 2.0], steps=4)
     scene.train(monkeypatch)
     rows = read_rows(scene.workdir.metrics)
@@ -351,8 +351,8 @@ def test_lost_validations_are_restored(tmp_path, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(("log_every", "named"), [(2, " (steps 2, 4)"), (4, "")])
-def test_other_lost_rows_are_named(tmp_path, monkeypatch, caplog, log_every, named):
-    """Nothing has them any more; they are said once to be missing, and not when all is there."""
+def test_other_lost_rows_are_reported(tmp_path, monkeypatch, caplog, log_every, named):
+    """They cannot be restored. They are reported once, and not if nothing is missing."""
     scene = Scene(tmp_path, steps=4)
     scene.train(monkeypatch)
     scene.train(monkeypatch)
@@ -385,8 +385,8 @@ def test_a_deleted_directory_stays_deleted(tmp_path, monkeypatch, caplog, at):
     assert "intact" not in caplog.text
 
 
-def test_there_are_signs_of_life_without_a_terminal(tmp_path, monkeypatch, caplog):
-    """While the first step compiles, between rows, and in a validation."""
+def test_progress_is_logged_without_a_terminal(tmp_path, monkeypatch, caplog):
+    """There are lines while the first step compiles, between rows, and during validation."""
     monkeypatch.setattr(heartbeat, "PERIOD", 0.02)
     scene = Scene(tmp_path, steps=3)
     count, validate = scene.run.step, scene.run.validate
@@ -416,13 +416,13 @@ def test_there_are_signs_of_life_without_a_terminal(tmp_path, monkeypatch, caplo
     )
 
 
-def test_what_a_sign_of_life_says(monkeypatch):
+def test_heartbeat_progress_line(monkeypatch):
     monkeypatch.setattr(heartbeat.time, "monotonic", lambda: 100.0)
     config = TrainingConfig(steps=1000, max_minutes=60)
     line = functools.partial(heartbeat.progress_line, 10, config)
     assert line(0.0, 5.0, None) == "step 10 of 1000  compiling, or in the first step"
     assert line(0.55, 5.0, None) == "step 10 of 1000  0.55 steps/s  30 min left"
-    assert line(0.001, 60.0, None).endswith("59 min left")  # max_minutes are over before the steps
+    assert line(0.001, 60.0, None).endswith("59 min left")  # max_minutes runs out before the steps
     assert line(0.0, 5.0, ("compilation", 58.0)) == "step 10 of 1000  compiling for 42 s"
     shown = line(2.0, 5.0, ("evaluation", 58.0))
     assert shown == "step 10 of 1000  validating for 42 s  2 steps/s  8 min left"
@@ -430,8 +430,8 @@ def test_what_a_sign_of_life_says(monkeypatch):
     assert heartbeat.progress_line(10, unlimited, 0.01, 0.0, None).endswith("27 h 30 min left")
 
 
-def test_rates_leave_compilation_out(tmp_path, monkeypatch):
-    """Of every program that a step waits for, not of the first alone."""
+def test_rates_exclude_compilation(tmp_path, monkeypatch):
+    """This holds for every program that a step waits for, not only the first."""
     scene = Scene(tmp_path, steps=6)
     count = scene.run.step
 
@@ -443,7 +443,7 @@ def test_rates_leave_compilation_out(tmp_path, monkeypatch):
 
     scene.run.step = step
     monkeypatch.setattr(loop.time, "monotonic", scene.clock)
-    scene.times = scene.run.times = Times()  # by that clock
+    scene.times = scene.run.times = Times()  # uses the simulated clock
     scene.train(monkeypatch)
     rates = [row["steps_per_s"] for row in read_rows(scene.workdir.timings)]
     assert rates == [0.1] * 3

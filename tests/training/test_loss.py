@@ -1,4 +1,4 @@
-"""The loss: sums of smoothed cross-entropy against optax, and fused against plain."""
+"""Sums of smoothed cross-entropy against optax, and the fused loss against the plain one."""
 
 import functools
 
@@ -20,7 +20,7 @@ TABLE = jnp.asarray(RNG.normal(size=(VOCAB, WIDTH)), jnp.float32)
 TARGETS = jnp.asarray(RNG.integers(0, VOCAB, (ROWS, LENGTH)), jnp.int32)
 SEGMENTS = jnp.asarray(np.arange(LENGTH) < np.array([[5], [3], [0], [1], [4], [2]]), jnp.int32)
 WEIGHT = (SEGMENTS > 0).astype(jnp.float32)
-# Both passes of a row have one weight.
+# Both passes over a row have the same weight.
 TWICE, TWICE_WEIGHT = (
     jnp.asarray(np.repeat(np.asarray(a)[::2], 2, axis=0)) for a in (TARGETS, WEIGHT)
 )
@@ -29,7 +29,7 @@ SMOOTHINGS = ("tensor2tensor", "uniform")
 
 
 def distribution(smoothing: str):
-    """Return the target distribution, [B T V], written out."""
+    """Return the explicit target distribution, [B T V]."""
     gold = jax.nn.one_hot(TARGETS, VOCAB)
     if smoothing == "uniform":
         return optax.smooth_labels(gold, EPSILON)
@@ -37,13 +37,13 @@ def distribution(smoothing: str):
 
 
 def loss_and_slopes(sums_of, *given):
-    """Return a loss, its sums and its slopes, of what returns the first two."""
+    """Return the loss, sums and gradients of a function that returns the first two."""
     return jax.jit(jax.value_and_grad(sums_of, (0, 1), has_aux=True))(*given)
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_sums_are_those_of_optax(smoothing):
-    """Over real tokens alone: smoothed and plain cross-entropy, right guesses, and how many."""
+def test_sums_match_optax(smoothing):
+    """Over real tokens only: smoothed and plain cross-entropy, correct predictions and counts."""
     real = np.asarray(SEGMENTS) > 0
 
     @jax.jit
@@ -58,8 +58,8 @@ def test_sums_are_those_of_optax(smoothing):
     np.testing.assert_allclose(found, [*expected, 15, 15], rtol=1e-6)
 
 
-def test_squared_errors():
-    """By weight, of the one logit; nothing is right or wrong."""
+def test_squared_error_sums():
+    """Weighted, of the single logit; nothing is correct or incorrect."""
     values, head = TARGETS.astype(jnp.float32), Head(TABLE[:1], jnp.ones(1))
     sums = squared_error_sums(X, head, values, 0.5 * WEIGHT)
     errors = (np.asarray(X @ TABLE[0]) + 1 - np.asarray(TARGETS)) ** 2 * np.asarray(WEIGHT)
@@ -70,8 +70,8 @@ def test_squared_errors():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
-def test_the_bias_of_a_head_has_its_gradient(dtype, r_drop, monkeypatch):
-    """Fused, in three chunks, as autodiff has it of logits x A + b; twice each row with R-Drop."""
+def test_the_fused_loss_has_the_gradient_of_a_head_bias(dtype, r_drop, monkeypatch):
+    """In three chunks, against autodiff of logits x A + b; each row twice with R-Drop."""
     monkeypatch.setattr(loss, "_POSITIONS", 2 * LENGTH)
     bias = jnp.asarray(RNG.normal(size=VOCAB), jnp.float32)
     x = X.astype(dtype)
@@ -107,7 +107,7 @@ def test_the_bias_of_a_head_has_its_gradient(dtype, r_drop, monkeypatch):
 
 @functools.cache
 def plain_of(smoothing: str):
-    """Return what `loss_and_slopes` does, of all logits at once."""
+    """Return `loss_and_slopes` of the plain loss, with all logits at once."""
 
     def plain(x, table):
         logs = jax.nn.log_softmax(x @ table.T)
@@ -122,8 +122,8 @@ def plain_of(smoothing: str):
 
 @pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_fused_is_plain(smoothing, positions, monkeypatch):
-    """Without all logits at once: the same sums and, by autodiff, the same gradients."""
+def test_fused_loss_equals_plain_loss(smoothing, positions, monkeypatch):
+    """In chunks of logits: the same sums, and the same gradients as by autodiff."""
     monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1, 3 and 6 chunks
 
     def fused(x, table):
@@ -133,7 +133,7 @@ def test_fused_is_plain(smoothing, positions, monkeypatch):
     (ours, our_sums), our_slopes = loss_and_slopes(fused, X, TABLE)
     (theirs, their_sums), slopes = plain_of(smoothing)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-    # The way with a gradient, and the one without.
+    # With a gradient and without one.
     for sums in (our_sums, jax.jit(fused)(X, TABLE)[1]):
         np.testing.assert_allclose(sums, their_sums, rtol=1e-6)
     for one, other in zip(our_slopes, slopes, strict=True):
@@ -141,9 +141,9 @@ def test_fused_is_plain(smoothing, positions, monkeypatch):
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_several_labels_are_a_distribution(smoothing):
-    """Cross-entropy to the share of each, by NumPy in float64, and its slopes: softmax less target;
-    a label that is there twice counts twice, and one of weight 0 not at all.
+def test_several_labels_form_a_distribution(smoothing):
+    """Cross-entropy to the share of each, by NumPy in float64, and its gradients: softmax - target;
+    a label given twice counts twice, and one of weight 0 not at all.
     """
     labels = RNG.integers(0, VOCAB, (ROWS, LENGTH, 4))
     labels[..., 1] = labels[..., 0]
@@ -175,7 +175,7 @@ def test_several_labels_are_a_distribution(smoothing):
 
 @functools.cache
 def r_drop_by_formula():
-    """Return what `loss_and_slopes` does, of all logits at once, row by row in pairs."""
+    """Return `loss_and_slopes` of the R-Drop formula, with all logits at once, rows in pairs."""
 
     def plain(x, table):
         logits = x @ table.T
@@ -191,8 +191,8 @@ def r_drop_by_formula():
 
 
 @pytest.mark.parametrize("positions", [128, 2 * LENGTH, 1])
-def test_r_drop_is_the_formula(positions, monkeypatch):
-    """Means over two passes, and alpha / 2 of the mean of the two divergences, as jax has them."""
+def test_r_drop_matches_the_formula(positions, monkeypatch):
+    """Means over two passes, plus alpha / 2 times the mean of the two divergences."""
     monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1 and 3 chunks
 
     def fused(x, table):
@@ -205,14 +205,14 @@ def test_r_drop_is_the_formula(positions, monkeypatch):
     for sums in (our_sums, jax.jit(fused)(X, TABLE)[1]):
         np.testing.assert_allclose(sums, their_sums, rtol=1e-6)
     for one, other in zip(our_slopes, slopes, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # of slopes up to 10
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # for gradients up to 10
 
 
 @pytest.mark.parametrize(
     ("platform", "chunks"), [("cpu", (6, 1)), ("gpu", (3, 2)), ("tpu", (3, 2))]
 )
-def test_chunks_are_as_large_as_the_platform_likes(platform, chunks, monkeypatch):
-    """A CPU's by positions, an accelerator's by logits; every row is in one chunk."""
+def test_chunk_sizes_depend_on_the_platform(platform, chunks, monkeypatch):
+    """By positions on a CPU, by logits on an accelerator; every row is in one chunk."""
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     monkeypatch.setattr(loss, "_POSITIONS", LENGTH)
     monkeypatch.setattr(loss, "_LOGITS", 2 * LENGTH * VOCAB)
@@ -222,9 +222,9 @@ def test_chunks_are_as_large_as_the_platform_likes(platform, chunks, monkeypatch
 
 
 @pytest.mark.parametrize("positions", [1024, 64])
-def test_operands_of_bfloat16(positions, monkeypatch):
-    """Sums and gradients are float32, and those of the rounded operands but for one more rounding:
-    that of the slopes, to 8 bits."""
+def test_bfloat16_operands(positions, monkeypatch):
+    """Sums and gradients are float32, and equal those of the rounded operands except for one more
+    rounding: that of the logits' gradients, to 8 bits."""
     monkeypatch.setattr(loss, "_POSITIONS", positions)  # 1 and 16 chunks
     rng = np.random.default_rng(1)
     x = jnp.asarray(rng.normal(size=(32, 32, 128)), jnp.bfloat16)

@@ -1,4 +1,4 @@
-"""Muon against singular values by numpy and against optax's own iteration; Adam beside it."""
+"""Muon against NumPy's singular values and optax's own iteration; Adam beside it."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def random_matrix(seed: int, rows: int, columns: int, spread: float) -> np.ndarr
 
 @pytest.mark.parametrize(("rows", "columns"), [(8, 8), (8, 24), (1, 5)])
 @pytest.mark.parametrize("size", [1e-5, 1.0, 1e4])
-def test_singular_values_become_one_and_their_vectors_stay(rows, columns, size):
+def test_singular_values_become_one_and_singular_vectors_stay(rows, columns, size):
     x = random_matrix(rows, rows, columns, 0.1)
     u, _, v = np.linalg.svd(x, full_matrices=False)
     found = np.asarray(orthogonal(jnp.asarray(x * size)))
@@ -43,12 +43,12 @@ def test_singular_values_become_one_and_their_vectors_stay(rows, columns, size):
 
 
 def by_optax(x: np.ndarray) -> np.ndarray:
-    """Return a lying matrix made orthogonal by optax's iteration with the same coefficients."""
+    """Return a wide matrix orthogonalised by optax's iteration with the same coefficients."""
     coefficients = jnp.array([3.4445, -4.7750, 2.0315])
     return orthogonalize_via_newton_schulz(jnp.asarray(x), coefficients, ITERATIONS, "schatten")
 
 
-def test_iteration_is_that_of_optax():
+def test_iteration_matches_optax():
     x = random_matrix(3, 12, 20, 1e-3)
     np.testing.assert_allclose(orthogonal(jnp.asarray(x)), by_optax(x), rtol=1e-4, atol=1e-5)
 
@@ -57,8 +57,8 @@ def test_zero_stays_zero():
     assert not np.any(orthogonal(jnp.zeros((3, 4))))
 
 
-def test_heads_are_columns():
-    """A map from d_model to heads is a matrix of d_model rows, and one back has d_model columns."""
+def test_attention_kernels_are_matrices_over_all_heads():
+    """A projection from d_model to heads has d_model rows, and one back has d_model columns."""
     assert matrix((16, 4, 5)) == (16, 20)
     assert matrix((4, 5, 16)) == (20, 16)
     assert matrix((16, 24)) == (16, 24)
@@ -66,8 +66,8 @@ def test_heads_are_columns():
 
 
 @pytest.mark.parametrize("b2", [0.98, 0.999])
-def test_adam_is_that_of_optax(b2):
-    """Kept with the bias corrected, moments are the same: gradients of all sizes, 300 updates."""
+def test_adam_matches_optax(b2):
+    """Storing bias-corrected moments changes nothing: gradients of all sizes, 300 updates."""
     config = OptimizerConfig(b2=b2)
     ours = make_optimizer(config, lambda _: RATE)
     theirs = optax.adam(RATE, config.b1, config.b2, config.epsilon)
@@ -80,7 +80,7 @@ def test_adam_is_that_of_optax(b2):
         gradient = {"kernel": jnp.asarray(draw.normal(size=(4, 5)) * sizes, jnp.float32)}
         found, states[0] = update_ours(gradient, states[0], params)
         expected, states[1] = update_theirs(gradient, states[1], params)
-        # In float32, 1 - b2^t is right to four digits at the first update, for both.
+        # In float32, 1 - b2^t is accurate to four digits at the first update, in both.
         np.testing.assert_allclose(found["kernel"], expected["kernel"], rtol=1e-4, atol=1e-8)
 
 
@@ -99,8 +99,8 @@ def updates(tx, params, *steps):
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(update)}
 
 
-def test_kernels_move_by_orthogonal_momentum_and_the_rest_by_adam():
-    """After two steps, kernel by kernel with optax's iteration."""
+def test_muon_updates_kernels_and_adam_the_rest():
+    """After two steps, each kernel compared with optax's iteration."""
     (params, first), (_, second) = gradients(1), gradients(2)
     found = updates(make_optimizer(CONFIG, lambda _: RATE), params, first, second)
     adam = OptimizerConfig()
@@ -112,7 +112,7 @@ def test_kernels_move_by_orthogonal_momentum_and_the_rest_by_adam():
         if name not in kernels:
             np.testing.assert_array_equal(update, adams[name])
             continue
-        # Nesterov's: this gradient, and the decayed sum once more.
+        # Nesterov momentum: this gradient, and the decayed sum once more.
         last, before = np.asarray(two[name]), np.asarray(one[name])
         momentum = last + 0.95 * (last + 0.95 * before)
         rows, columns = matrix(update.shape)
@@ -129,8 +129,8 @@ def frozen_of(params, name):
 
 
 @pytest.mark.parametrize("fixed", [None, "embedding"])
-def test_a_gradient_is_clipped_by_the_norm_of_all_that_moves(fixed):
-    """By hand, in NumPy; of two gradients the first is above the bound, so that moments differ."""
+def test_clipping_uses_the_gradient_norm_of_trained_parameters(fixed):
+    """By hand, in NumPy; only the first of two gradients is clipped, so that moments differ."""
     (params, first), (_, second) = gradients(1), gradients(2)
     first = jax.tree.map(lambda x: 100 * x, first)
     frozen = None if fixed is None else lambda params: frozen_of(params, fixed)
@@ -150,7 +150,7 @@ def test_a_gradient_is_clipped_by_the_norm_of_all_that_moves(fixed):
         assert np.any(update) == (fixed is None or fixed not in name)
 
 
-def test_updates_are_times_the_factors_of_their_names():
+def test_updates_are_scaled_by_the_rate_factors_of_their_names():
     params, gradient = gradients(1)
     config = OptimizerConfig(rate_factors=(".*embedding/.*=0.5", ".*bias=3"), layer_decay=0.9)
     found = updates(make_optimizer(config, lambda _: RATE), params, gradient)
@@ -164,7 +164,7 @@ def test_updates_are_times_the_factors_of_their_names():
         np.testing.assert_allclose(update, factors[name] * plain[name], rtol=1e-6)
 
 
-# Parameters of two axes and more that are no kernels: Adam moves them, and none decays.
+# Parameters with two or more axes that are not kernels: updated by Adam, without weight decay.
 BY_ADAM = {
     "bias", "content_bias", "position_bias", "recurrent_bias", "scale",
     "distances", "keys", "values", "key_places", "query_places", "sigma",
@@ -172,8 +172,8 @@ BY_ADAM = {
 }  # fmt: skip
 
 
-def test_every_matrix_is_one_that_decays_or_one_that_does_not():
-    """A new name is a choice, and none that is made by silence."""
+def test_every_matrix_parameter_is_listed_as_decayed_or_not():
+    """A new name requires an explicit choice."""
     found = set()
     for config in (VARIANTS | RECURRENT | UNPACKED).values():
         leaves = flatten_dict(nn.unbox(abstract_params(build(config, VOCAB, VOCAB))))
@@ -181,7 +181,7 @@ def test_every_matrix_is_one_that_decays_or_one_that_does_not():
     assert found == BY_ADAM | {"kernel", "table"}
 
 
-def test_size_of_a_gradient_does_not_count():
+def test_updates_do_not_depend_on_the_scale_of_gradients():
     params, gradient = gradients(4)
     larger = jax.tree.map(lambda x: 1000 * x, gradient)
     tx = make_optimizer(CONFIG, lambda _: RATE)
@@ -191,7 +191,7 @@ def test_size_of_a_gradient_does_not_count():
 
 
 @pytest.mark.parametrize("algorithm", ["adam", "muon"])
-def test_weight_decay_takes_a_share_of_kernels_and_tables_alone(algorithm):
+def test_weight_decay_applies_only_to_kernels_and_tables(algorithm):
     params, gradient = gradients(1)
     found, plain = (
         updates(make_optimizer(config, lambda _: RATE), params, gradient)

@@ -1,4 +1,4 @@
-"""Where the time went, and traces of the steps that were asked for."""
+"""Shares of the time, and traces of the requested steps."""
 
 import gzip
 import json
@@ -12,8 +12,8 @@ import pytest
 from transformer_jax.training.profiling import Times, Trace
 
 
-def test_times(monkeypatch):
-    """What nothing names is the step's; the shares make a whole."""
+def test_shares_of_the_time(monkeypatch):
+    """Unnamed time belongs to the step; the shares add up to the whole."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     times = Times()
@@ -33,7 +33,7 @@ def test_times(monkeypatch):
 
 
 def test_laps_add_up(monkeypatch):
-    """A lap has what went by since the one before."""
+    """A lap covers the time since the previous one."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     times = Times()
@@ -56,7 +56,7 @@ def traced_steps(directory) -> set[int]:
 
 
 def counted(trace: Trace, steps: Iterable[int]) -> Iterator[int]:
-    """Yield the number of each step, after it was run."""
+    """Yield the number of each step after running it."""
     count, state = jax.jit(lambda state: (state + 1, state)), jnp.zeros(())
     with trace:
         for number in steps:
@@ -65,7 +65,7 @@ def counted(trace: Trace, steps: Iterable[int]) -> Iterator[int]:
             yield number
 
 
-def test_trace(tmp_path):
+def test_requested_steps_are_traced(tmp_path):
     """Steps 12 and 13 of a run resumed after 10 are in the trace, for TensorBoard and Perfetto."""
     for number in counted(Trace((12, 13), tmp_path / "profile", 10), range(11, 16)):
         assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 13)
@@ -73,14 +73,14 @@ def test_trace(tmp_path):
 
 
 @pytest.mark.parametrize(("done", "until", "expected"), [(11, 14, {12, 13}), (9, 11, {10, 11})])
-def test_a_trace_of_what_a_run_has_of_its_steps(tmp_path, done, until, expected):
-    """A run that begins within 10 to 13 traces the rest, and one that ends there what it had."""
+def test_steps_outside_the_run_are_left_out_of_the_trace(tmp_path, done, until, expected):
+    """A run that begins within 10 to 13 traces the rest; one that ends there, what it has run."""
     list(counted(Trace((10, 13), tmp_path, done), range(done + 1, until + 1)))
     assert traced_steps(tmp_path) == expected
 
 
 @pytest.mark.parametrize("steps", [(), (1, 5)])
-def test_no_trace(tmp_path, steps):
-    """Without steps to trace, or behind them."""
+def test_no_trace_without_steps_left_to_trace(tmp_path, steps):
+    """None were requested, or the run is past them."""
     list(counted(Trace(steps, tmp_path, 5), range(6, 8)))
     assert not list(tmp_path.iterdir())

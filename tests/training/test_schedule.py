@@ -22,15 +22,15 @@ def peak_of(name):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_warm_up(name):
-    """From the first update on the rate rises by equal steps, to its greatest value."""
+    """From the first update on, the rate rises linearly to its maximum."""
     rates = [rate(name, step) for step in range(1, TOTAL + 1)]
     for step in range(1, WARMUP + 1):
         assert rates[step - 1] == pytest.approx(peak_of(name) * step / WARMUP, rel=1e-6)
     assert max(rates) == rates[WARMUP - 1]
 
 
-# The share of the peak that is left after so many of 100 steps, 10 of them warm-up. The linear and
-# the cosine schedule reach 0 where update 101 would be, so that the last update still counts.
+# The share of the peak that is left at some of 100 steps, 10 of them warm-up. The linear and the
+# cosine schedule reach 0 where update 101 would be, so that the last update still counts.
 AFTER = {
     "paper": {40: 0.5, 90: 1 / 3},
     "inverse_sqrt": {40: 0.5, 90: 1 / 3},
@@ -44,22 +44,22 @@ AFTER = {
 }
 
 
-def test_all_schedules_are_here():
-    """A new schedule is not done without its numbers here."""
+def test_every_schedule_has_expected_values():
+    """A new schedule needs its numbers in this file."""
     assert AFTER.keys() == SCHEDULES.keys()
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_after_warm_up(name):
-    """Each schedule falls as its name says."""
+def test_decay_after_warm_up(name):
+    """Each schedule decays as its name says."""
     for step, share in AFTER[name].items():
-        # 1 + cos near its zero is exact to float32's step below 1, so to 1e-7 of the peak.
+        # Near its zero, 1 + cos is accurate to float32's spacing below 1, so to 1e-7 of the peak.
         near = pytest.approx(peak_of(name) * share, rel=1e-5, abs=1e-7 * PEAK)
         assert rate(name, step) == near
 
 
 @pytest.mark.parametrize("step", [1, 4000, 100_000])
-def test_equation_3(step):
+def test_paper_schedule_is_equation_3(step):
     """Paper 5.3, base model: d_model^-0.5 min(step^-0.5, step warmup^-1.5); 6.99e-4 at its peak."""
     expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
     assert rate("paper", step, 1.0, 4000) == pytest.approx(expected, rel=1e-6)

@@ -1,4 +1,4 @@
-"""The train step: a batch is a batch, however it is cut up; bad updates are left out."""
+"""The train step: cutting up a batch does not change the result; bad updates are skipped."""
 
 import dataclasses
 import functools
@@ -27,13 +27,13 @@ OPTIMIZERS = {
 }
 TX = OPTIMIZERS["adam"]
 # Batches of 16 rows, the last two padding, whose slices and shards hold very different numbers of
-# tokens: a mean of means would be another loss.
+# tokens: a mean of means would be a different loss.
 LENGTHS = [(1 + i % 6, (7, 2, 4, 1)[i % 4]) for i in range(14)]
 BATCHES = [alone(random_store(LENGTHS, seed), 16, 6, 7) for seed in range(5)]
 
 
-# A step knows nothing of its model: one of few operations will do, and of one side, too, where
-# batches are not cut up.
+# A step is independent of its model: one with few operations will do, and with only one side
+# where batches are not cut up.
 BOTH_SIDES = dataclasses.replace(MODEL, dropout_rate=0.0, biases=(), norm="rms_norm")
 SMALL = dataclasses.replace(BOTH_SIDES, architecture="decoder", num_encoder_layers=6)
 
@@ -42,7 +42,7 @@ SMALL = dataclasses.replace(BOTH_SIDES, architecture="decoder", num_encoder_laye
 def program(model, optimizer: str, **training):
     """Return the step, jitted without donation, so that states can be used twice.
 
-    Without the compiler's optimisations it is there in half the time.
+    Without compiler optimisations it takes half the time to compile.
     """
     step = make_train_step(
         build(model, VOCAB, VOCAB), OPTIMIZERS[optimizer], TrainingConfig(**training), seed=7
@@ -65,12 +65,12 @@ def mesh_of(count: int):
 
 
 def placed(batch, mesh, model=SMALL):
-    """Return the batch on a mesh, as the model takes it."""
+    """Return the batch on a mesh, in the form the model takes."""
     return place_batch(for_model(model, batch), mesh)
 
 
 def run(model, devices: int = 1, steps: int = 5, **training):
-    """Return the sums and the gradient's norm of each step."""
+    """Return the sums and the gradient norm of each step."""
     mesh = mesh_of(devices)
     state, shown = fresh_state(mesh, model=model), []
     with jax.set_mesh(mesh):
@@ -84,34 +84,34 @@ def run(model, devices: int = 1, steps: int = 5, **training):
 DROPPING = dataclasses.replace(SMALL, dropout_rate=0.1)
 
 
-def test_accumulated_is_one_batch():
-    """In slices, without dropout: the same sums and gradient norms, step after step."""
+def test_gradient_accumulation_equals_one_batch():
+    """Without dropout: the same sums and gradient norms, step after step."""
     cut = run(BOTH_SIDES, accumulation_steps=4)
     np.testing.assert_allclose(cut, run(BOTH_SIDES), rtol=1e-6)
 
 
-def test_sharded_is_one_device():
-    """On 8 devices, with dropout: the same sums and gradient norms, step after step."""
+def test_eight_devices_equal_one():
+    """With dropout: the same sums and gradient norms, step after step."""
     np.testing.assert_allclose(run(DROPPING, devices=8), run(DROPPING), rtol=1e-5)
 
 
-def test_r_drop_passes_twice():
-    """Two passes through the same network are one pass: the same sums and norms. Through different
-    masks they differ, which the loss shows, on any number of devices the same."""
+def test_r_drop_makes_two_passes():
+    """Without dropout, two passes equal one: the same sums and norms. With different masks they
+    differ, which the loss shows, equally on any number of devices."""
     np.testing.assert_allclose(run(SMALL, r_drop=5.0), run(SMALL), rtol=1e-5)
     one, two = run(DROPPING, steps=1)[0], run(DROPPING, steps=1, r_drop=5.0)[0]
     loss, nll, _, tokens, _, norm = range(6)
     assert two[tokens] == one[tokens]
-    assert two[nll] != one[nll]  # of other masks than one pass has
+    assert two[nll] != one[nll]  # the masks differ from those of one pass
     assert two[nll] == pytest.approx(one[nll], rel=0.05)
-    assert two[loss] - two[nll] > one[loss] - one[nll] + 1  # beside what smoothing adds
+    assert two[loss] - two[nll] > one[loss] - one[nll] + 1  # beyond what smoothing adds
     assert two[norm] != pytest.approx(one[norm], rel=1e-3)
     sharded = run(DROPPING, devices=8, steps=2, r_drop=5.0)
     np.testing.assert_allclose(sharded, run(DROPPING, steps=2, r_drop=5.0), rtol=1e-5)
 
 
 def test_dropout_is_a_function_of_the_step():
-    """The same step draws the same masks, the next one others."""
+    """The same step draws the same masks, the next one different masks."""
     mesh = mesh_of(1)
     state = fresh_state(mesh)
     later = replace(state, step=state.step + 1)
@@ -123,7 +123,7 @@ def test_dropout_is_a_function_of_the_step():
 
 
 def test_the_loss_falls():
-    """The laws here speak of a step that learns: on one batch again and again, it fits better."""
+    """The step under test learns: repeated on one batch, it fits better each time."""
     mesh = mesh_of(1)
     state, losses = fresh_state(mesh), []
     with jax.set_mesh(mesh):
@@ -133,8 +133,8 @@ def test_the_loss_falls():
     assert sorted(losses, reverse=True) == losses
 
 
-def test_running_mean_of_parameters():
-    """The mean by hand, of a decay that the first steps do not reach; training goes on as ever."""
+def test_exponential_moving_average_of_parameters():
+    """The mean by hand, with a decay that the first steps do not reach; training is unchanged."""
     mesh = mesh_of(1)
     plain, averaging = program(SMALL, "adam"), program(SMALL, "adam", ema_decay=0.3)
     state = fresh_state(mesh)
@@ -152,8 +152,8 @@ def test_running_mean_of_parameters():
     assert bare.weights is bare.params
 
 
-def test_operands_of_bfloat16():
-    """Parameters and optimizer state stay float32; the first losses are those of float32 nearly."""
+def test_bfloat16_compute_keeps_float32_parameters_and_moments():
+    """The first losses are nearly those of float32."""
     mesh, losses = mesh_of(1), {}
     for dtype in ("float32", "bfloat16"):
         step = program(dataclasses.replace(SMALL, compute_dtype=dtype), "adam")
@@ -169,8 +169,8 @@ def test_operands_of_bfloat16():
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_bad_updates_are_left_out(optimizer):
-    """A gradient that is not finite changes nothing but the counters; a good one resets them."""
+def test_non_finite_updates_are_skipped(optimizer):
+    """A non-finite gradient changes only the counters; a good one resets them."""
     mesh = mesh_of(1)
     step = program(SMALL, optimizer)
     with jax.set_mesh(mesh):
@@ -198,7 +198,7 @@ def test_bad_updates_are_left_out(optimizer):
 
 
 def test_moments_are_updated_in_place():
-    """The compiled step, for one processor, copies none of the optimizer's arrays."""
+    """The step compiled for one processor copies none of the optimizer's arrays."""
     mesh = mesh_of(1)
     config = dataclasses.replace(SMALL, biases=MODEL.biases, norm=MODEL.norm)
     state = fresh_state(mesh, model=config)
