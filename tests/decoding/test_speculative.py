@@ -43,8 +43,8 @@ def ended(request, search, stepper, room):
 
 @pytest.mark.parametrize("name", DRAFTS)
 def test_drafts_do_not_change_greedy_texts(name):
-    """With requests of all kinds; if the draft is the model itself, every pass but the last is as long
-    as possible."""
+    """With requests of all kinds; every pass but the last is as long as possible if the draft is
+    the model itself."""
     draft, stepper = DRAFTS[name]
     config = DecodingConfig(beam_size=1, no_repeat_ngram=0 if name == "lookup" else 2)
     search = Speculative(Sampling.of(config), draft, 3)
