@@ -50,8 +50,8 @@ def padded(frames: int) -> Batch:
 
 
 def test_greedy_search_matches_teacher_forcing():
-    """For each sound whatever else is in the batch, also where it moves to another batch shape on
-    the way; the memory has half as many positions as there are frames.
+    """For each sound, whatever else is in the batch, even if it moves to another batch shape on the
+    way; the memory has half as many positions as there are frames.
     """
     model, params = model_of(WHISPER, "tokens", 2, 8.0)
     greedy = DecodingConfig(

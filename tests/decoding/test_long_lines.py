@@ -162,8 +162,8 @@ def test_an_unsplittable_part_is_truncated():
     assert found[0].ids
 
 
-def test_a_long_line_is_truncated_for_models_trained_so():
-    """The model reads as many pieces as it can, and EOS."""
+def test_a_long_line_is_truncated_on_request():
+    """A model trained on truncated lines reads as many pieces as it can, and EOS."""
     model, _ = model_of_length(LONGEST)
     translator = Translator(model, parts()[2], BEAM, 2, cut=True)
     whole = parts()[2].src.encode(AMONG_OTHERS)

@@ -60,7 +60,7 @@ def test_malformed_trees_are_repaired(said, expected):
 
 
 def test_flat_and_right_branching_controls():
-    """They are trees of as many words, and find only the bracket of the sentence."""
+    """The controls are trees of as many words and find only the bracket of the sentence."""
     for words in range(1, 5):
         for tree in (flat(words), right_branching(words)):
             assert fault(tree.split()) is None

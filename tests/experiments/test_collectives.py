@@ -1,4 +1,4 @@
-"""What programs exchange: ring costs counted by hand, and what a training step has to."""
+"""What programs exchange: ring costs counted by hand, and what a training step must."""
 
 import dataclasses
 

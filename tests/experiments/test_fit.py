@@ -17,7 +17,7 @@ from transformer_jax.experiments.fit import misfits
 
 
 def shown(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
-    """Return what is reported for some number of pairs of 3 to 15 pieces a side."""
+    """Return what is reported for `pairs` pairs of 3 to 15 pieces a side."""
     lengths = np.resize(np.arange(3, 16), pairs)
     offsets = np.append(0, np.cumsum(lengths))
     side = Ragged.from_offsets(np.full(lengths.sum(), 9, np.int32), offsets)

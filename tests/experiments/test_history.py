@@ -1,4 +1,4 @@
-"""What is recorded at each start of a training."""
+"""What is recorded at each start of a training run."""
 
 import math
 import re

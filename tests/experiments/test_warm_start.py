@@ -109,7 +109,7 @@ def test_frozen_parameters_stay_bitwise_identical(home, decoder):
     same = {name for name in before if np.array_equal(before[name], after[name])}
     assert same == {name for name in before if selected.matches(frozen, name)}
     assert "decoder/layer_0/feed_forward/up/kernel" in same
-    # Three steps do not lead far away.
+    # Three steps do not move them far.
     assert max(np.abs(after[name] - before[name]).max() for name in before) < 0.01
     log = workdir.log.read_text()
     assert "parameters initialised from" in log
