@@ -1,4 +1,4 @@
-"""Searches over toys are many small programs that run for a moment: compile them quickly."""
+"""Searches over toy models are many small programs, each run briefly: compile them quickly."""
 
 import jax
 import pytest
@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_to_compile():
-    """Let XLA optimise little; what is computed is the same."""
+    """Disable most XLA optimisations; what is computed stays the same."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)

@@ -1,4 +1,4 @@
-"""Lines of text, a tokenizer of theirs and a random model for the tests of translations."""
+"""Lines of text, a tokenizer trained on them and a random model, for translation tests."""
 
 import dataclasses
 import functools
@@ -28,12 +28,12 @@ def parts():
     tokenizers = train_pair(config, words, words)
     shape = dataclasses.replace(MODEL, tied_embeddings="none")
     model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
-    params = random_params(model, seed=26)  # most others hardly ever end a sentence
+    params = random_params(model, seed=26)  # most other seeds hardly ever end a sentence
     return model, params, tokenizers
 
 
 def assert_same(found, expected):
-    """Compare translations: scores up to rounding, all else exactly."""
+    """Compare translations: scores up to rounding, everything else exactly."""
     assert [item.text for item in found] == [item.text for item in expected]
     assert [item.ids for item in found] == [item.ids for item in expected]
     scores = ([item.score for item in items] for items in (found, expected))

@@ -1,4 +1,4 @@
-"""What the searches do, in plain Python, one sentence at a time; and how to run the real ones."""
+"""Plain-Python reference searches, one sentence at a time, and helpers that run the real ones."""
 
 import functools
 import itertools
@@ -22,7 +22,7 @@ Scored = list[tuple[float, tuple[int, ...]]]  # score and text, best first
 
 
 def log_prob(toy, source, text) -> float:
-    """Return the log-probability of a text, EOS included if it has one."""
+    """Return the log-probability of a text, including EOS if it has one."""
     return sum(toy.log_probs(source, text[:i])[token] for i, token in enumerate(text))
 
 
@@ -37,7 +37,7 @@ def score(toy, config: DecodingConfig, source, text) -> float:
 
 
 def may_follow(config: DecodingConfig, forbidden, sentence: Sentence, text, token) -> bool:
-    """Say whether a token may come after a text."""
+    """Return whether a token may follow a text."""
     if len(text) < len(sentence.prefix):
         return token == sentence.prefix[len(text)]
     if token in (PAD, BOS, *forbidden):
@@ -50,7 +50,7 @@ def may_follow(config: DecodingConfig, forbidden, sentence: Sentence, text, toke
 
 
 def exhaustive(toy, config: DecodingConfig, forbidden, sentence: Sentence) -> Scored:
-    """Return every text that may be written: up to EOS, or as long as the limit."""
+    """Return every allowed text: those that end in EOS, and those as long as the limit."""
     words, limit = range(UNK, toy.vocab), sentence.limit
     texts = [(*t, EOS) for n in range(limit) for t in itertools.product(words, repeat=n)]
     texts += itertools.product(words, repeat=limit) if limit else []
@@ -91,7 +91,7 @@ def beam(toy, config: DecodingConfig, forbidden, sentence: Sentence, wanted: int
 
 
 def greedy(toy, config: DecodingConfig, forbidden, sentence: Sentence) -> Scored:
-    """Take the most probable token that may follow, until EOS or the limit; or find nothing."""
+    """Take the best allowed token until EOS or the limit; find nothing if none is allowed."""
     text: tuple[int, ...] = ()
     while len(text) < sentence.limit and EOS not in text:
         log_probs = toy.log_probs(sentence.ids, text)
@@ -102,11 +102,11 @@ def greedy(toy, config: DecodingConfig, forbidden, sentence: Sentence) -> Scored
     return [(score(toy, config, sentence.ids, text), text)] if text else []
 
 
-# --- the real ones ---
+# --- the real searches ---
 
 
 def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
-    """Return sources and what is asked of them, as arrays."""
+    """Return the request for some sentences, as arrays."""
 
     def rows(lists, length):
         return jnp.asarray([[*x, *[0] * (length - len(x))] for x in lists], jnp.int32)
@@ -133,32 +133,32 @@ def arrays(sentences: list[Sentence], src_length: int, prefix: int = 2):
 
 @functools.partial(jax.jit, static_argnames=("toy", "room"))
 def completed(request, search, toy, room):
-    """Return all that is found, as arrays."""
+    """Return all hypotheses and their scores, as arrays."""
     return complete(search, toy, request, room)
 
 
 def run(search, sentences: list[Sentence], toy=None, src_length=3, room=5, prefix=2):
-    """Return for each sentence the hypotheses that there are."""
+    """Return the hypotheses of each sentence."""
     request = arrays(sentences, src_length, prefix)
     tokens, scores = completed(request, search, toy or Toy(), room)
     return [scored(*row) for row in zip(np.asarray(tokens), np.asarray(scores), strict=True)]
 
 
 def scored(tokens, scores) -> Scored:
-    """Return the hypotheses that there are, of one sentence."""
+    """Return the hypotheses of one sentence, leaving out empty slots."""
     pairs = zip(scores.tolist(), tokens.tolist(), strict=True)
     return [(score, cut(text)) for score, text in pairs if score > NOTHING / 2]
 
 
 def cut(tokens: list[int]) -> tuple[int, ...]:
-    """Return the tokens up to EOS, having checked that nothing but padding follows them."""
+    """Return the tokens up to EOS, after checking that only padding follows."""
     size = tokens.index(EOS) + 1 if EOS in tokens else len([t for t in tokens if t])
     assert not any(tokens[size:])
     return tuple(tokens[:size])
 
 
 def assert_same(found: list[Scored], expected: list[Scored], rtol: float = 3e-6) -> None:
-    """Compare texts exactly and scores up to the rounding of float32."""
+    """Compare texts exactly and scores up to float32 rounding."""
     for ours, theirs in zip(found, expected, strict=True):
         assert [text for _, text in ours] == [text for _, text in theirs]
         np.testing.assert_allclose(

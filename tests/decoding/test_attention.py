@@ -28,7 +28,7 @@ PAIR = "two men walk", "the dog runs"
 
 @functools.cache
 def made(residual: str):
-    """Return a model with two layers that look at its source, its parameters and a tokenizer."""
+    """Return a model with two layers of cross-attention, its parameters and a tokenizer."""
     tokenizers = parts()[2]
     shape = dataclasses.replace(MODEL, residual=residual, v_head_dim=5, num_decoder_layers=2)
     model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
@@ -41,7 +41,7 @@ def encoded(tokenizers: TokenizerPair, *texts: str) -> list[list[int]]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def inputs_of(model, params, source, target):
-    """Return what the cross-attention of each layer reads, [L T d], and what the encoder says."""
+    """Return the input of each layer's cross-attention, [L T d], and the encoder's output."""
     bound = model.bind({"params": params})
     (src_pos, src_seg), (tgt_pos, tgt_seg) = (
         (jnp.arange(x.shape[1])[None], jnp.ones_like(x)) for x in (source, target)
@@ -60,7 +60,7 @@ def inputs_of(model, params, source, target):
 
 
 def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
-    """Return softmax(q k / sqrt(H)) of each layer: layers are the model's, weights are numpy's."""
+    """Return softmax(q k / sqrt(H)) of each layer: the model's layers, NumPy's weights."""
     read, memory = inputs_of(model, params, np.array([source]), np.array([[BOS, *target[:-1]]]))
     weights = []
     for number, y in enumerate(np.asarray(read)):
@@ -76,7 +76,7 @@ def by_hand(model, params, source: list[int], target: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("residual", ["post_norm", "pre_norm"])
-def test_weights_are_those_of_every_layer_and_head(residual):
+def test_weights_of_every_layer_and_head_match_numpy(residual):
     """Weights [L N T S] equal those computed by hand; every row is a distribution."""
     model, params, tokenizers = made(residual)
     source, target = encoded(tokenizers, *PAIR)
@@ -90,8 +90,8 @@ def test_weights_are_those_of_every_layer_and_head(residual):
     assert found.alignments == align(found.weights[-1].mean(0), tokenizers, source, target)
 
 
-def test_alignments_of_many_pairs_are_those_of_each():
-    """Batches, their order and pairs without EOS change nothing."""
+def test_batched_alignments_match_those_of_single_pairs():
+    """Batching, order and a missing EOS make no difference."""
     model, params, tokenizers = made("pre_norm")
     sources = encoded(tokenizers, *(line for line in LINES if line.strip()))
     targets = [sources[-1], *sources[:-1]]
@@ -103,8 +103,8 @@ def test_alignments_of_many_pairs_are_those_of_each():
     assert alignments(model, params, tokenizers, [], []) == []
 
 
-def test_words_go_with_the_words_that_their_pieces_look_at():
-    """The argmax over source pieces, EOS apart, from pieces to words."""
+def test_words_align_with_the_words_their_pieces_attend_to():
+    """The argmax over source pieces, excluding EOS, mapped from pieces to words."""
     _, _, tokenizers = parts()
     source, target = encoded(tokenizers, "own dogs", "a man walks")
     src_words, tgt_words = ([], [])
@@ -113,9 +113,9 @@ def test_words_go_with_the_words_that_their_pieces_look_at():
             before = numbers[-1] if numbers else -1
             numbers.append(before + piece.startswith("▁"))
     assert (max(src_words), max(tgt_words)) == (1, 2)
-    assert len(src_words) > 2  # or pieces would be words
+    assert len(src_words) > 2  # or every piece would be a word
     weights = np.zeros((len(target), len(source)))
-    weights[:, -1] = 9  # all look at EOS most
+    weights[:, -1] = 9  # all attend most to EOS
     for row, word in enumerate(tgt_words):
         weights[row, src_words.index(word % 2)] = 1
     assert align(weights, tokenizers, source, target) == [(0, 0), (0, 2), (1, 1)]
@@ -124,8 +124,8 @@ def test_words_go_with_the_words_that_their_pieces_look_at():
     assert [count_words(tokenizers.src, x) for x in (source, target, [EOS])] == [2, 3, 0]
 
 
-def test_words_are_those_of_the_text():
-    """Whatever pieces a model writes: ▁ with nothing behind it makes no word."""
+def test_words_of_pieces_match_the_decoded_text():
+    """For any sequence of pieces: a ▁ with nothing after it makes no word."""
     codec = parts()[2].src
     random = np.random.default_rng(0)
     space, some = codec.piece_id("▁"), codec.encode(["own dogs", "a man walks"])

@@ -1,4 +1,4 @@
-"""Beam search finds what enumeration finds, and what its description in plain Python finds."""
+"""Beam search matches exhaustive enumeration and its plain-Python reference."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from transformer_jax.vocabulary import EOS, UNK
 TOY, LARGER = Toy(), Toy(vocab=7)
 ROWS, LIMIT = 60, 5
 RNG = np.random.default_rng(0)
-# Sentences of all kinds, and such as ask for nothing but a text within the limit.
+# Sentences with requests of all kinds, and the same with none but the length limit.
 ASKING = [
     Sentence(
         tuple(RNG.integers(1, 99, RNG.integers(1, 4)).tolist()),
@@ -31,7 +31,7 @@ ASKING = [
     for row in range(ROWS)
 ]
 PLAIN = [sentence._replace(least=0, prefix=()) for sentence in ASKING]
-# Each penalty with each way to stop, and both with and without coverage.
+# Each penalty with each stopping rule, and both with and without coverage.
 RULES = {
     "gnmt, optimal": {"alpha": 0.7},
     "no penalty": {"alpha": 0.0},
@@ -60,26 +60,26 @@ def assert_exhaustive(config, forbidden, sentences, toy=TOY):
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_wide_beam_is_exhaustive_search(rules):
-    """A beam that prunes nothing returns the best texts there are, in order.
+def test_wide_beam_matches_exhaustive_search(rules):
+    """A beam that prunes nothing returns the best of all texts, in order.
 
-    With two words, 8 hypotheses of 3 tokens live at most, and 7 end in up to 3 tokens: fewer than
-    would let `width` stop before the limit. At the limit, what is not among the W best of its
-    length is none of the W best at all.
+    With two words, at most 8 hypotheses of 3 tokens are live and 7 end within 3 tokens: too few
+    for `width` to stop before the limit. At the limit, a text that is not among the W best of its
+    length is not among the W best overall.
     """
     assert_exhaustive(DecodingConfig(beam_size=8, **rules), (), up_to(4, ASKING))
 
 
 @pytest.mark.parametrize("rules", COVERING.values(), ids=COVERING)
-def test_wide_beam_with_coverage_is_exhaustive_search(rules):
-    """The same with the coverage penalty, where all 12 texts of the limit have a place."""
+def test_wide_beam_with_coverage_matches_exhaustive_search(rules):
+    """With the coverage penalty, the beam has room for all 12 texts as long as the limit."""
     config = DecodingConfig(beam_size=12, coverage_penalty=0.5, **rules)
     assert_exhaustive(config, (), up_to(3, ASKING))
 
 
 @pytest.mark.parametrize("what", LIMITS_ON_TEXT)
-def test_wide_beam_within_limits_is_exhaustive_search(what):
-    """The same where some texts may not be written; there may be none at all."""
+def test_wide_beam_with_forbidden_texts_matches_exhaustive_search(what):
+    """Some texts are forbidden, and there may be none left at all."""
     fields, forbidden = LIMITS_ON_TEXT[what]
     assert_exhaustive(DecodingConfig(beam_size=12, **fields), forbidden, up_to(3, ASKING))
 
@@ -94,7 +94,7 @@ NARROW = {
 
 
 @pytest.mark.parametrize("name", NARROW)
-def test_narrow_beam_is_its_description(name):
+def test_narrow_beam_matches_its_description(name):
     """A beam that prunes returns, sentence by sentence, what its docstring describes."""
     wanted, stop, fields, forbidden = NARROW[name]
     config = DecodingConfig(**{"beam_size": wanted, "stop": stop} | fields)
@@ -121,14 +121,14 @@ MIXED = BeamSearch.of(MIXING, 3)
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.lists(sentences, min_size=8, max_size=8))
-def test_any_demand_is_met(sentences):
-    """Whatever is asked of a sentence and of its neighbours, it is found as if it were alone."""
+def test_mixed_requests_match_the_reference(sentences):
+    """Whatever is asked of a sentence and its neighbours, it gets the result it would get alone."""
     found = run(MIXED, sentences, LARGER)
     assert_same(found, [beam(LARGER, MIXING, (), s, 3) for s in sentences])
 
 
-def test_neighbours_do_not_matter():
-    """A sentence gives to the last bit what it gives among others, or among none."""
+def test_results_do_not_depend_on_the_rest_of_the_batch():
+    """Results are bitwise identical whether a sentence is alone or among others."""
     together = run(MIXED, ASKING[:8], LARGER)
     nobody = Sentence((1,), 0)
     for row in range(8):
@@ -141,7 +141,7 @@ GREEDY = DecodingConfig(beam_size=1, alpha=0.0)
 
 
 def greedily(toy, sentences, config=GREEDY, forbidden=()):
-    """Return what plain Python finds."""
+    """Return what the plain-Python search finds."""
     return [greedy(toy, config, forbidden, s) for s in sentences]
 
 
@@ -150,7 +150,7 @@ def greedily(toy, sentences, config=GREEDY, forbidden=()):
     [({}, ()), ({"no_repeat_ngram": 1}, ()), ({"no_repeat_ngram": 2}, (4,))],
 )
 def test_greedy_takes_the_best_token(fields, forbidden):
-    """Greedy search writes the most probable token that may follow; nothing if none may."""
+    """Greedy search takes the most probable allowed token, and finds nothing if none is allowed."""
     config = DecodingConfig(beam_size=1, **fields)
     found = run(Sampling.of(config, forbidden=forbidden), PLAIN + ASKING)
     expected = greedily(TOY, PLAIN + ASKING, config, forbidden)
@@ -159,13 +159,13 @@ def test_greedy_takes_the_best_token(fields, forbidden):
 
 
 def of_one(stop: str):
-    """Return what a beam of one and plain greedy search find for sentences without wishes."""
+    """Return what a beam of one and plain greedy search find for sentences without requests."""
     found = run(BeamSearch.of(replace(GREEDY, stop=stop)), PLAIN + ASKING, LARGER)
     return found[:ROWS], greedily(LARGER, PLAIN)
 
 
 def is_sure(sentence, text) -> bool:
-    """Say whether EOS is never the second of the pieces that may be written next."""
+    """Return whether EOS is never the runner-up among the pieces allowed next."""
     for length in range(len(text)):
         log_probs = LARGER.log_probs(sentence.ids, text[:length])
         if sorted(range(EOS, LARGER.vocab), key=lambda piece: -log_probs[piece])[1] == EOS:
@@ -174,7 +174,7 @@ def is_sure(sentence, text) -> bool:
 
 
 def test_beam_of_one_is_greedy():
-    """With stop=width always; with stop=optimal where EOS is never the runner-up."""
+    """Always with stop=width; with stop=optimal where EOS is never the runner-up."""
     assert_same(*of_one("width"))
     found, expected = of_one("optimal")
     sure = [row for row, items in enumerate(expected) if items and is_sure(PLAIN[row], items[0][1])]
@@ -183,8 +183,8 @@ def test_beam_of_one_is_greedy():
     assert ROWS / 3 < len(sure) < ROWS
 
 
-def test_optimal_beam_of_one_is_at_least_greedy():
-    """Where EOS is the runner-up, the optimal rule may keep it, if that text is more probable."""
+def test_optimal_beam_of_one_scores_at_least_as_high_as_greedy():
+    """Where EOS is the runner-up, the optimal rule may keep it if that text is more probable."""
     pairs = zip(*of_one("optimal"), strict=True)
     gains = [ours[0][0] - theirs[0][0] for ours, theirs in pairs if theirs]
     assert min(gains) > -1e-5
@@ -193,7 +193,7 @@ def test_optimal_beam_of_one_is_at_least_greedy():
 
 @pytest.mark.parametrize("mean", ENSEMBLES)
 def test_ensemble_is_the_mean_of_its_models(mean):
-    """Models search as one whose distribution is the mean of theirs; one model twice, as itself."""
+    """An ensemble searches with its models' mean distribution; a model twice equals itself."""
     toys = tuple(Toy(salt=salt) for salt in (0, 1, 2))
     config = DecodingConfig(beam_size=3, coverage_penalty=0.3)
     found = run(BeamSearch.of(config, 3), ASKING, Ensemble(toys, ENSEMBLES[mean]))
@@ -201,6 +201,6 @@ def test_ensemble_is_the_mean_of_its_models(mean):
     assert_same(found, [beam(one, config, (), s, 3) for s in ASKING])
     text = found[-1][0][1]
     values = [log_prob(toy, ASKING[-1].ids, text) for toy in {*toys, one}]
-    assert len(set(values)) == len(values)  # or the mean would not be seen
+    assert len(set(values)) == len(values)  # or the mean would go untested
     alone = np.log(np.float32([0.5, 0.2, 0.3])).reshape(1, 1, 1, 3)
     np.testing.assert_allclose(ENSEMBLES[mean](jnp.stack([alone, alone])), alone, rtol=1e-6)

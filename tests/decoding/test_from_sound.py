@@ -1,4 +1,4 @@
-"""What is written of sound: searches from vectors, and the best path of CTC."""
+"""Decoding of sound: searches from vectors, and the best path of CTC."""
 
 import jax
 import jax.numpy as jnp
@@ -35,23 +35,23 @@ SOUNDS = [RNG.normal(0, 0.1, 16 * n + 3) for n in FRAMES]
 
 
 def model_of(config: ModelConfig, predicts: str, seed: int, scale: float):
-    """Return a model and parameters under which different sounds are written differently."""
+    """Return a model and parameters that transcribe different sounds differently."""
     model = build(config, *TOKENIZERS.sizes, single=True, predicts=(predicts,))
     return model, jax.tree.map(lambda x: scale * x, random_params(model, seed))
 
 
 def padded(frames: int) -> Batch:
-    """Return all sounds, of so many frames with padding."""
-    inputs = np.full((len(SOUNDS), frames, 5), 7.0, np.float32)  # whatever stands there
+    """Return all sounds as one batch, padded to a number of frames."""
+    inputs = np.full((len(SOUNDS), frames, 5), 7.0, np.float32)  # padding may hold anything
     pos, seg = (np.zeros((len(SOUNDS), frames), np.int32) for _ in range(2))
     for i, one in enumerate(TOKENIZERS.src.encode(SOUNDS)):
         inputs[i, : len(one)], pos[i, : len(one)], seg[i, : len(one)] = one, range(len(one)), 1
     return Batch(Side(inputs, pos, seg), None, {})
 
 
-def test_a_search_is_what_teacher_forcing_says():
-    """Of each sound whoever is beside it, also where it moves to another shape of batch on the way,
-    with half as many places in the memory as there are frames.
+def test_greedy_search_matches_teacher_forcing():
+    """For each sound, whatever else is in the batch, even if it moves to another batch shape on the
+    way; the memory has half as many positions as there are frames.
     """
     model, params = model_of(WHISPER, "tokens", 2, 8.0)
     greedy = DecodingConfig(
@@ -68,12 +68,12 @@ def test_a_search_is_what_teacher_forcing_says():
     batch = padded(161)._replace(tgt=Side(inputs, pos, np.ones_like(ids)))
     outputs = jax.jit(lambda p, b: model.outputs(p, b, None)["tokens"].logits())
     logits = np.array(outputs(params, jax.tree.map(jnp.asarray, batch)))
-    logits[:, :, [PAD, BOS]] = -np.inf  # which no search writes
+    logits[:, :, [PAD, BOS]] = -np.inf  # which a search never writes
     for row, item in zip(logits.argmax(-1), found, strict=True):
         assert row[: len(item.ids)].tolist() == item.ids
 
 
-def test_what_a_search_from_vectors_refuses():
+def test_invalid_requests_for_vector_sources_are_rejected():
     model, params = model_of(WHISPER, "tokens", 2, 8.0)
     short = Translator(model, TOKENIZERS, DecodingConfig(), longest=30)
     with pytest.raises(UserError, match="line 2: 31 vectors, more than 30"):
@@ -85,8 +85,8 @@ def test_what_a_search_from_vectors_refuses():
         covers.translate(params, SOUNDS[:1])
 
 
-def test_the_best_path():
-    """Neighbours that are the same are one, and none is nothing; whoever is beside a sound."""
+def test_the_best_path_merges_repeats_and_drops_blanks():
+    """Whatever else is in the batch."""
     model, params = model_of(CTC, "ctc", 1, 2.0)
     transcriber = Transcriber([model], TOKENIZERS, ObjectiveConfig("ctc"))
     found = transcriber.translate(params, [*SOUNDS, SOUNDS[0][:9]])
@@ -113,8 +113,8 @@ def test_the_best_path():
         Transcriber([model, model], TOKENIZERS, ObjectiveConfig("ctc"))
 
 
-def test_inside_of_sound():
-    """Half as many places as there are frames, through all parts of a Conformer."""
+def test_hidden_states_and_attention_of_sound():
+    """All parts of a Conformer have half as many positions as there are frames."""
     model, params = model_of(CTC, "ctc", 1, 2.0)
     given = model, params, TOKENIZERS, ObjectiveConfig("ctc")
     found = inside(*given, SOUNDS[1], None)["encoder"]
@@ -125,8 +125,8 @@ def test_inside_of_sound():
         inside(*given, SOUNDS[1], "abc")
 
 
-def test_a_class_token_stands_before_what_is_convolved():
-    """It and every place are as of the sound alone, and their numbers count on."""
+def test_a_class_token_precedes_the_convolved_positions():
+    """Padding changes neither it nor the other positions, which are numbered consecutively."""
     for begun, length in ((False, 7), (True, 8)):
         stem = build(CTC, *TOKENIZERS.sizes).new_stem(begun)
         inputs = RNG.normal(size=(1, length, 5)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A language model continues a prompt with what one pass over the whole text says."""
+"""A language model's continuation of a prompt matches one pass over the whole text."""
 
 import dataclasses
 import functools
@@ -46,8 +46,8 @@ def one_pass(model, params, side: Side):
 
 
 def logits(objective: ObjectiveConfig, texts: list[list[int]], prefixes: list[int]) -> np.ndarray:
-    """Return what one pass over whole texts predicts; their beginnings of such lengths have rank 0
-    by ranks."""
+    """Return the logits of one pass over whole texts; with ranks, their first `prefixes` positions
+    have rank 0."""
     inputs = np.zeros((len(PROMPTS), MODEL.max_positions), np.int32)  # one shape for all tests
     for row, text in enumerate(texts):
         inputs[row, : len(text)] = text
@@ -65,18 +65,18 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def prompts_of(objective: ObjectiveConfig) -> tuple[list[list[int]], list[int]]:
-    """Return what is read of each prompt, and how much of it is a prefix."""
+    """Return the pieces read for each prompt, and how many of them are a prefix."""
     letters = [CODEC.encode([prompt], eos=False)[0] for prompt in PROMPTS]
     if objective == PREFIX:
         return [[*ids, EOS, BOS] for ids in letters], [len(ids) + 1 for ids in letters]
-    if objective == FILES:  # in the midst of a text, unless there is none
+    if objective == FILES:  # mid-text, unless the prompt is empty
         return [ids or [BOS] for ids in letters], [0, 0, 0]
     return [[BOS, *ids] for ids in letters], [len(ids) * (objective == WINDOWS) for ids in letters]
 
 
 @pytest.mark.parametrize("objective", [LINES, FILES, *RANKED], ids=lambda x: x.name + x.document)
-def test_greedy_text_is_the_argmax_of_the_whole_pass(objective):
-    """Token by token, behind prompts of different lengths in one batch."""
+def test_greedy_text_is_the_argmax_of_one_full_pass(objective):
+    """Token by token, after prompts of different lengths in one batch."""
     texts, prefixes = prompts_of(objective)
     begun = [len(text) for text in texts]
     banned = [PAD, BOS] + [EOS] * (objective == FILES)
@@ -96,7 +96,7 @@ def test_greedy_text_is_the_argmax_of_the_whole_pass(objective):
         assert one.log_prob == pytest.approx(expected, abs=1e-4)
 
 
-def test_samples_depend_on_the_prompt_and_its_number_alone():
+def test_samples_depend_only_on_the_prompt_and_its_number():
     params = made(FILES)[1]
     sampler = generator(FILES, SAMPLES, 2)
     together = sampler.generate(params, PROMPTS, 6)
@@ -107,7 +107,7 @@ def test_samples_depend_on_the_prompt_and_its_number_alone():
 
 
 @pytest.mark.parametrize("kind", ["linear", "favor"])
-def test_an_empty_prompt_is_nothing_whoever_stands_beside_it(kind):
+def test_an_empty_prompt_does_not_depend_on_the_rest_of_the_batch(kind):
     model, params = make(dataclasses.replace(VARIANTS["decoder"], decoder_pattern=(kind,)))
     writer = Generator(model, CODEC, LINES, GREEDY)
     (alone,) = writer.generate(params, [""], 6)
@@ -116,8 +116,8 @@ def test_an_empty_prompt_is_nothing_whoever_stands_beside_it(kind):
     assert alone[0].log_prob == pytest.approx(beside[0].log_prob, abs=1e-4)
 
 
-def test_what_repeats_is_what_was_written():
-    """The last piece of a prompt may come once more."""
+def test_no_repeat_ngram_ignores_the_prompt():
+    """The last piece of a prompt may occur once more."""
     texts, prefixes = prompts_of(FILES)
     begun = [len(text) for text in texts]
     for _ in range(10):
@@ -146,8 +146,8 @@ def padded(ids: list[int]) -> Side:
 
 
 @pytest.mark.parametrize("name", ["span_corruption", "denoising", "text_continuation"])
-def test_a_pretrained_encoder_decoder_writes_its_answer(name):
-    """Greedily what one pass over both sides says, with all positions for either side."""
+def test_a_pretrained_encoder_decoder_answers_a_prompt(name):
+    """Greedy text matches one pass over both sides; each side may use all positions."""
     model, params = make(dataclasses.replace(TINY, positions="learned", max_positions=13))
     writer = Generator(model, CODEC, ObjectiveConfig(name), GREEDY)
     found = writer.generate(params, PROMPTS)
@@ -164,7 +164,7 @@ def test_a_pretrained_encoder_decoder_writes_its_answer(name):
         writer.generate(params, ["a" * 14])
 
 
-def test_what_cannot_be_generated_is_refused():
+def test_invalid_requests_are_rejected():
     params = made(LINES)[1]
     for objective, decoding, message in (
         (ObjectiveConfig(), GREEDY, r"objective\.name='translate': such a model does not contin"),
@@ -187,7 +187,7 @@ def test_what_cannot_be_generated_is_refused():
 
 
 def test_every_piece_of_a_text_is_scored_once():
-    """Given those before it in its window."""
+    """Given the pieces before it in its window."""
     texts = ["thequickbrownfox", "", "jump"]
     found = score_texts(*made(LINES), CODEC, LINES, texts)
     for text, scored in zip(texts, found, strict=True):
@@ -205,13 +205,13 @@ def test_every_piece_of_a_text_is_scored_once():
         assert scored.perplexity == pytest.approx(2 ** (bits / len(scored.ids)))
     (unknown,) = score_texts(*made(LINES), CODEC, LINES, ["a b"])
     assert unknown.bits_per_character is None
-    # Where training joins texts, each is scored by itself all the same.
+    # Even where training joins texts, each is scored by itself.
     joined = dataclasses.replace(LINES, document="joined")
     assert score_texts(*made(LINES), CODEC, joined, texts) == found
     assert score_texts(*made(LINES), CODEC, LINES, []) == []
 
 
-def test_a_target_is_scored_behind_its_prefix():
+def test_a_target_is_scored_given_its_prefix():
     src, tgt = ["ab", "wxyz"], ["cde", "f"]
     found = score_pairs(*made(PREFIX), TokenizerPair(CODEC, CODEC), src, tgt, objective=PREFIX)
     for one, other, scored in zip(src, tgt, found, strict=True):
@@ -223,7 +223,7 @@ def test_a_target_is_scored_behind_its_prefix():
 
 
 def test_a_source_and_its_translation_share_the_positions_of_one_sequence():
-    """A prompt of all but n positions is answered with n pieces at most; one of all is refused."""
+    """A prompt that leaves n positions gets at most n pieces; one that leaves none is rejected."""
     model, params = made(PREFIX)
     config = dataclasses.replace(GREEDY, forbidden=("</s>",))
     translator = Translator(model, TokenizerPair(CODEC, CODEC), config)

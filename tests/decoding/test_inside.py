@@ -1,4 +1,4 @@
-"""Hidden states and attention are those that lead to the logits."""
+"""Hidden states and attention are those that produce the logits."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ from transformer_jax.models.build import build
 PAIR = TokenizerPair(CODEC, CODEC)
 
 
-def looks(attention, causal):
+def check_attention(attention, causal):
     np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-5)
     assert np.allclose(np.triu(attention, 1), 0) == causal
 
@@ -30,7 +30,7 @@ def log_probs(states, params, ids):
     return np.asarray(found)[np.arange(len(ids)), ids]
 
 
-def test_a_language_model():
+def test_states_of_a_language_model_reproduce_its_scores():
     model, params = made(LINES)
     (stack,) = inside(model, params, PAIR, LINES, "hound", None).values()
     assert stack.pieces == ["<s>", *"hound", "</s>"]
@@ -38,27 +38,27 @@ def test_a_language_model():
     assert stack.hidden.shape == (layers + 1, 7, width)
     assert stack.attention.shape == (layers, model.config.num_heads, 7, 7)
     assert stack.cross_attention is None
-    looks(stack.attention, causal=True)
+    check_attention(stack.attention, causal=True)
     (scored,) = score_texts(model, params, CODEC, LINES, ["hound"])
     found = log_probs(stack.output[:-1], params, scored.ids)
     np.testing.assert_allclose(found, scored.log_probs, atol=1e-5)
 
 
-def test_a_model_of_prefixes_reads_a_text_as_one():
+def test_a_prefix_language_model_reads_a_text_bidirectionally():
     (stack,) = inside(*made(WINDOWS), PAIR, WINDOWS, "hound", None).values()
-    looks(stack.attention, causal=False)
+    check_attention(stack.attention, causal=False)
 
 
-def test_a_translation_model():
-    """Its cross-attention is what a search sees, too."""
+def test_states_of_a_translation_model_reproduce_its_scores():
+    """Its cross-attention is also what a search sees."""
     model, params = make()
     stacks = inside(model, params, PAIR, ObjectiveConfig(), "dog", "hund")
     assert stacks.keys() == {"encoder", "decoder"}
     encoder, decoder = stacks.values()
     assert encoder.pieces == [*"dog", "</s>"]
     assert decoder.pieces == ["<s>", *"hund"]
-    looks(encoder.attention, causal=False)
-    looks(decoder.attention, causal=True)
+    check_attention(encoder.attention, causal=False)
+    check_attention(decoder.attention, causal=True)
     source, target = CODEC.encode(["dog", "hund"])
     searched = cross_attention(model, params, PAIR, source, target)
     np.testing.assert_allclose(decoder.cross_attention, searched.weights, atol=1e-6)
@@ -68,7 +68,7 @@ def test_a_translation_model():
 
 
 @pytest.mark.parametrize("name", ["span_corruption", "denoising", "text_continuation"])
-def test_a_pretrained_encoder_decoder_reads_both_as_they_are(name):
+def test_a_pretrained_encoder_decoder_reads_both_texts_unchanged(name):
     stacks = [
         inside(*make(), PAIR, objective, "dog", "hund")
         for objective in (ObjectiveConfig(), ObjectiveConfig(name))
@@ -80,7 +80,7 @@ def test_a_pretrained_encoder_decoder_reads_both_as_they_are(name):
     ("name", "predicts"),
     [("classify", "class"), ("regress", "value"), ("answer", "span"), ("masked_lm_nsp", "class")],
 )
-def test_an_encoder_reads_a_text_whatever_it_says_of_it(name, predicts):
+def test_an_encoder_reads_a_text_whatever_it_predicts(name, predicts):
     config = dataclasses.replace(MODEL, architecture="encoder", num_decoder_layers=6)
     model = build(config, VOCAB, 3, predicts=(predicts,))
     (stack,) = inside(
@@ -90,7 +90,7 @@ def test_an_encoder_reads_a_text_whatever_it_says_of_it(name, predicts):
     assert np.isfinite(stack.output).all()
 
 
-def test_what_is_beyond_the_window_of_a_class_is_not_read():
+def test_a_classifier_reads_nothing_beyond_its_window():
     config = dataclasses.replace(MODEL, architecture="encoder", num_decoder_layers=6)
     model = build(config, VOCAB, 3, predicts=("class",))
     given = model, random_params(model), PAIR, ObjectiveConfig("classify", window=6)
@@ -99,7 +99,7 @@ def test_what_is_beyond_the_window_of_a_class_is_not_read():
     np.testing.assert_array_equal(cut.output, whole.output)
 
 
-def test_more_than_the_model_has_positions_for():
+def test_texts_longer_than_max_positions_are_rejected():
     config = dataclasses.replace(
         MODEL, architecture="decoder", num_encoder_layers=6, positions="learned", max_positions=6
     )
@@ -110,7 +110,7 @@ def test_more_than_the_model_has_positions_for():
         inside(*given, "hound", None)
 
 
-def test_texts_that_are_missing_or_too_many_are_refused():
+def test_wrong_texts_and_unsupported_objectives_are_rejected():
     model, params = made(LINES)
     with pytest.raises(UserError, match="reads one text; give no translation"):
         inside(model, params, PAIR, LINES, "dog", "hund")

@@ -1,4 +1,4 @@
-"""Each line gets what was asked for it, in its place. The model is a toy, which compiles fast."""
+"""Each line gets what it asked for, in its place. The model is a toy, which compiles fast."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from transformer_jax.decoding.text.translate import Translator
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS
 
-LINES = lines.LINES[:-1]  # short ones, so that all go through one batch
+LINES = lines.LINES[:-1]  # short ones, so that all fit in one batch
 SAMPLING = DecodingConfig(
     search="sample", num_samples=6, temperature=0.5, top_k=5, max_extra_length=EXTRA
 )
@@ -42,7 +42,7 @@ jax.monitoring.register_event_duration_secs_listener(_count)
 
 @pytest.fixture
 def compiled() -> list[str]:
-    """A list with an entry for each program that is compiled, or read from the cache."""
+    """A list with an entry for each program compiled, or read from the cache."""
     COMPILED.clear()
     return COMPILED
 
@@ -71,13 +71,13 @@ def hypotheses(config, n_best, lines=LINES, **asked):
     return translator(config, n_best).hypotheses((), lines, **asked)
 
 
-def test_order_and_crowding_do_not_matter():
+def test_order_and_batching_do_not_change_translations():
     """All at once, in another order, or one at a time: each line's translation is the same."""
     together = translator(BEAM).translate((), LINES)
     assert_same(together[::-1], translator(BEAM).translate((), LINES[::-1]))
     narrow = translator(replace(BEAM, tokens_per_batch=1))
     assert_same(together, narrow.translate((), LINES))
-    assert len({item.text for item in together}) > 5  # or order would not be seen
+    assert len({item.text for item in together}) > 5  # or a wrong order would go unnoticed
 
 
 NUMBERS = {
@@ -93,11 +93,11 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
-def test_another_number_compiles_nothing(kind, compiled):
-    """Settings that differ in numbers alone share their programs, and each has its effect."""
+def test_changing_a_number_does_not_recompile(kind, compiled):
+    """Settings that differ only in numbers share their programs, and each number has its effect."""
     config, numbers = NUMBERS[kind]
     first = translator(config).translate((), LINES)
-    assert compiled  # or nothing would be counted
+    assert compiled  # compilations are counted
     compiled.clear()
     for name, number in numbers.items():
         other = translator(replace(config, **{name: number})).translate((), LINES)
@@ -107,7 +107,7 @@ def test_another_number_compiles_nothing(kind, compiled):
 
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_numbers_may_be_constants(kind):
-    """A search finds the same whether its numbers are arguments of the program or part of it."""
+    """A search finds the same whether its numbers are arguments of its program or constants."""
     config, numbers = NUMBERS[kind]
     config = replace(config, **numbers)
     search = BeamSearch.of(config, 2) if kind == "beam" else Sampling.of(config)
@@ -115,7 +115,7 @@ def test_numbers_may_be_constants(kind):
     constant = jax.jit(lambda request: complete(search, Toy(), request, 6))
     arrays = map(np.asarray, constant(plainly.arrays(some, 3)))
     found = [plainly.scored(*row) for row in zip(*arrays, strict=True)]
-    if kind == "beam":  # arguments find what its description does: tests/decoding/test_beam.py
+    if kind == "beam":  # with arguments, it matches the reference: tests/decoding/test_beam.py
         expected = [plainly.beam(Toy(), config, (), sentence, 2) for sentence in some]
         found = [items[:2] for items in found]
     else:
@@ -123,9 +123,9 @@ def test_numbers_may_be_constants(kind):
     plainly.assert_same(found, expected)
 
 
-def test_three_lines_are_two_programs(compiled):
-    """One makes a batch and one searches, whatever the lengths: each costs seconds."""
-    searching = replace(BEAM, length_penalty="power", stop="width")  # as nobody else here does
+def test_three_lines_compile_two_programs(compiled):
+    """One makes a batch and one searches, whatever the lengths; each takes seconds to compile."""
+    searching = replace(BEAM, length_penalty="power", stop="width")  # as no other test here does
     translator(searching).translate((), ["a dog", "the men run two dogs walk " * 2, "two dogs"])
     assert len(compiled) == 2
 
@@ -144,8 +144,8 @@ class BlindModel(ToyModel):
         return Blind(vocab=parts()[2].tgt.size)
 
 
-def test_models_without_attention(compiled):
-    """They translate; what needs attention is refused with a reason before anything is computed."""
+def test_models_without_attention_translate(compiled):
+    """What needs attention is rejected with a reason before anything is computed."""
     _, _, tokenizers = parts()
     model = BlindModel()
     translate = Translator(model, tokenizers, BEAM).hypotheses
@@ -161,7 +161,7 @@ def test_models_without_attention(compiled):
 
 
 def test_empty_lines_stay_empty():
-    """A line without words has an empty translation, in its place; so has a file of such lines."""
+    """A line without words has an empty translation, in its place; so does a file of such lines."""
     found = translator(BEAM).translate((), LINES)
     assert [i for i, item in enumerate(found) if not item.ids] == [1, 5]
     assert all(item.text == "" for item in translator(BEAM).translate((), ["", " "]))
@@ -173,7 +173,7 @@ BOUNDED = replace(BEAM, min_length_ratio=1.0, max_length_ratio=1.5, forbidden=FO
 PREFIXES = [("two", "", "the men run", "a")[n % 4] for n in range(len(LINES))]
 
 
-def test_n_best_are_in_order_and_differ():
+def test_n_best_hypotheses_are_ordered_and_distinct():
     """Hypotheses come best first, no two the same; an empty line has one empty translation."""
     for line, found in zip(LINES, hypotheses(BOUNDED, 3, prefixes=PREFIXES), strict=True):
         scores = [item.score for item in found]
@@ -183,19 +183,19 @@ def test_n_best_are_in_order_and_differ():
 
 
 def test_one_best_is_the_translation():
-    """Asking for one hypothesis is translating."""
+    """Requesting one hypothesis is the same as translating."""
     assert [[item] for item in translator(BEAM).translate((), LINES)] == hypotheses(BEAM, 1)
 
 
 @pytest.mark.parametrize("count", [0, 4])
-def test_no_more_than_the_beam_holds(count):
-    """More hypotheses than the beam keeps are refused, with both numbers."""
+def test_n_best_must_lie_within_the_beam_size(count):
+    """The message names both numbers."""
     with pytest.raises(UserError, match=f"n_best={count}.*beam_size=3"):
         hypotheses(BEAM, count)
 
 
-def test_prefixes_and_limits_are_kept():
-    """A translation begins with its prefix, keeps to its bounds, and writes nothing forbidden."""
+def test_prefixes_and_limits_are_respected():
+    """A translation begins with its prefix, stays within its bounds and has no forbidden piece."""
     tokenizers = parts()[2]
     ids = {tokenizers.tgt.piece_id(piece) for piece in FORBIDDEN}
     sources, begun = tokenizers.src.encode(LINES), tokenizers.tgt.encode(PREFIXES)
@@ -213,8 +213,8 @@ def test_prefixes_and_limits_are_kept():
     )
 
 
-def test_samples_depend_on_the_number_of_the_line():
-    """A line has the samples of its number, wherever the file was begun; another's are others."""
+def test_samples_depend_on_the_line_number():
+    """A line's number determines its samples, wherever the file begins; others give others."""
     whole = hypotheses(SAMPLING, 6)
     assert hypotheses(SAMPLING, 6, LINES[2:], first=3) == whole[2:]
     moved = hypotheses(SAMPLING, 6, first=2)
@@ -232,14 +232,14 @@ TEXTS = [
 
 
 def by_risk(score, texts: list[str]) -> list[int]:
-    """Return the order of least Bayes risk, every text compared with every text."""
+    """Return the order of increasing Bayes risk, comparing every text with every text."""
     gains = [round(sum(score(text, [other]).score for other in texts), 6) for text in texts]
     return sorted(range(len(texts)), key=lambda i: (-gains[i], i))
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_least_risk_comes_first(name):
-    """The order is that of the mean score against all texts, each counted as often as it is there.
+def test_lowest_risk_comes_first(name):
+    """Texts are ordered by mean score against all texts, each counted as often as it occurs.
 
     Equal texts keep their order; texts of equal gain may come in any.
     """
@@ -257,8 +257,8 @@ def test_least_risk_comes_first(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_reranked_are_the_same_hypotheses(name):
-    """Reranking looks at all samples, and returns as many of the best of them as are wanted."""
+def test_reranking_returns_the_best_of_all_samples(name):
+    """As many of them as requested, and unchanged."""
     plain = hypotheses(SAMPLING, 6)
     found = hypotheses(replace(SAMPLING, rerank=name), 2)
     for before, after in zip(plain, found, strict=True):

@@ -1,4 +1,4 @@
-"""Sentences that come and go while others are searched find what they find alone."""
+"""Sentences that arrive and leave while others are searched get the results they get alone."""
 
 import functools
 from collections import deque
@@ -29,7 +29,7 @@ SHAPES = {
 DEVICES = 2
 SEARCH = {
     "beam": SEARCHES["beam"],
-    "asked": Sampling.of(DecodingConfig(beam_size=1)),  # each by numbers of its own
+    "asked": Sampling.of(DecodingConfig(beam_size=1)),  # each sentence with numbers of its own
     "drafted": Speculative(Sampling.of(DecodingConfig(beam_size=1)), ByModel(), 2),
 }
 
@@ -42,7 +42,7 @@ def live(name: str) -> LiveStream:
 
 
 def go(stream: LiveStream, arriving, leaving=()):
-    """Return what is found, by number, while groups arrive and some numbers leave, turn by turn."""
+    """Return results by number, while groups arrive and some numbers leave, turn by turn."""
     queue, found, steps = deque(arriving), {}, deque(leaving)
     waiting = []
     while queue or waiting or stream.numbers:
@@ -72,8 +72,8 @@ def grouped(some, sizes):
     st.lists(st.integers(0, 5), max_size=6),
     st.lists(st.sets(st.integers(0, 13), max_size=3), max_size=6),
 )
-def test_neighbours_do_not_matter(some, sizes, leaving):
-    """Whoever comes or goes in between: who stays finds what a batch of one's own finds."""
+def test_arrivals_and_departures_do_not_change_results(some, sizes, leaving):
+    """Sentences that stay get the results of a batch of their own."""
     some = [s._replace(numbers=Numbers(wanted=2)) for s in ALWAYS + some]
     found = go(live("beam"), grouped(some, sizes), leaving)
     gone = set().union(*leaving)
@@ -81,7 +81,7 @@ def test_neighbours_do_not_matter(some, sizes, leaving):
     padded = [*some, *[ALWAYS[0]._replace(limit=0)] * 16][:16]
     expected = run(SEARCHES["beam"], padded, TOY, LONGEST, MOST, prefix=8)
     chosen = sorted(found)
-    # The search of the expected ones makes the best two exact, as they ask here.
+    # The reference search makes the best two exact, which is what is requested here.
     assert_same([found[n][:2] for n in chosen], [expected[n][:2] for n in chosen])
 
 
@@ -93,14 +93,14 @@ ASKED = [
 
 
 def step(stream: LiveStream, numbers):
-    """Go on by a single step, in which nothing is found, with short sentences of these numbers."""
+    """Advance by one step, in which nothing finishes, with short sentences of these numbers."""
     stream._each = dict.fromkeys(stream._each, 1.0)
     assert not list(stream.turn((number, ALWAYS[0]) for number in numbers))
 
 
 @pytest.mark.parametrize(("crowd", "rows"), [(1, 1), (4, 1), (5, 4), (11, 4)])
-def test_a_crowd_goes_through_one_batch(crowd, rows):
-    """The smallest that holds half of it, on two devices; the others stay empty."""
+def test_all_sentences_share_the_smallest_suitable_batch(crowd, rows):
+    """The smallest batch on two devices that holds half of them; the others stay empty."""
     stream = live("beam")
     step(stream, range(crowd))
     used = [batch.shape.rows for batch in stream._batches if (batch.owners >= 0).any()]
@@ -110,8 +110,8 @@ def test_a_crowd_goes_through_one_batch(crowd, rows):
 
 
 @pytest.mark.parametrize(("crowd", "stay", "joined"), [(5, 2, 4), (5, 1, 1)])
-def test_a_newcomer_joins_the_batch_that_runs(crowd, stay, joined):
-    """Though what is left of it would fit into a smaller one, unless that is a quarter of it."""
+def test_a_new_sentence_joins_the_running_batch(crowd, stay, joined):
+    """Even if what remains would fit a smaller one, unless that fills at most a quarter of it."""
     stream = live("beam")
     step(stream, range(crowd))
     for number in range(stay, crowd):
@@ -123,8 +123,8 @@ def test_a_newcomer_joins_the_batch_that_runs(crowd, stay, joined):
     assert there == joined
 
 
-def test_each_is_sampled_as_it_asks():
-    """Greedy ones and samples of any temperature, side by side, are those of searches apart."""
+def test_each_sentence_has_its_own_sampling_options():
+    """Greedy texts and samples of any temperature, side by side, match separate searches."""
     some, expected = [], []
     for number, fields in enumerate(ASKED):
         config = DecodingConfig(**fields)
@@ -143,8 +143,8 @@ def test_each_is_sampled_as_it_asks():
     assert_same([found[n] for n in range(len(some))], expected)
 
 
-def test_drafts_serve_each_as_it_asks():
-    """Greedy texts are those without a draft; a sample is the one of a drafted search apart."""
+def test_drafts_respect_the_sampling_options_of_each_sentence():
+    """Greedy texts match those without a draft; samples match a separate drafted search."""
     some = [ALWAYS[0]._replace(seed=seed, limit=7, prefix=()) for seed in range(4)]
     config = DecodingConfig(search="sample", temperature=1.5, top_k=3, seed=7)
     rule = Sampling.of(config)
@@ -157,8 +157,8 @@ def test_drafts_serve_each_as_it_asks():
     assert_same([found[n] for n in range(8)], expected)
 
 
-def test_what_is_written_shows_on_the_way():
-    """Step by step, each part begins with the one before; a row that is left is free at once."""
+def test_partial_texts_are_available_after_each_step():
+    """The final text begins with each of them; a row that is released is free at once."""
     stream = live("asked")
     waiting, done = [(3, ALWAYS[1]._replace(numbers=Numbers()))], []
     seen = [np.zeros(0, int)]
@@ -185,7 +185,7 @@ def test_what_is_written_shows_on_the_way():
 
 @pytest.mark.parametrize("positions", [64, 1 << 30])
 def test_live_shapes(positions):
-    """The last holds the longest source and output; all sources are short enough for one."""
+    """The last shape holds the longest source and output, so every source fits some shape."""
     for longest, most in ((7, 5), (30, 80), (64, 64), (128, 178)):
         shapes = live_shapes(longest, most, 8, positions)
         assert shapes[-1].src_length >= min(longest, positions)

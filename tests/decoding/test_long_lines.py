@@ -1,4 +1,4 @@
-"""Lines that are too long are translated in parts, and nothing of them is lost."""
+"""Lines that are too long are translated in parts, and nothing is lost."""
 
 import dataclasses
 import functools
@@ -41,13 +41,13 @@ def lengths(texts) -> list[int]:
     ],
 )
 def test_where_lines_are_cut(text, found):
-    """At ends of sentences, else at spaces, else anywhere; nearest to the middle."""
+    """At sentence ends, else at spaces, else anywhere; nearest to the middle."""
     assert split(text, lengths, 11) == found
 
 
 @given(st.text(), st.integers(1, 9))
-def test_nothing_is_lost(text, longest):
-    """All but spaces comes back, in order, in parts that fit."""
+def test_splitting_loses_no_text(text, longest):
+    """All characters but spaces are kept, in order, in parts that fit."""
     found = split(text, lengths, longest)
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(len(part) <= longest for part in found)
@@ -55,7 +55,7 @@ def test_nothing_is_lost(text, longest):
 
 
 def by_definition(text: str, longest: int) -> list[str]:
-    """Return the parts of a text, each cut for itself."""
+    """Return the parts of a text, cutting each one separately."""
     text = text.strip()
     if len(text) < 2 or len(text) <= longest:
         return [text]
@@ -69,11 +69,11 @@ def by_definition(text: str, longest: int) -> list[str]:
 
 
 @given(st.text('ab .?。”"\n\x1f', max_size=200), st.integers(1, 9))
-def test_cuts_are_those_of_their_definition(text, longest):
+def test_cuts_match_their_definition(text, longest):
     assert split(text, lengths, longest) == by_definition(text, longest)
 
 
-def test_the_time_does_not_grow_with_the_number_of_cuts():
+def test_splitting_takes_linear_time():
     """Each character is counted a few times and in few calls, however long the line."""
     for size in (10_000, 80_000):
         counted = []
@@ -88,12 +88,12 @@ def test_the_time_does_not_grow_with_the_number_of_cuts():
         assert len(counted) < 40
 
 
-def test_ranks_go_together():
+def test_hypotheses_of_equal_rank_go_together():
     assert alike([["a", "b"], ["c"]]) == [["a", "c"], ["b", "c"]]
 
 
 def test_joined_translations():
-    """Text and pieces follow one another, EOS last; scores add up; words are counted on."""
+    """Texts and pieces are concatenated, EOS last; scores add up; word numbers continue."""
     one = Translation("a b", [5, 6, EOS], -1.0, [(0, 0), (1, 1)])
     two = Translation("", [EOS], -0.5, [])
     three = Translation("c", [7, EOS], -2.0, [(0, 0)])
@@ -105,8 +105,8 @@ def test_joined_translations():
 
 
 @functools.cache
-def short_sighted(longest: int):
-    """Return a model that knows so many positions, and its parameters."""
+def model_of_length(longest: int):
+    """Return a model with `longest` positions, and its parameters."""
     _, _, tokenizers = parts()
     shape = dataclasses.replace(MODEL, positions="learned", max_positions=longest)
     model = build(shape, tokenizers.src.size, tokenizers.tgt.size)
@@ -114,18 +114,18 @@ def short_sighted(longest: int):
 
 
 def hypotheses(lines, config=BEAM, longest=LONGEST, n_best=2, **options):
-    """Return two hypotheses of each line: another number would be other programs."""
-    model, params = short_sighted(longest)
+    """Return two hypotheses per line: another number would need other programs."""
+    model, params = model_of_length(longest)
     return Translator(model, parts()[2], config, n_best).hypotheses(params, lines, **options)
 
 
 def test_a_long_line_is_the_sum_of_its_parts(caplog):
-    """Each part is translated as if it stood alone; the warning names the line."""
+    """Each part is translated as if it were alone; the warning names the line."""
     tokenizers = parts()[2]
 
     pieces = split(LONG, lambda texts: list(map(len, tokenizers.src.encode(texts))), LONGEST)
     assert len(pieces) > 3
-    # As many as the parts of all lines: the same programs.
+    # As many as the parts of all lines, so that the programs are the same.
     alone = hypotheses([*pieces, *AMONG_OTHERS[::3]], align=True)[: len(pieces)]
     with caplog.at_level(logging.WARNING, "transformer_jax"):
         found = hypotheses(AMONG_OTHERS, align=True, first=11)
@@ -143,8 +143,8 @@ def test_a_long_line_is_the_sum_of_its_parts(caplog):
     assert [len(items) for items in found] == [2, 2, 1, 2]
 
 
-def test_lines_are_counted_once():
-    """Progress sees each line that is not empty, when all of its parts are done."""
+def test_progress_counts_each_line_once():
+    """Empty lines are not counted, and others once all of their parts are done."""
     seen: list[int] = []
 
     def watch(lines):
@@ -156,15 +156,15 @@ def test_lines_are_counted_once():
     assert sorted(seen) == [0, 1, 3]
 
 
-def test_a_character_longer_than_the_model_is_cut():
-    """What cannot be split is translated as far as it goes."""
+def test_an_unsplittable_part_is_truncated():
+    """What cannot be split is translated as far as it fits."""
     (found,) = hypotheses(["a dog runs"], GREEDY, longest=2, n_best=1)
     assert found[0].ids
 
 
-def test_a_long_line_may_be_cut():
-    """What a model reads that was trained so: as much as it can, and EOS."""
-    model, _ = short_sighted(LONGEST)
+def test_a_long_line_is_truncated_on_request():
+    """A model trained on truncated lines reads as many pieces as it can, and EOS."""
+    model, _ = model_of_length(LONGEST)
     translator = Translator(model, parts()[2], BEAM, 2, cut=True)
     whole = parts()[2].src.encode(AMONG_OTHERS)
     assert len(whole[1]) > LONGEST
@@ -173,7 +173,7 @@ def test_a_long_line_may_be_cut():
     assert [part.ids for part in found] == [ids for ids in expected if len(ids) > 1]
 
 
-def test_a_prefix_begins_the_first_part_alone():
+def test_a_prefix_begins_only_the_first_part():
     tokenizers = parts()[2]
     (prefix,) = tokenizers.tgt.encode(["the"])
     found = hypotheses(AMONG_OTHERS, prefixes=["", "the", "", ""])[1]

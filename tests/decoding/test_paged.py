@@ -1,4 +1,4 @@
-"""A paged cache holds what a contiguous one does, and what prompts have in common once."""
+"""A paged cache holds what a contiguous one does, and stores shared prompt beginnings once."""
 
 import dataclasses
 
@@ -43,8 +43,8 @@ def alone(model, params, search):
     return jax.jit(lambda r: complete(search, model.stepper(params), r, 9))(request)
 
 
-def test_texts_are_those_of_contiguous_caches():
-    """Greedy and sampled, in float64, however few blocks there are and whoever makes room."""
+def test_texts_match_those_of_contiguous_caches():
+    """Greedy and sampled, in float64, however few blocks there are and whatever is evicted."""
     with jax.enable_x64(True):
         model = build(CONFIG, VOCAB, VOCAB, jnp.float64)
         params = jax.tree.map(jnp.float64, random_params(build(CONFIG, VOCAB, VOCAB)))
@@ -62,11 +62,11 @@ def test_texts_are_those_of_contiguous_caches():
                 np.testing.assert_array_equal(mine[:, :9], tokens[number])
                 np.testing.assert_allclose(score, scores[number], rtol=1e-10)
             used.append(stream.most_used)
-        assert used[2] < used[1]  # some made room for others
+        assert used[2] < used[1]  # some were evicted
 
 
-def test_what_prompts_have_in_common_is_stored_once():
-    """Whole blocks of the same beginning; a block that two use is copied before one writes."""
+def test_common_beginnings_of_prompts_are_stored_once():
+    """Whole blocks are shared; a shared block is copied before it is written to."""
     blocks = Blocks(6)
     first = [blocks.take(name) for name in ("a", "ab")]
     second = [blocks.share("a"), blocks.share("ab"), blocks.take("abc")]
@@ -74,7 +74,7 @@ def test_what_prompts_have_in_common_is_stored_once():
     assert blocks.free == 3
     copy = blocks.own(second[1])
     assert copy not in (*first, *second)
-    assert (blocks.own(first[1]), blocks.uses(first[1])) == (first[1], 1)  # nobody else's now
+    assert (blocks.own(first[1]), blocks.uses(first[1])) == (first[1], 1)  # no longer shared
     assert blocks.share("b") is None
     for block in (first[0], first[1], copy, second[2]):
         blocks.release(block)
@@ -83,8 +83,8 @@ def test_what_prompts_have_in_common_is_stored_once():
     assert blocks.free == 5
 
 
-def test_permuted_pages_change_nothing():
-    """What a row sees depends on its table alone; what is written elsewhere stays as it is."""
+def test_permuting_pages_changes_nothing():
+    """What a row sees depends only on its table; a write leaves everything else as it is."""
     pages = Pages(*(jnp.asarray(RNG.normal(size=s)) for s in ((7, 2, 3, 4), (7, 2, 4, 5))))
     table, order = jnp.array([[0, 3], [5, 1]]), RNG.permutation(7)
     place, active = jnp.array([6, 2]), jnp.array([True, False])
@@ -109,7 +109,7 @@ def test_permuted_pages_change_nothing():
     np.testing.assert_array_equal(copied.keys[6], pages.keys[1])
 
 
-def test_what_cannot_be_on_pages_is_refused():
+def test_unsupported_models_and_uses_are_rejected():
     config = DecodingConfig(beam_size=1, cache="paged")
     windows = dataclasses.replace(CONFIG, decoder_pattern=("local",), window=2)
     for model in (MIXED, build(windows, VOCAB, VOCAB)):

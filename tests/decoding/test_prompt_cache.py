@@ -1,4 +1,4 @@
-"""What is kept of prompts changes how soon a text begins, and not the text."""
+"""A prompt cache changes how soon a text begins, not the text."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ from transformer_jax.decoding.text.searching import Draft
 from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 
-# Keys and values, and a state.
+# One layer with keys and values, one with a state.
 CONFIG = dataclasses.replace(
     VARIANTS["decoder"], num_decoder_layers=2, decoder_pattern=("full", "ssru"),
     positions="learned", max_positions=64,
@@ -50,13 +50,13 @@ def written(prompts, text=LONG, decoding=GREEDY, params=PARAMS[0], draft=None):
 
 
 def same(one, other):
-    """Texts are the same, and scores up to the order of sums."""
+    """Assert that texts are equal, and scores up to the order of summation."""
     assert [ids for ids, _ in one] == [ids for ids, _ in other] != []
     np.testing.assert_allclose([x for _, x in one], [x for _, x in other], rtol=1e-10)
 
 
-def test_texts_are_those_without_it(tmp_path):
-    """Whatever is found of a prompt: nothing, all of it, its beginning; to the last bit."""
+def test_texts_match_those_without_a_cache(tmp_path):
+    """Whether none, all or the beginning of a prompt is cached; to the last bit."""
     fresh, again, shorter = (cache(tmp_path) for _ in range(3))
     whole, other = written([fresh]), LONG[:9] + "foxjumpszebra"
     assert (fresh.taken, fresh.computed) == (0, 5)
@@ -71,8 +71,8 @@ def test_texts_are_those_without_it(tmp_path):
     same(written([again, cache(tmp_path, PARAMS[1])], decoding=drafted, draft=draft), whole)
 
 
-def test_what_is_of_something_else_is_not_taken(tmp_path):
-    """Parameters, one number of them, tokenizer, size of parts, or config; nor by another name."""
+def test_entries_of_another_setup_are_not_used(tmp_path):
+    """Other parameters (even one number), tokenizer, part size or config; nor by another name."""
     own = cache(tmp_path)
     own.state(range(4, 12), 8, 1, 4, 1)
     assert own.computed == 2
@@ -100,15 +100,15 @@ ARRAYS = [np.arange(6.0).reshape(2, 3), np.array([True]), np.zeros((0, 2), np.in
 
 
 def stored(kept: PromptFiles, ids=(1, 2)) -> bool:
-    """Say whether a part is there, and just as it was written."""
+    """Return whether a part is stored, asserting that it is as it was written."""
     found = kept.get(ids)
     if found is not None:
         assert [x.tobytes() for x in found] == [x.tobytes() for x in ARRAYS]
     return found is not None
 
 
-def test_damage_is_noticed(tmp_path, caplog):
-    """Any bit, any length, another file's content; what is written anew is taken."""
+def test_damaged_files_are_detected(tmp_path, caplog):
+    """Any flipped bit, any truncation, another file's content; a rewritten file is used again."""
     kept = files(tmp_path)
     kept.put([1, 2], ARRAYS)
     (path,) = tmp_path.iterdir()
@@ -128,19 +128,19 @@ def test_damage_is_noticed(tmp_path, caplog):
         (kept, (1, 3), "prompt"),
     ):
         other.put(ids, ARRAYS)
-        other._path(ids).replace(path)  # as if two names were one
+        other._path(ids).replace(path)  # as if two names were equal
         assert not stored(kept)
         assert f"of another {reason}" in caplog.text
 
 
-def test_what_was_not_used_goes_first(tmp_path):
+def test_the_least_recently_used_entry_is_evicted_first(tmp_path):
     kept = files(tmp_path, limit=4 * 2000)
     for number in range(3):
         kept.put([number], ARRAYS)
         os.utime(kept._path([number]), (number + 1, number + 1))
     size = kept._path([0]).stat().st_size
     kept = files(tmp_path, limit=3 * size)
-    assert stored(kept, [0])  # and has been used
+    assert stored(kept, [0])  # which counts as a use
     abandoned, in_use = (tmp_path / f"{name}.aside" for name in "ab")
     for path in (abandoned, in_use):
         path.write_bytes(b"half")
@@ -148,12 +148,12 @@ def test_what_was_not_used_goes_first(tmp_path):
     kept.put([3], ARRAYS)
     assert [stored(kept, [number]) for number in range(4)] == [True, False, True, True]
     assert (abandoned.exists(), in_use.exists()) == (False, True)
-    files(tmp_path, limit=size - 1).put([4], ARRAYS)  # larger than all there may be
+    files(tmp_path, limit=size - 1).put([4], ARRAYS)  # larger than the limit
     assert not stored(kept, [4])
 
 
-def test_several_write_and_read_at_a_time(tmp_path):
-    """What is read is whole, whoever writes, evicts or deletes meanwhile."""
+def test_reads_and_writes_may_be_concurrent(tmp_path):
+    """What is read is complete, whatever is written, evicted or deleted meanwhile."""
 
     def work(seed: int) -> int:
         kept, rng, hits = files(tmp_path, limit=9000), np.random.default_rng(seed), 0
@@ -167,7 +167,7 @@ def test_several_write_and_read_at_a_time(tmp_path):
     assert not list(tmp_path.glob("*.aside"))
 
 
-def test_a_disk_that_takes_nothing_is_a_warning(tmp_path, caplog, monkeypatch):
+def test_a_full_disk_gives_one_warning(tmp_path, caplog, monkeypatch):
     kept = files(tmp_path)
 
     def full(*_):

@@ -1,4 +1,4 @@
-"""Samples have the model's distribution, and depend on seed, sentence and number alone."""
+"""Samples follow the model's distribution and depend only on seed, sentence and number."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ CASES = {
 
 
 def kept(logits, top_k: int, top_p: float) -> list[int]:
-    """Return the top_k most probable pieces, and of these the fewest with so much probability."""
+    """Return the fewest of the top_k most probable pieces whose share reaches top_p."""
     best = sorted(np.flatnonzero(np.isfinite(logits)), key=lambda piece: -logits[piece])
     best = best[: top_k or None]
     weights = np.exp(np.asarray(logits, np.float64)[best])
@@ -40,7 +40,7 @@ def kept(logits, top_k: int, top_p: float) -> list[int]:
 @pytest.mark.parametrize("top_k", [0, 1, 3, 9])
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])
 def test_nucleus(top_k, top_p):
-    """What stays is what the definition keeps; where too few are left at all, they all stay."""
+    """What is kept matches the definition; where too few pieces are left, all are kept."""
     logits = np.random.default_rng(0).normal(0, 2, (40, 2, 9)).astype(np.float32)
     logits[::3, :, 2:4] = -np.inf
     found = np.asarray(nucleus(jnp.asarray(logits), top_k, top_p))
@@ -50,7 +50,7 @@ def test_nucleus(top_k, top_p):
 
 
 def distribution(config: DecodingConfig, sentence: Sentence, text=()) -> dict[tuple, float]:
-    """Return the probability of every text that goes on from a beginning, in plain Python."""
+    """Return every text with a given beginning and its probability, in plain Python."""
     if len(text) == sentence.limit or EOS in text:
         return {text: 1.0}
     allowed = [may_follow(config, (), sentence, text, token) for token in range(TOY.vocab)]
@@ -66,7 +66,7 @@ def distribution(config: DecodingConfig, sentence: Sentence, text=()) -> dict[tu
 
 @functools.cache
 def samples(case: str, width: int = WIDTH, seed: int = 0, first: int = 0):
-    """Return, for ROWS seeds, `width` samples each: score and text."""
+    """Return `width` samples for each of ROWS seeds: score and text."""
     fields, sentence = CASES[case]
     config = DecodingConfig(search="sample", num_samples=width, seed=seed, **fields)
     sentences = [sentence._replace(seed=first + row) for row in range(ROWS)]
@@ -74,7 +74,7 @@ def samples(case: str, width: int = WIDTH, seed: int = 0, first: int = 0):
 
 
 def p_value(counts: Counter, expected: dict[tuple, float]) -> float:
-    """Return that of a chi-square test; texts too rare for it are taken together."""
+    """Return the p-value of a chi-square test; texts too rare for it are pooled."""
     if counts.keys() - expected.keys():
         return 0.0
     total = counts.total()
@@ -87,8 +87,8 @@ def p_value(counts: Counter, expected: dict[tuple, float]) -> float:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_distribution_is_the_models(case):
-    """A chi-square test of whole texts does not tell them from the model's, but from another's."""
+def test_samples_follow_the_models_distribution(case):
+    """A chi-square test of whole texts accepts the model's distribution and rejects another."""
     fields, sentence = CASES[case]
     config = DecodingConfig(**fields)
     counts = Counter(text for row in samples(case) for _, text in row)
@@ -100,8 +100,8 @@ def test_distribution_is_the_models(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_scores_are_the_models(case):
-    """A sample's score is its log-probability, whatever the temperature, over the penalty."""
+def test_scores_are_log_probabilities_of_the_model(case):
+    """A sample's score is its log-probability over the penalty, whatever the temperature."""
     fields, sentence = CASES[case]
     for value, text in samples(case)[0]:
         expected = score(TOY, DecodingConfig(**fields), sentence.ids, text)
@@ -109,7 +109,7 @@ def test_scores_are_the_models(case):
 
 
 def test_samples_are_independent():
-    """Neither neighbouring samples of a sentence nor neighbouring seeds tell of one another."""
+    """Neither neighbouring samples of a sentence nor neighbouring seeds depend on each other."""
     first = np.array([[text[0] for _, text in row] for row in samples("model")])
     for one, other in ((first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
         table = np.zeros((TOY.vocab, TOY.vocab))
@@ -118,16 +118,16 @@ def test_samples_are_independent():
         assert stats.chi2_contingency(table[seen][:, seen]).pvalue > 0.01
 
 
-def test_same_seed_same_samples():
-    """A seed has its samples, whatever its row and however many samples are taken."""
+def test_the_same_seed_gives_the_same_samples():
+    """Whatever its row and however many samples are taken."""
     both = samples("model"), samples("model", first=40)
     assert both[0][40:] == both[1][:-40]
     fewer = samples("model", width=3)
     assert fewer == [row[:3] for row in both[0]]
 
 
-def test_other_seeds_other_samples():
-    """Each seed of the sentence, and each seed of the search, has samples of its own."""
+def test_other_seeds_give_other_samples():
+    """Both the seed of the sentence and that of the search matter."""
     assert len({tuple(row) for row in samples("model")}) == ROWS
     plain, other = samples("model", width=3), samples("model", width=3, seed=1)
     assert sum(map(tuple.__eq__, map(tuple, plain), map(tuple, other))) < ROWS / 10

@@ -1,4 +1,4 @@
-"""Written with some pieces alone: as if there were no others, and nothing else changes."""
+"""A search with a shortlist acts as if no other pieces existed, and nothing else changes."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -35,24 +35,24 @@ SEARCHES = {
 
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("special", [Special(), Special(0, 1, 4)], ids=["ours", "imported"])
-def test_of_all_pieces_is_none(name, special):
-    """A list of all there are changes not a bit, wherever the special pieces stand."""
+def test_a_shortlist_of_all_pieces_changes_nothing(name, special):
+    """Results are bitwise identical, whatever the ids of the special pieces."""
     search = replace(SEARCHES[name], special=special)
     some = PLAIN + ASKING if special == Special() else PLAIN
-    cut = _cut_elsewhere if special != Special() else run
+    cut = _uncut if special != Special() else run
     listed = [s._replace(shortlist=ALL) for s in some]
     assert cut(search, listed, LARGER) == cut(search, some, LARGER)
 
 
-def _cut_elsewhere(search, sentences, toy):
-    """Return all that is found, as it is: what `plainly.run` cuts ends with EOS of ours."""
+def _uncut(search, sentences, toy):
+    """Return all that is found, uncut: `plainly.run` cuts texts at our own EOS."""
     found = plainly.completed(plainly.arrays(sentences, 3), search, toy, 5)
     return [np.asarray(x).tolist() for x in found]
 
 
 @dataclass(frozen=True)
 class Among:
-    """A toy of which some pieces alone are there, in plain Python."""
+    """A toy restricted to some pieces, in plain Python."""
 
     toy: Toy
     pieces: tuple[int, ...]
@@ -68,15 +68,15 @@ class Among:
 
 
 def listed(sentence):
-    """Return a sentence with a list of its own, which has its prefix, and what is not in it."""
+    """Return a sentence with its own shortlist, which has its prefix, and the pieces not in it."""
     others = [4 + (sum(sentence.ids) + i) % 3 for i in range(3)]
     own = [*dict.fromkeys([*range(UNK + 1), *sentence.prefix, *others])][: UNK + 3]
     return sentence._replace(shortlist=sorted(own)), tuple({*ALL} - {*own})
 
 
 @pytest.mark.parametrize("name", ["beam", "greedy"])
-def test_some_pieces_are_all_there_are(name):
-    """The search is its description of a model that has the listed pieces alone."""
+def test_a_shortlist_acts_as_the_whole_vocabulary(name):
+    """The search matches its reference for a model that has only the listed pieces."""
     config = DecodingConfig(beam_size=3 if name == "beam" else 1, no_repeat_ngram=2)
     search = BeamSearch.of(config, 3) if name == "beam" else Sampling.of(config)
     some = [listed(s) for s in PLAIN + ASKING]
@@ -88,8 +88,8 @@ def test_some_pieces_are_all_there_are(name):
     assert texts != [text for row in run(search, PLAIN + ASKING, LARGER) for _, text in row]
 
 
-def test_columns_and_pieces():
-    """Each is the other's inverse; what is not in a list has no column."""
+def test_columns_of_inverts_pieces_of():
+    """A piece that is not in a list has no column."""
     lists = jnp.asarray([[0, 1, 2, 7, 9], [0, 1, 2, 3, 8]])
     found = columns_of(lists, jnp.asarray([[9, 3, 0], [3, 9, 2**31 - 1]]))
     np.testing.assert_array_equal(found, [[4, 5, 0], [3, 5, 5]])
@@ -106,8 +106,8 @@ STEPPING = {
 
 
 @pytest.mark.parametrize("name", STEPPING)
-def test_logits_are_those_of_the_pieces(name):
-    """A step's logits are the columns of all logits, in the list's order, for every hypothesis."""
+def test_logits_are_those_of_the_listed_pieces(name):
+    """A step's logits are columns of the full logits, in the list's order, for every hypothesis."""
     model, params = make(STEPPING[name])
     src = jax.tree.map(jnp.asarray, alone(random_store([(5, 1), (3, 1)]), 2, 6, 1).src)
     batch = Batch(src, None, {})
@@ -126,7 +126,7 @@ def test_logits_are_those_of_the_pieces(name):
 
 @functools.cache
 def lexicon() -> Lexicon:
-    """Return a lexicon of no meaning."""
+    """Return a random lexicon."""
     size, chance = parts()[2].tgt.size, np.random.default_rng(0)
     pieces = np.concatenate([chance.permutation(size)[:6] for _ in range(size)])
     starts = np.arange(size + 1) * 6
@@ -140,9 +140,9 @@ def translated(config, lines=LINES, **given):
 
 
 @pytest.mark.parametrize("config", [BEAM, GREEDY], ids=["beam", "greedy"])
-def test_translations(config):
-    """Of all pieces they are those without a list; of some they have no other pieces, whatever
-    stands beside them.
+def test_translations_have_only_listed_pieces(config):
+    """With all pieces listed, they are those without a list; with fewer, they have no other pieces,
+    whatever else is in the batch.
     """
     size, few = parts()[2].tgt.size, replace(config, shortlist=12)
     whole, expected = (translated(replace(config, shortlist=n)) for n in (10 * size, 0))
@@ -157,8 +157,8 @@ def test_translations(config):
         assert {*item.ids} <= {*lexicon().shortlist(ids, 12, special).tolist()}
 
 
-def test_a_prefix_is_in_the_list():
-    """Whatever the lexicon says; and if there is no room for it, that is said."""
+def test_the_list_includes_the_prefix():
+    """Whatever the lexicon says; a list without room for it is an error."""
     prefix = "walk"
     begun = parts()[2].tgt.encode([prefix])[0][:-1]
     (found,) = translated(replace(BEAM, shortlist=UNK + 1 + len({*begun})), ["a dog"],
@@ -168,9 +168,9 @@ def test_a_prefix_is_in_the_list():
         translated(replace(BEAM, shortlist=5), ["a dog"], prefixes=["two men walk"])
 
 
-def test_pieces_that_are_marked():
-    """By their columns, with a list and without; none where there are none, as where a tokenizer
-    has neither padding nor a beginning of its own.
+def test_marked_columns_are_those_of_the_pieces():
+    """With a list and without; no pieces mark no columns, as for a tokenizer that has neither
+    padding nor BOS of its own.
     """
     lists = np.array([[0, 3, 5], [3, 4, 6]], np.int32)
     for tokens in ((), (3,), (0, 6)):

@@ -1,4 +1,4 @@
-"""What a draft proposes changes how many passes a text takes, and not the text."""
+"""A draft changes how many passes a text takes, not the text."""
 
 import dataclasses
 import functools
@@ -36,15 +36,15 @@ SOURCES = [(5, place) for place in range(3, 40)]
 
 @functools.partial(jax.jit, static_argnames=("stepper", "room"))
 def ended(request, search, stepper, room):
-    """Return the last state of a search."""
+    """Return the final state of a search."""
     state = begin(search, stepper, request, room)
     return advanced(search, stepper, state, jnp.int32(0), jnp.asarray(ENDLESS))[0]
 
 
 @pytest.mark.parametrize("name", DRAFTS)
-def test_greedy_texts_are_those_of_greedy_search(name):
-    """With all that may be asked of a sentence; and every pass but the last is as long as it can be
-    if the draft is the model itself."""
+def test_drafts_do_not_change_greedy_texts(name):
+    """With requests of all kinds; every pass but the last is as long as possible if the draft is
+    the model itself."""
     draft, stepper = DRAFTS[name]
     config = DecodingConfig(beam_size=1, no_repeat_ngram=0 if name == "lookup" else 2)
     search = Speculative(Sampling.of(config), draft, 3)
@@ -62,7 +62,7 @@ def test_greedy_texts_are_those_of_greedy_search(name):
     if name == "itself":
         assert passes.tolist() == [-(-length // 4) for length in lengths]
         np.testing.assert_array_equal(last.drafts[:, 1], last.drafts[:, 2])
-    assert sum(passes) < sum(lengths)  # every draft is right now and then
+    assert sum(passes) < sum(lengths)  # every draft is sometimes right
     figures = Acceptance()
     figures.add(np.asarray(last.position), np.asarray(last.drafts))
     assert figures.tokens_per_pass == pytest.approx(sum(lengths) / sum(passes))
@@ -76,8 +76,8 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("name", "case", "width"), WAYS)
-def test_the_distribution_is_the_models(name, case, width):
-    """A chi-square test of whole texts, as of plain samples; hypotheses of one sentence go on
+def test_samples_follow_the_models_distribution(name, case, width):
+    """By a chi-square test of whole texts, as for plain samples; hypotheses of one sentence advance
     together."""
     fields, sentence = CASES[case]
     config = DecodingConfig(search="sample", num_samples=width, **fields)
@@ -90,15 +90,15 @@ def test_the_distribution_is_the_models(name, case, width):
     score, text = found[0][0]
     penalty = ((5 + len(text)) / 6) ** config.alpha
     assert score == pytest.approx(log_prob(TOY, sentence.ids, text) / penalty, rel=3e-6)
-    if width == 1 and name == "another":  # what the draft itself would write is told apart
+    if width == 1 and name == "another":  # the draft's own distribution is told apart
         theirs = Counter(
             text for row in run(search, sentences, Drafted(OTHER, TOY)) for _, text in row
         )
         assert p_value(theirs, distribution(config, sentence)) < 1e-4
 
 
-def test_acceptance_is_what_both_have_in_common():
-    """The first proposal is accepted as often as sum min(p, q) says, both cut alike."""
+def test_acceptance_rate_is_the_overlap_of_the_distributions():
+    """The first proposal is accepted at the rate sum min(p, q), both truncated alike."""
     config = DecodingConfig(search="sample", temperature=2.0, top_k=3)
     search = Speculative(Sampling.of(config), ByModel(), 1)
     sentences = [Sentence((5, 9), 1, seed=seed) for seed in range(8192)]
@@ -112,7 +112,7 @@ def test_acceptance_is_what_both_have_in_common():
 
 
 def _cut(logits, most: int) -> np.ndarray:
-    """Return the probabilities of so many pieces; none stands for PAD or BOS."""
+    """Return the probabilities of the `most` best pieces, never PAD or BOS."""
     logits = np.float64(logits)
     logits[:2] = -np.inf
     weights = np.where(logits >= np.sort(logits)[-most], np.exp(logits), 0)
@@ -122,14 +122,14 @@ def _cut(logits, most: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("read", "written", "expected"),
     [
-        ([7, 8, 9, 5], [1, 7, 8], [9, 5, 1, 7]),  # in what was read, on into what was written
-        ([4, 4, 6], [1, 5, 9, 6, 5, 9], [6, 5, 9, 6]),  # the longest; it goes round
-        ([4, 6, 3], [6, 2, 6], [2, 6, 2, 6]),  # of those alike the last
+        ([7, 8, 9, 5], [1, 7, 8], [9, 5, 1, 7]),  # from the source on into the text
+        ([4, 4, 6], [1, 5, 9, 6, 5, 9], [6, 5, 9, 6]),  # the longest match; wraps around
+        ([4, 6, 3], [6, 2, 6], [2, 6, 2, 6]),  # the last of equal matches
         ([4, 5], [1, 7], [-1] * 4),
     ],
 )
-def test_what_is_looked_up(read, written, expected):
-    """Whatever stands behind the end of a source or of a text has no part in it."""
+def test_lookup_proposes_what_followed_the_longest_match(read, written, expected):
+    """What follows the end of a source or of a text is ignored."""
     request = SearchRequest.empty(1, 6)
     request.src_ids[0] = [*read, *[9] * (6 - len(read))]
     request.src_lengths[0], request.first[0] = len(read), written[0]
@@ -141,7 +141,7 @@ def test_what_is_looked_up(read, written, expected):
     assert proposals.tokens[0, 0].tolist() == expected
 
 
-# Models with a state beside keys and values, and what noise makes of them for a draft.
+# Models with a state beside keys and values, and the noise that makes a draft of each.
 STATES = dataclasses.replace(MODEL, num_decoder_layers=2, decoder_pattern=("ssru", "full"))
 MODELS = {"states": (STATES, 0.05), "lookup": (VARIANTS["llama"], None)}
 
@@ -156,8 +156,8 @@ def searched(models, params, search, request):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_are_not_changed_by_their_drafts(name):
-    """In float64: states are taken back as far as proposals were wrong."""
+def test_drafts_do_not_change_the_texts_of_models(name):
+    """In float64: states are rewound past rejected proposals."""
     config, noise = MODELS[name]
     rng = np.random.default_rng(1)
     request = SearchRequest.empty(6, 5)

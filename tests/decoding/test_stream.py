@@ -1,4 +1,4 @@
-"""How sentences flow through batches changes nothing but the speed."""
+"""The way sentences flow through batches changes nothing but speed."""
 
 import functools
 import itertools
@@ -60,11 +60,11 @@ sentences = st.builds(
     words=st.integers(0, 9),
     shortlist=st.none(),
 )
-# Crowds, so that there is much refilling, pausing and moving up; few, so that rows stay empty.
+# Many, for much refilling, pausing and moving up; or few, so that rows stay empty.
 crowds = st.one_of(
     st.lists(sentences, min_size=30, max_size=60), st.lists(sentences, min_size=1, max_size=5)
 )
-# Two that are always there: one with a prefix, and one that fills the last room.
+# Two that are always present: one with a prefix, and one that fills the last shape.
 ALWAYS = [Sentence((3, 1), 5, 0, (4,), 7), Sentence((9,) * LONGEST, MOST, MOST, (), 8)]
 
 
@@ -75,14 +75,14 @@ def engine(devices: int, name: str) -> Engine:
 
 
 def shortlisted(sentence: Sentence) -> Sentence:
-    """Return a sentence with pieces of its own: the special ones, two others and its prefix."""
+    """Return a sentence with its own shortlist: the special pieces, two others and its prefix."""
     own = {*range(UNK + 1), *sentence.prefix, 4 + sum(sentence.ids) % 5, 4 + sum(sentence.ids) % 4}
     others = [piece for piece in range(UNK, TOY.vocab) if piece not in own]
     return sentence._replace(shortlist=sorted([*own, *others][: UNK + 4]))
 
 
 def streamed(name: str, devices: int, shapes, sentences):
-    """Return what is found for each sentence, by way of the given shapes."""
+    """Return what is found for each sentence when streamed through the given shapes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "batch_shapes", lambda *_: shapes)
         found = list(stream(engine(devices, name), SEARCHES[name], (), sentences, 1))
@@ -92,8 +92,8 @@ def streamed(name: str, devices: int, shapes, sentences):
 
 
 @pytest.mark.parametrize(("name", "way", "devices"), WAYS)
-def test_ways_do_not_matter(name, way, devices):
-    """Refilled, paused, moved on, shared among devices: all find what one batch at a time finds."""
+def test_streaming_matches_one_batch_at_a_time(name, way, devices):
+    """Even if sentences are refilled, paused, moved up and distributed over devices."""
 
     @settings(max_examples=8, deadline=None, derandomize=True)
     @given(crowds)
@@ -112,8 +112,8 @@ def test_ways_do_not_matter(name, way, devices):
     test()
 
 
-def test_streams_of_their_own():
-    """One stream after another, of none and of some, leave nothing behind for the next."""
+def test_successive_streams_are_independent():
+    """A stream, empty or not, leaves nothing behind for the next."""
     assert streamed("beam", 1, SHAPES["in shares"], []) == []
     twice = [streamed("beam", 1, SHAPES["in shares"], ALWAYS * 9) for _ in range(2)]
     assert twice[0] == twice[1]
@@ -123,7 +123,7 @@ def test_streams_of_their_own():
 @pytest.mark.parametrize("budget", [1, 64, 4096])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_batch_shapes(budget, devices):
-    """Every sentence has a shape; rooms grow; the last one holds the longest output."""
+    """Every sentence fits some shape; rooms grow; the last one holds the longest output."""
     for lengths in ([3], [40, 2, 17], [5] * 1000, range(1, 900)):
         limits = [n + 50 for n in lengths]
         shapes = batch_shapes(list(lengths), limits, 4, budget, devices)

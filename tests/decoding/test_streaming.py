@@ -1,4 +1,4 @@
-"""A text in parts is the text; stop strings end it."""
+"""Streamed parts add up to the text; stop strings end it."""
 
 import dataclasses
 
@@ -16,8 +16,8 @@ ONE = dataclasses.replace(SAMPLES, num_samples=1)
     ("objective", "decoding"), [(LINES, GREEDY), (LINES, ONE), (PREFIX, GREEDY)],
     ids=["greedy", "sampled", "prefixes"],
 )  # fmt: skip
-def test_the_parts_are_the_text(objective, decoding):
-    """One for the prompt and one for each piece; random ones depend on the prompt's number."""
+def test_the_parts_add_up_to_the_text(objective, decoding):
+    """One part for the prompt and one per piece; samples depend on the prompt's number."""
     writer, params = generator(objective, decoding), made(objective)[1]
     for number, prompt in ((1, "ab"), (7, "")):
         ((whole,),) = writer.generate(params, [prompt], 9, first=number)
@@ -33,15 +33,15 @@ def test_the_parts_are_the_text(objective, decoding):
             assert (short.text, short.ids) == (end, whole.ids)
 
 
-def test_what_may_not_be_shown_yet_is_held_back():
+def test_incomplete_stop_strings_and_characters_are_held_back():
     assert cut("abcabc", ["ca", "bc"]) == "a"
     assert cut("abcabc", ["ab"], 1) == "abc"
     assert held_back("xab", ["abc", "b!"], 0) == 2
-    assert held_back("xab", ["abc"], 2) == 0  # the prompt's own characters begin no stop string
+    assert held_back("xab", ["abc"], 2) == 0  # no stop string begins in the prompt
     assert held_back("x\ufffd", [], 0) == 1
 
 
-def test_several_texts_are_not_shown_at_once():
+def test_more_than_one_text_is_rejected():
     params = made(LINES)[1]
     with pytest.raises(UserError, match="only a single text can be streamed: use greedy"):
         list(generator(LINES, SAMPLES).stream(params, "ab"))

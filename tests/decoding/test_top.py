@@ -1,4 +1,4 @@
-"""`top_k` and `argmax` are those of jax, also where entries are equal."""
+"""`top_k` and `argmax` match those of JAX, including ties."""
 
 import functools
 
@@ -15,7 +15,7 @@ argmax = jax.jit(searching.argmax)
 
 
 def rows_of(size: int) -> np.ndarray:
-    """Return rows without equal entries, with many, with none but equal, and mostly forbidden."""
+    """Return rows without ties, with many, with nothing but ties, and mostly forbidden."""
     distinct = RNG.normal(size=(3, size))
     few = RNG.integers(0, 3, (3, size))
     same = np.zeros((1, size))
@@ -30,13 +30,13 @@ def summed(x, offset, banned):
     return sums.reshape(len(x), -1)
 
 
-# Rows in one group and in four that are divided into blocks evenly, with a rest, and not at all.
+# Rows in one group and in four, divided into blocks evenly, with a remainder, and not at all.
 @pytest.mark.parametrize(
     ("size", "k", "groups"),
     [(5, 3, 1), (5, 3, 4), (128, 1, 4), (129, 2, 1), (300, 3, 4), (384, 8, 1), (1009, 5, 4)],
 )
 def test_top_k(size, k, groups):
-    """The values and the places of the greatest sums; of equal ones the first."""
+    """The values and places of the greatest sums; the first of equal ones."""
     x = np.stack([np.roll(rows_of(size), g, axis=0) for g in range(groups)], axis=1)
     banned = RNG.random((*x.shape[:2], 3)) < 0.4
     for offset in (np.zeros(x.shape[:2]), RNG.integers(-2, 2, x.shape[:2])):
@@ -63,7 +63,7 @@ def test_top_k_of_minus_infinity():
 
 @pytest.mark.parametrize("size", [5, 300])
 def test_argmax(size):
-    """The same index as jnp.argmax: of equal entries the first one."""
+    """The same index as jnp.argmax: the first of equal entries."""
     x = rows_of(size)
     np.testing.assert_array_equal(argmax(jnp.asarray(x)), x.argmax(-1))
     stacked = np.stack([x, x[::-1]])

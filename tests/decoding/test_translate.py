@@ -1,4 +1,4 @@
-"""Translations by a real model: scores are its own, and batches do not matter."""
+"""Translations by a real model: scores are its own, and batching does not matter."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ CONFIGS = {"greedy": GREEDY, "beam": BEAM}
 
 
 def by_way_of(shapes, lines, mode="beam", devices=1):
-    """Return translations by way of the given shapes."""
+    """Return translations computed with the given batch shapes."""
     model, params, tokenizers = parts()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "batch_shapes", lambda *_: shapes)
@@ -33,7 +33,7 @@ def by_way_of(shapes, lines, mode="beam", devices=1):
 
 @functools.cache
 def translations(mode: str):
-    """Return those of LINES, in a batch that holds them all."""
+    """Return the translations of LINES, in one batch that holds them all."""
     return by_way_of([BatchShape(16, 25, 31)], LINES, mode)
 
 
@@ -52,7 +52,7 @@ def log_probs_of(src_ids, tgt_ids):
 
 
 @pytest.mark.parametrize("mode", CONFIGS)
-def test_scores_are_the_models(mode):
+def test_scores_are_log_probabilities_of_the_model(mode):
     """A score is the text's log-probability in one pass of the model, over the length penalty."""
     sources = parts()[2].src.encode(LINES)
     found = [(s, t) for s, t in zip(sources, translations(mode), strict=True) if t.ids]
@@ -66,17 +66,17 @@ def test_scores_are_the_models(mode):
     assert any(item.ids[-1] == EOS for _, item in found)
 
 
-def test_ways_do_not_matter():
-    """Refilled, paused, moved up and shared among devices, a real model finds the same."""
+def test_batching_does_not_change_translations():
+    """Even if lines are refilled, paused, moved up and distributed over devices."""
     expected = translations("beam") * 3
-    assert len({item.text for item in expected}) > 5  # or order would not be seen
+    assert len({item.text for item in expected}) > 5  # or a wrong order would go unnoticed
     assert max(len(item.ids) for item in expected) > 9  # or the last shape would never be needed
     assert_same(
         by_way_of([BatchShape(3, 9, 5), BatchShape(1, 25, 31)], LINES * 3, devices=2), expected
     )
 
 
-def test_pairs_longer_than_the_learned_positions():
+def test_pairs_longer_than_max_positions_are_rejected():
     model, _, tokenizers = parts()
     few = dataclasses.replace(model.config, positions="learned", max_positions=8)
     model = build(few, tokenizers.src.size, tokenizers.tgt.size)

@@ -1,5 +1,5 @@
-"""With decoding.constraint="tree", what is written is a tree with a leaf for each word of the
-source, whatever a model would say.
+"""With decoding.constraint="tree", every output is a tree with one leaf per word of the source,
+whatever the model predicts.
 """
 
 import dataclasses
@@ -26,16 +26,17 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.build import build
 from transformer_jax.vocabulary import BOS, EOS
 
-# More words than it has numbers for are given as well; that of one number is as codecs once were.
+# Some trees have more words than CODEC has numbers; UNNUMBERED, with one, is as codecs once were.
 CODEC = trees.train(TokenizerConfig(), ["(A XX (B XX )B )A"])
 UNNUMBERED = trees.train(TokenizerConfig(), ["(A (B XX )B )A"])
 TREES = TreeConstraint.of(CODEC)
 
 
 def nested(words: int, pieces: int, inside: bool = True):
-    """Yield what a bracket may hold, or all single brackets: so many words, at most so many pieces.
+    """Yield all contents of a bracket, or all single brackets, with `words` words and at most
+    `pieces` pieces.
 
-    Generate and test is no other way to write the constraint: it never looks at a prefix.
+    This does not restate the constraint: it generates whole trees and never looks at a prefix.
     """
     if inside and words <= pieces:
         for first in range(1, words + 1):
@@ -52,8 +53,8 @@ def nested(words: int, pieces: int, inside: bool = True):
 
 
 @pytest.mark.parametrize("codec", [CODEC, UNNUMBERED], ids=["numbered", "not"])
-def test_what_may_come_next_is_what_some_tree_goes_on_with(codec):
-    """Exactly: nothing that leads nowhere, and every tree that fits can be written."""
+def test_allowed_pieces_are_those_that_continue_some_tree(codec):
+    """Exactly: no piece leads to a dead end, and every tree that fits can be written."""
     cases = [
         (
             words,
@@ -92,7 +93,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES)
 def test_every_search_writes_trees(config):
-    """And as many hypotheses as it is asked for, where there are so many trees."""
+    """And as many hypotheses as requested, where there are that many trees."""
     kind = BeamSearch.of if config.hypotheses == 4 else Sampling.of
     make = {"constraint": TREES}
     search = kind(config, 4, **make) if config.hypotheses == 4 else kind(config, **make)
@@ -107,12 +108,12 @@ def test_every_search_writes_trees(config):
             assert text[-1] == EOS
             assert len(text) <= sentence.limit
             tree = CODEC.decode(text[:-1]).split()
-            assert CODEC.encode([" ".join(tree)]) == [[*text]]  # numbers in their order
+            assert CODEC.encode([" ".join(tree)]) == [[*text]]  # numbers in order
             assert trees.fault(tree) is None
             assert tree.count("XX") == sentence.words
 
 
-def test_words_are_those_of_the_source_and_not_its_pieces():
+def test_leaves_are_the_words_of_the_source_not_its_pieces():
     lines = ["ab ba abba", "", "abab", "a  ba"]
     tgt = ["(A XX (B XX )B XX )A", "", "(B XX )B", "(A XX XX )A"]
     config = TokenizerConfig(vocab_size=8, joint=False)

@@ -1,7 +1,7 @@
-"""A toy model whose logits depend on all that it was given, in jax and in plain Python.
+"""A toy model whose logits depend on everything it was given, in JAX and in plain Python.
 
-The logits after a prefix are a hash of it, of the source and of the positions it was fed at, and so
-is the attention: a search that mixes up hypotheses, sentences or positions finds something else.
+Logits and attention after a prefix are hashes of it, of the source and of the positions at which it
+was fed: a search that mixes up hypotheses, sentences or positions finds something else.
 """
 
 import functools
@@ -18,14 +18,14 @@ from transformer_jax.vocabulary import BOS
 
 
 def stir(x):
-    """Mix the bits of an array of uint32, of numpy or of jax."""
+    """Mix the bits of a NumPy or JAX array of uint32."""
     for multiplier in (0x85EBCA6B, 0xC2B2AE35):
         x = (x ^ (x >> 15)) * np.uint32(multiplier)
     return x ^ (x >> 13)
 
 
 def extend(history, token, position):
-    """Return the hash of a prefix that goes on with a token at a position."""
+    """Return the hash of a prefix extended by a token at a position."""
     return stir(history * np.uint32(31) + stir(token + np.uint32(1)) + position)
 
 
@@ -36,7 +36,7 @@ def fraction(bits):
 
 @struct.dataclass
 class ToyState:
-    """The hashes of every hypothesis, behind any number of its tokens, and the source."""
+    """The hashes of every hypothesis after each of its tokens, and the source."""
 
     history: UInt[Array, "B W R"]
     count: Int[Array, "B"]  # tokens
@@ -49,9 +49,9 @@ class Toy:
     """A Stepper."""
 
     vocab: int = 5
-    salt: int = 0  # toys of different salt differ
+    salt: int = 0  # toys with different salts differ
 
-    # --- of numpy or of jax ---
+    # --- NumPy or JAX ---
 
     def begin(self, src_ids):
         """Return the hash of sources [... S]; 0 is padding."""
@@ -65,7 +65,7 @@ class Toy:
         return 4 * fraction(stir(history + stir(pieces.astype(np.uint32) + np.uint32(77))))
 
     def attention(self, history, places, real, layer: int, head: int):
-        """Return the share of each place of the source; `real` tells which are no padding."""
+        """Return the share of each place of the source; `real` marks those that are not padding."""
         name = np.uint32(1000 * (layer + 1) + head)
         shares = (fraction(stir(history + stir(places.astype(np.uint32) + name))) + 0.01) * real
         return shares / shares.sum(-1, keepdims=True)
@@ -162,7 +162,7 @@ class Toy:
 
 @dataclass(frozen=True)
 class Together:
-    """Several toys as one, in plain Python; attention is that of the first."""
+    """An ensemble of toys, in plain Python; attention is that of the first."""
 
     toys: tuple[Toy, ...]
     mean: str

@@ -1,4 +1,4 @@
-"""SQuAD's scores, by what its evaluation script gives."""
+"""SQuAD scores match those of its evaluation script."""
 
 import pytest
 
@@ -16,6 +16,6 @@ from transformer_jax.evaluation.answers import f1, normalised
         ("another theory", "other theory", False, 0.5),  # articles are words of their own
     ],
 )
-def test_scores(said, right, exact, score):
+def test_exact_match_and_f1(said, right, exact, score):
     assert (normalised(said) == normalised(right)) is exact
     assert f1(said, right) == f1(right, said) == pytest.approx(score)

@@ -1,4 +1,4 @@
-"""What a report draws of sounds, trees and forecasts is what was heard, said and foretold."""
+"""A report's drawings show the sounds, trees and forecasts as they are."""
 
 import base64
 import io
@@ -17,8 +17,8 @@ def opened(address: str) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))))
 
 
-def test_a_tone_is_bright_at_its_pitch():
-    """Time goes across and pitch upwards; the second half is an octave higher."""
+def test_a_spectrogram_is_brightest_at_the_pitch():
+    """Time runs to the right and pitch upwards; the second half is an octave higher."""
     source = SourceConfig("log_mel", sample_rate=8000, n_fft=256, hop_length=80, num_mels=40)
     time = np.arange(8000) / 8000
     sound = np.sin(2 * np.pi * np.where(time < 0.5, 1000, 2000) * time).astype(np.float32)
@@ -33,7 +33,7 @@ def test_a_tone_is_bright_at_its_pitch():
     assert np.abs(brightest[55:95] - bands[1]).max() <= 1
 
 
-def test_brackets_stand_above_what_they_hold():
+def test_brackets_are_drawn_above_what_they_hold():
     brackets = [("NP", 0, 2), ("NP", 3, 4), ("VP", 2, 4), ("S", 0, 4)]
     figure = tree.draw(["the", "dog", "eats", "meat"], [("said", brackets), ("is", brackets[:1])])
     first, second = figure.axes
@@ -44,8 +44,8 @@ def test_brackets_stand_above_what_they_hold():
     assert " ".join(text.get_text() for text in second.get_xticklabels()) == "the dog eats meat"
 
 
-def test_the_worst_the_best_and_some_between_are_drawn():
-    """Of 20 sentences, of which one is too long."""
+def test_worst_best_and_some_intermediate_trees_are_drawn():
+    """From 20 sentences, one of which is too long."""
     right, flat = "(S (NP XX )NP (VP XX XX )VP )S", "(S XX XX XX )S"
     rows = [
         {"line": n + 1, "source": "a b c", "reference": right,
@@ -63,7 +63,7 @@ def test_the_worst_the_best_and_some_between_are_drawn():
 
 
 def test_forecasts_are_ranked_by_their_errors():
-    """The windows of a line, of which one is foretold exactly and one is off by ten."""
+    """Of the windows of a line, one is predicted exactly and one is off by ten."""
     rows = np.stack([np.arange(40.0), -np.arange(40.0)], 1)
     windows = np.lib.stride_tricks.sliding_window_view(rows[8:], 4, axis=0).swapaxes(1, 2)
     point = windows + 1.0
@@ -71,6 +71,6 @@ def test_forecasts_are_ranked_by_their_errors():
     point[11] += 9.0
     errors = np.square(point - windows).mean((1, 2))
     found = drawings.forecasts(rows, point, None, 8, errors)
-    assert [*found] == [5, 15, 11]  # in the middle of 29, behind 5 and without 11
+    assert [*found] == [5, 15, 11]  # 15 is in the middle of 29, after 5 and without 11
     assert found[11]["caption"] == "window 11, largest error of 29: MSE 100.000, standardised"
     assert all(opened(entry["picture"]).std() > 0 for entry in found.values())

@@ -1,4 +1,4 @@
-"""What a report shows of pictures: the pictures themselves, and where a model looked."""
+"""Pictures in a report: the pictures themselves, and where a model looked."""
 
 import base64
 import io
@@ -23,8 +23,8 @@ def opened(address: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (8, 6, 1), (8, 6, 3), (90, 100, 3)])
-def test_a_picture_comes_back(shape):
-    """Each pixel a square, if there are few."""
+def test_a_picture_survives_encoding(shape):
+    """Each pixel becomes a square if there are few."""
     picture = RNG.integers(0, 256, shape, np.uint8)
     found = opened(as_uri(picture))
     times = max(1, -(-84 // max(shape[:2])))
@@ -32,8 +32,8 @@ def test_a_picture_comes_back(shape):
     assert np.array_equal(found, flat.repeat(times, 0).repeat(times, 1))
 
 
-def test_rolled_out_attention_is_shares():
-    """Of layers that look at themselves alone, all stays; of one that looks at a place, half."""
+def test_attention_rollout_gives_shares():
+    """Positions that attend to themselves keep everything; if all attend to one position, half."""
     assert np.array_equal(rollout(np.eye(4)[None, None].repeat(3, 0)), np.eye(4))
     weights = RNG.dirichlet(np.ones(5), (2, 3, 5))
     assert np.allclose(rollout(weights).sum(-1), 1)
@@ -42,12 +42,12 @@ def test_rolled_out_attention_is_shares():
     expected = np.full((4, 4), 0.0)
     expected[:, 2] = 0.5
     assert np.allclose(rollout(first), expected + 0.5 * np.eye(4))
-    # The last layer's rows are mixed by nobody; the first layer's by what is behind it.
+    # The last layer's rows are not mixed; the first layer's are, by the layers after it.
     one, other = (0.5 * x.mean(0) + 0.5 * np.eye(5) for x in weights)
     assert np.allclose(rollout(weights), other @ one)
 
 
-def test_where_a_model_looked_is_bright():
+def test_attended_patches_are_bright():
     pictures = np.full((1, 2, 8, 8, 1), 100, np.uint8)
     codec = patches.train(SourceConfig("patches", patch_size=4), pictures)
     weights = np.zeros(8)
@@ -62,8 +62,8 @@ def test_where_a_model_looked_is_bright():
     assert np.array_equal(beside(pictures[0])[:, :8], pictures[0, 0])
 
 
-def test_codes_are_drawn_as_the_pictures_that_they_are_of():
-    """Spread over all lines; one that is no picture is left out."""
+def test_codes_are_drawn_as_the_pictures_they_encode():
+    """Spread over all lines; one that is not a picture is left out."""
     pictures = RNG.integers(0, 256, (80, 8, 8), np.uint8)
     book = Codebook.of(pictures, codes=16, patch=4)
     lines = as_lines(book.encode(pictures))

@@ -1,4 +1,4 @@
-"""Our scores are sacrebleu's."""
+"""Scores match those of sacrebleu."""
 
 import jiwer
 import pytest
@@ -13,8 +13,8 @@ REFERENCES = ["The cat sat on the mat, twice.", "It's raining cats & dogs!", "",
 HYPOTHESES = ["the cat sat on a mat, twice.", "It's raining cats and dogs!", "x", "A dog barks ."]
 
 
-def test_a_tokenizer_that_is_not_installed(monkeypatch):
-    """It is named before anything is translated, with the way to get it."""
+def test_a_missing_tokenizer_is_reported_early(monkeypatch):
+    """Before anything is translated, and with the way to install it."""
 
     def missing(config):
         raise RuntimeError("Please install MeCab")
@@ -27,7 +27,7 @@ def test_a_tokenizer_that_is_not_installed(monkeypatch):
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("tokenize", ["13a", "none", "char", "intl", "zh"])
-def test_scores_are_those_of_sacrebleu(tokenize, lowercase):
+def test_scores_match_sacrebleu(tokenize, lowercase):
     config = EvaluationConfig(bleu_tokenize=tokenize, lowercase=lowercase)
     bleu, chrf = score(HYPOTHESES, REFERENCES, config)
     expected = sacrebleu.corpus_bleu(
@@ -46,7 +46,7 @@ def test_scores_are_those_of_sacrebleu(tokenize, lowercase):
     assert bleu.details == str(expected)
 
 
-def test_case_and_tokenisation_are_counted_as_the_signature_says():
+def test_case_and_tokenisation_affect_the_score():
     values = {
         (tokenize, lowercase): score(
             HYPOTHESES, REFERENCES, EvaluationConfig(bleu_tokenize=tokenize, lowercase=lowercase)
@@ -58,7 +58,7 @@ def test_case_and_tokenisation_are_counted_as_the_signature_says():
     assert values["13a", True] > values["13a", False] > values["none", False]
 
 
-def test_the_same_text_scores_100():
+def test_identical_texts_score_100():
     texts = ["one two three four five", "six seven eight nine ten"]
     assert [s.value for s in score(texts, texts, EvaluationConfig())] == pytest.approx([100, 100])
     assert exact_match(texts, texts) == 100
@@ -76,8 +76,8 @@ def test_line_counts_must_match():
         exact_match(["a"], ["a", "b"])
 
 
-def test_intervals_are_those_of_sacrebleu():
-    """The score and its signature are the same with an interval as without."""
+def test_intervals_match_sacrebleu():
+    """The score and its signature are the same with and without an interval."""
     hypotheses, references = HYPOTHESES[::2] * 5 + HYPOTHESES, REFERENCES[::2] * 5 + REFERENCES
     plain = score(hypotheses, references, EvaluationConfig())
     shown = score(hypotheses, references, EvaluationConfig(), resamples=200)
@@ -94,7 +94,7 @@ def test_intervals_are_those_of_sacrebleu():
 
 
 def test_resamples_without_a_match_have_an_interval():
-    """Of a poor model some resamples have no character right, whose chrF is another kind of 0."""
+    """Some resamples of a poor model have no correct character: their chrF is another kind of 0."""
     for hypotheses in (["xyz"] * 59 + ["abc"], ["xyz"] * 60):
         bleu, chrf = score(hypotheses, ["abc def"] * 60, EvaluationConfig(), resamples=100)
         for found in (bleu, chrf):
@@ -103,15 +103,15 @@ def test_resamples_without_a_match_have_an_interval():
 
 
 def test_every_score_has_a_direction():
-    """What can be measured can be ranked."""
+    """Whatever is measured can be ranked."""
     assert METRICS.keys() <= TRANSLATION.keys()
     ways = {name: metric.gain(2.0) > metric.gain(1.0) for name, metric in TRANSLATION.items()}
     better = dict.fromkeys(("BLEU", "chrF", "labelled_F1", "exact_match"), True)
     assert ways == better | dict.fromkeys(("TER", "WER", "CER"), False)
 
 
-def test_error_rates():
-    """By hand, by jiwer as a whole, and by the tests that other metrics have."""
+def test_error_rates_match_counts_by_hand_and_jiwer():
+    """Of the whole corpus; intervals, perfect scores and case are tested as for other metrics."""
     references = ["one two three", "four", "five six", "Seven", "eight nine ten"]
     hypotheses = ["one too three", "", "five  five six", "seven", "eight nine ten"]
     config = EvaluationConfig(metrics=("WER", "CER"))
@@ -127,5 +127,5 @@ def test_error_rates():
     assert score(references, references, config)[0].value == 0
     folded = score(hypotheses, references, EvaluationConfig(metrics=("WER",), lowercase=True))
     assert folded[0].value == pytest.approx(30)
-    assert score(["a b"], [""], config)[0].value == 200  # nothing was said; counted as one word
+    assert score(["a b"], [""], config)[0].value == 200  # nothing was spoken: counted as one word
     assert not TRANSLATION["WER"].greater_is_better

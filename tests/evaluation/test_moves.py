@@ -1,4 +1,4 @@
-"""Moves of chess that models say: whether they are legal, and the teacher's."""
+"""Chess moves of models: whether they are legal, and whether they are the teacher's."""
 
 import math
 import random
@@ -27,8 +27,8 @@ def drawn() -> list:
     return positions.draw(random.Random(7), 12)
 
 
-def test_moves_are_legal_and_the_teachers(drawn):
-    """By python-chess, one position after the other; where nothing is legal, neither holds."""
+def test_moves_are_judged_by_legality_and_the_teacher(drawn):
+    """By python-chess, one position at a time; if no move is legal, neither holds."""
     for position in drawn:
         board = chess.Board(position.fen)
         legal = [move.uci() for move in board.legal_moves]
@@ -44,7 +44,7 @@ def test_moves_are_legal_and_the_teachers(drawn):
 
 @pytest.mark.parametrize("target", ["moves", "squares"])
 def test_eval_reports_both_rates(target, drawn, tmp_path):
-    """Of random parameters; they are those of its rows."""
+    """With random parameters; the rates are those of the rows."""
     small = {"model.d_model": 16, "model.d_ff": 16, "model.num_heads": 2}
     if target == "squares":
         small |= {"model.num_decoder_layers": 1, "decoding.beam_size": 1,

@@ -1,4 +1,4 @@
-"""What an evaluation leaves, whatever becomes of it."""
+"""What an evaluation leaves behind, even if it fails."""
 
 from types import SimpleNamespace
 
@@ -17,8 +17,8 @@ from transformer_jax.evaluation.sentences import describe
 LINES, REFERENCES = ["ein Hund", "eine Katze"], ["a dog", "a cat"]
 
 
-def begun(stem):
-    """Evaluate something that turns lines round."""
+def evaluate_reversal(stem):
+    """Evaluate a translator that reverses lines."""
 
     def translate(params, src, progress):
         return [Translation(line[::-1], [], 0.0) for line in src]
@@ -30,8 +30,8 @@ def begun(stem):
     return evaluate(trained, LINES, REFERENCES, DecodingConfig(), "test", "best", str(stem))
 
 
-def test_translations_outlive_a_failed_scoring(tmp_path, monkeypatch):
-    """They are written first; scores of earlier ones do not lie beside them."""
+def test_translations_survive_a_failed_scoring(tmp_path, monkeypatch):
+    """They are written first; scores of an earlier evaluation are removed."""
     stem = tmp_path / "test.best"
     for ending in ("json", "jsonl", "hyp"):
         (tmp_path / f"test.best.{ending}").write_text("of an earlier evaluation")
@@ -41,20 +41,20 @@ def test_translations_outlive_a_failed_scoring(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run, "score", fail)
     with pytest.raises(TypeError):
-        begun(stem)
+        evaluate_reversal(stem)
     assert [path.name for path in tmp_path.iterdir()] == ["test.best.hyp"]
     assert (tmp_path / "test.best.hyp").read_text() == "dnuH nie\neztaK enie\n"
 
 
-def test_scores_outlive_a_full_disk(tmp_path, monkeypatch):
-    """They are returned, to be shown; to write them fails as before."""
+def test_scores_survive_a_full_disk(tmp_path, monkeypatch):
+    """They are returned to be shown; writing them fails as before."""
 
     def full(path, text):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(run, "describe", lambda *_: [])
     monkeypatch.setattr(run, "write_text", full)
-    found = begun(tmp_path / "test.best")
+    found = evaluate_reversal(tmp_path / "test.best")
     assert found.hypotheses == [line[::-1] for line in LINES]
     assert found.result["scores"].keys() == {"BLEU", "chrF"}
     with pytest.raises(DiskError, match="No space left"):
@@ -62,7 +62,7 @@ def test_scores_outlive_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_sentences_of_a_model_without_cross_attention():
-    """A prefix language model looks at no source: their rows have all the rest."""
+    """A prefix language model has none: its rows have everything else."""
     model, params = make(VARIANTS["decoder"], "ranked")
     codec = characters.train(TokenizerConfig(), ["adghnotuw "])
     trained = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Entities of labels: those that seqeval and conlleval find."""
+"""Entities in labels are those that seqeval and conlleval find."""
 
 import random
 
@@ -21,17 +21,17 @@ LABELS = ["O", *(f"{letter}-{kind}" for letter in "BIES" for kind in ("PER", "LO
         ("B-first-name I-first-name", {(0, 2, "first-name")}),
     ],
 )
-def test_by_hand(labels, expected):
+def test_entities_match_those_found_by_hand(labels, expected):
     assert entities(labels.split()) == expected
 
 
-# What seqeval 1.2.2 counts: entities that both have, of the second, of the first.
+# Counts of seqeval 1.2.2: entities in both, in the second and in the first.
 SEQEVAL = {1: (7, 20, 18), 2: (9, 23, 17), 3: (8, 20, 22)}
 
 
 @pytest.mark.parametrize("seed", SEQEVAL)
-def test_counts_are_those_of_seqeval(seed):
-    """Recorded; it found the same entities in 20,000 random sequences of these labels."""
+def test_counts_match_seqeval(seed):
+    """Recorded counts; it found the same entities in 20,000 random sequences of these labels."""
     choose = random.Random(seed)
     references, hypotheses = (
         [[LABELS[choose.randrange(9)] for _ in range(n)] for n in (7, 1, 12, 5)] for _ in range(2)
@@ -43,5 +43,5 @@ def test_counts_are_those_of_seqeval(seed):
     })  # fmt: skip
 
 
-def test_of_nothing():
+def test_scores_without_entities_are_zero():
     assert entity_scores([["O"]], [["O"]]) == {"precision": 0, "recall": 0, "f1": 0}

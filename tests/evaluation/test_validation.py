@@ -30,8 +30,8 @@ DATA = dataclasses.replace(RUN.data, max_length=16, tokens_per_batch=128, rows_d
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
-def test_they_are_spread_evenly(total, most):
-    """As many as may be, none twice, and gaps that differ by one at most."""
+def test_selected_sentences_are_spread_evenly(total, most):
+    """As many as allowed, none twice, and gaps that differ by at most one."""
     chosen = spread(total, most)
     assert len(chosen) == min(total, most)
     assert all(0 <= i < total for i in chosen)
@@ -43,7 +43,7 @@ def test_they_are_spread_evenly(total, most):
 @pytest.fixture
 def measured(monkeypatch):
     """Measure without a model: the function store -> (mean target id, longest batch, longest source
-    that the translator has in one piece).
+    that is translated whole).
     """
 
     def measure(store: TokenStore, plan: BucketPlan) -> tuple[float, int, int]:
@@ -72,7 +72,7 @@ def measured(monkeypatch):
 
 
 def test_long_pairs_are_left_out_of_the_loss(measured):
-    """What training would drop takes no memory here either, and BLEU has it in parts."""
+    """Pairs that training would drop take no memory here either; for BLEU they are split."""
     whole = random_store([(9, 40), (5, 7), (3, 2), (16, 8), (1, 4), (1000, 12)])
     short = TokenStore(
         *(Ragged(side.ids, side.starts[1:5], side.lengths[1:5]) for side in whole[:2])
@@ -84,13 +84,13 @@ def test_long_pairs_are_left_out_of_the_loss(measured):
     assert piece == DATA.max_length
 
 
-def test_what_is_left_out_is_said():
-    """Long pairs are counted, as those of training are."""
+def test_pairs_left_out_are_reported():
+    """Long pairs are counted, as in training."""
     store = random_store([(9, 40), (5, 7), (1, 4), (3, 1), (1, 1), (1000, 12)])
     assert selected(store, DATA).pairs.tolist() == [1, 2, 3, 4]
     experiment = dataclasses.replace(RUN, data=DATA)
     said = "validation: the loss leaves out 2 of 6 pairs (longer than 16 pieces)"
-    assert notes(store, experiment) == [said]  # no BLEU is asked for
+    assert notes(store, experiment) == [said]  # BLEU is not requested
     said += "; for BLEU, long sources are translated in parts"
     assert notes(store, with_field(experiment, "evaluation.bleu_sentences", 1)) == [said]
     assert notes(random_store([(9, 4)]), experiment) == []

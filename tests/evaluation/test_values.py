@@ -1,4 +1,4 @@
-"""Correlations are SciPy's."""
+"""Correlations match those of SciPy."""
 
 import math
 
@@ -10,8 +10,8 @@ from transformer_jax.evaluation.values import correlation, ranks
 
 
 @pytest.mark.parametrize("decimals", [0, 6])
-def test_correlations_are_those_of_scipy(decimals):
-    """With ties and without."""
+def test_correlations_match_scipy(decimals):
+    """With and without ties."""
     generator = np.random.default_rng(decimals)
     one = generator.normal(size=40).round(decimals)
     other = (one + generator.normal(size=40)).round(decimals)
@@ -19,5 +19,5 @@ def test_correlations_are_those_of_scipy(decimals):
     assert correlation(ranks(one), ranks(other)) == pytest.approx(spearmanr(one, other)[0])
 
 
-def test_numbers_that_are_all_the_same_have_none():
+def test_constant_values_have_no_correlation():
     assert math.isnan(correlation(np.ones(3), np.arange(3.0)))

@@ -1,4 +1,4 @@
-"""What programs exchange: as rings would, by hand, and what a step has to."""
+"""What programs exchange: ring costs counted by hand, and what a training step must."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ from transformer_jax.training.cost import parameters
 
 
 def sent_by(function, **axes):
-    """Return what a function of a float32 array [1 16 16] of each of 8 devices exchanges."""
+    """Return what a function of a float32 array [1 16 16] on each of 8 devices exchanges."""
     mesh = Mesh(np.array(jax.devices()[:8]).reshape([*axes.values()]), [*axes])
     given = PartitionSpec(tuple(axes))
     mapped = jax.shard_map(function, mesh=mesh, in_specs=given, out_specs=given, check_vma=False)
@@ -37,15 +37,15 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_ring_sends(kind):
+def test_bytes_sent_match_a_ring(kind):
     function, sent = KINDS[kind]
     (found,) = sent_by(function, data=8)
     assert (found.kind, found.times, found.sent) == (kind, 1, pytest.approx(sent))
     assert (found.devices, found.span) == ((2, 6) if kind == "collective-permute" else (8, 8))
 
 
-def test_loops_count_and_groups_are_told_apart():
-    """Of a mesh 2 x 4, neighbours are the second axis."""
+def test_loop_iterations_count_and_groups_are_distinguished():
+    """In a 2 x 4 mesh, neighbours lie along the second axis."""
 
     def function(x):
         y = jax.lax.fori_loop(0, 5, lambda _, y: jax.lax.psum(jnp.sin(y), "near"), x)
@@ -58,7 +58,7 @@ def test_loops_count_and_groups_are_told_apart():
     ]  # fmt: skip
 
 
-def test_every_notation_of_groups_is_read():
+def test_every_notation_of_groups_is_parsed():
     """Each line is the same exchange among devices 0, 2, 4 and 6 of 8."""
     groups = (
         "replica_groups={{0,2,4,6},{1,3,5,7}}",
@@ -77,7 +77,7 @@ def test_every_notation_of_groups_is_read():
         collectives(unknown)
 
 
-def test_what_only_starts_has_its_operands_beside_its_results():
+def test_operands_beside_the_results_of_starts_are_not_counted():
     kinds = {
         "all-reduce-start": ("f32[8]", 48),
         "all-gather-start": ("(f32[8]{0:T(8,128)}, f32[32])", 96),
@@ -93,8 +93,8 @@ def test_what_only_starts_has_its_operands_beside_its_results():
         assert [one.sent for one in collectives(program)] == [sent], kind
 
 
-def test_copies_exchange_gradients_and_nothing_that_grows_with_the_batch():
-    """Nor with the slices of the loss, of which the longer batch has four times as many."""
+def test_data_parallelism_exchanges_gradients_alone():
+    """Nothing grows with the batch or the loss slices, four times as many in the longer batch."""
     model = dataclasses.replace(MODEL, num_heads=2)
     sent = []
     for positions in (1024, 4096):
@@ -109,12 +109,12 @@ def test_copies_exchange_gradients_and_nothing_that_grows_with_the_batch():
         sent.append(sum(one.sent for one in found))
     count, table = parameters(model, (40, 40)), 40 * model.d_model
     assert sent[1] == sent[0]
-    # The table is used three times: where compilers do not add before they exchange, it is three.
+    # The table is used three times: compilers that do not add before they exchange send it 3 times.
     assert 1.5 * 4 * count <= sent[0] <= 1.5 * 4 * (count + 2 * table) + 100
 
 
-def test_a_roofline():
-    """A ring leaves a node once; where a group has one device in each, each has its own link."""
+def test_predicted_times_follow_a_roofline():
+    """A ring leaves a node once; in a group with one device per node, each has its own link."""
     chip = Chip(1e9, 1e6, links=Links(node=4, near=100.0, far=10.0))
     found = [
         Collective("all-gather", 4, 4, 1, 200.0),
@@ -126,7 +126,7 @@ def test_a_roofline():
     assert step.efficiency == pytest.approx((10 / 62, 10 / 52))
 
 
-def test_what_is_foolish_is_told():
+def test_inefficient_meshes_are_warned_about():
     experiment = Experiment(mesh=MeshConfig(data=1, tensor=8))
     slow = [Collective("all-reduce", 8, 8, 1, 1e12)]
     lines = list(on_gpus(experiment, 10**9, 1e12, slow, 10**8))

@@ -1,4 +1,4 @@
-"""Settings that do not fit are named with a remedy, and those of the house fit."""
+"""Settings that do not fit are reported with a remedy, and the repository's own ones fit."""
 
 import dataclasses
 import re
@@ -17,7 +17,7 @@ from transformer_jax.experiments.fit import misfits
 
 
 def shown(experiment: Experiment, pairs: int, parameters: int) -> list[str]:
-    """Return what is said of so many pairs of 3 to 15 pieces a side."""
+    """Return what is reported for `pairs` pairs of 3 to 15 pieces a side."""
     lengths = np.resize(np.arange(3, 16), pairs)
     offsets = np.append(0, np.cumsum(lengths))
     side = Ragged.from_offsets(np.full(lengths.sum(), 9, np.int32), offsets)
@@ -34,7 +34,7 @@ def short(steps: int) -> Experiment:
     return dataclasses.replace(Experiment(), training=training)
 
 
-def test_the_paper_s_model_on_a_small_corpus():
+def test_the_papers_model_does_not_suit_a_small_corpus():
     found = shown(short(500), 10_000, 60_000_000)
     fields = [line.partition("=")[0].partition(":")[0] for line in found]
     assert fields == ["optimizer.warmup_steps", "evaluation.every_steps", "data.tokens_per_batch",
@@ -43,7 +43,7 @@ def test_the_paper_s_model_on_a_small_corpus():
     assert "configs/small.py" in found[-1]
 
 
-def test_codecs_that_are_not_subwords_have_no_size_to_change():
+def test_vocab_size_is_not_mentioned_for_codecs_without_subwords():
     sides = {"src": SourceConfig("bytes"), "tgt": SideConfig("bytes")}
     found = shown(dataclasses.replace(short(500), **sides), 10_000, 60_000_000)
     assert found
@@ -51,7 +51,7 @@ def test_codecs_that_are_not_subwords_have_no_size_to_change():
 
 
 @pytest.mark.parametrize("pairs", [3000, 10_000, 50_000])
-def test_the_remedies_are_accepted_and_leave_nothing_to_say(pairs):
+def test_the_remedies_are_accepted_and_leave_nothing_to_report(pairs):
     config = door(short(500))
     for field, value in re.findall(r"--config\.(\S+)=(\d+)", " ".join(shown(short(500), pairs, 1))):
         override(config, field, value)
@@ -59,6 +59,6 @@ def test_the_remedies_are_accepted_and_leave_nothing_to_say(pairs):
 
 
 @pytest.mark.parametrize("pairs", [5000, 200_000])
-def test_the_file_for_a_small_corpus_fits_it(pairs):
+def test_the_config_for_small_corpora_fits_them(pairs):
     assert shown(parse(load_config("configs/small.py")), pairs, 1_700_000) == []
     assert shown(parse(load_config("configs/small.py")), pairs // 200, 1_700_000)

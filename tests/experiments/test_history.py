@@ -1,4 +1,4 @@
-"""What each start of a training is noted with."""
+"""What is recorded at each start of a training run."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from transformer_jax.experiments import history
 from transformer_jax.workdir import WorkDir, read_rows
 
 
-def test_versions_commit_and_machine():
+def test_versions_commit_and_machine_are_recorded():
     versions = history.versions()
     assert {"python", "jax", "transformer-jax"} <= versions.keys()
     commit = history.commit()
@@ -22,7 +22,7 @@ def test_versions_commit_and_machine():
     assert math.isfinite(machine["cores"])
 
 
-def test_what_the_disk_does_not_take_stops_no_training(tmp_path, caplog):
+def test_a_failed_write_does_not_stop_the_training(tmp_path, caplog):
     place = WorkDir(tmp_path / "gone")
     history.note(place, {"step": 1})
     assert "history.jsonl: not written (No such file or directory)" in caplog.text

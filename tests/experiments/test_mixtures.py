@@ -1,4 +1,4 @@
-"""Mixtures and tags on their way from a config to the batches of a run."""
+"""Mixtures and tags, from a config to the batches of a run."""
 
 import dataclasses
 import re
@@ -26,9 +26,9 @@ SHARED = {
 
 
 @pytest.mark.parametrize(("other", "most"), [({}, 48), (SHARED, 40)])
-def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch, other, most):
-    """A text of many words and the name of its class, in training, validation, decoding and
-    scoring; in one row with its target, of which nothing is cut, a source leaves room.
+def test_long_sources_are_truncated_everywhere(tmp_path, monkeypatch, other, most):
+    """Long texts and the names of their classes, in training, validation, decoding and scoring. In
+    one row with its target, which is never truncated, a source leaves room for it.
     """
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     for part in ("train", "validation"):
@@ -61,7 +61,7 @@ def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch, other, mos
         assert {store.src.sequence(i)[-1] for i in range(40)} == {EOS}
         assert [store.tgt.sequence(i).tolist() for i in (0, 1)] == names
     assert [prepared.validation_store.src.sequence(i).tolist() for i in range(40)] == read
-    params, two = random_params(model), slice(2)  # one that is cut
+    params, two = random_params(model), slice(2)  # one of them truncated
     trained = TrainedModel(experiment, model, params, prepared.tokenizers, [0])
     whole = prepared.validation.src[two], prepared.validation.tgt[two]
     store = TokenStore(Ragged.from_lists(read[two]), Ragged.from_lists(names))
@@ -75,7 +75,7 @@ def test_the_beginning_of_long_sources_is_read(tmp_path, monkeypatch, other, mos
 
 def test_a_mixture_with_tags(tmp_path, monkeypatch):
     """Pairs of two directions, one of them back-translated: each source begins with its tags, and
-    an epoch has of the parts what is asked for.
+    an epoch has the requested share of each part.
     """
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     for part, count in (("real", 300), ("back", 60), ("val", 5)):
@@ -112,7 +112,7 @@ def test_a_mixture_with_tags(tmp_path, monkeypatch):
 
 
 def test_a_mixture_of_objectives(tmp_path, monkeypatch):
-    """Pairs that are translated beside a text that is denoised, which has no source file."""
+    """Pairs to translate, and a text to denoise, which has no source file."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     for name, count in (("real.src", 90), ("real.tgt", 90), ("text.tgt", 60), ("val.src", 5),
                         ("val.tgt", 5)):  # fmt: skip

@@ -1,4 +1,4 @@
-"""A plan's numbers: counted by hand, by the program's own products, and by a compiler."""
+"""A plan's numbers: counted by hand, from the program's own products, and by a compiler."""
 
 import dataclasses
 import itertools
@@ -61,7 +61,7 @@ def cost_of(changes, shape=SHAPE, **groups):
 
 
 def wrong(formula) -> list[str]:
-    """Return the forms of the model whose operations a formula does not tell exactly."""
+    """Return the forms of the model whose operations a formula does not give exactly."""
     counted = {name: cost_of(changes) for name, changes in FORMS.items()}
     return [
         name
@@ -70,12 +70,12 @@ def wrong(formula) -> list[str]:
     ]
 
 
-def test_operations_are_those_of_the_program():
-    """The formula is exactly what a step's own products take; nothing is left out."""
+def test_the_formula_matches_the_operations_of_the_program():
+    """Exactly, for all products of a step."""
     assert wrong(by_formula.operations) == []
 
 
-def test_a_formula_that_forgets_a_product_is_noticed():
+def test_a_formula_that_omits_a_product_is_detected():
     def without_cross_attention(config, vocabulary, rows, src_length, tgt_length):
         heads = config.num_heads * (config.key_size + config.value_size)
         scores = 6 * config.num_decoder_layers * rows * tgt_length * src_length * heads
@@ -85,8 +85,8 @@ def test_a_formula_that_forgets_a_product_is_noticed():
 
 
 def test_operations_of_an_encoder():
-    """Of masked pieces, with a linear map before the table, of a class a row, of both, and of what
-    is said of places.
+    """For masked pieces, with a linear map before the table, one class per row, both, and outputs
+    per position.
     """
     evaluation, checkpoint = EvaluationConfig(bleu_sentences=0), CheckpointConfig(best_by="loss")
     for name, sizes, shape, classes in (
@@ -115,8 +115,8 @@ def test_operations_of_an_encoder():
         assert longest_shape(experiment) == Shape(longest_shape(experiment).rows, *shape[1:])
 
 
-def test_operations_of_the_rest_of_a_step():
-    """R-Drop doubles them, slices do not, and Muon has products of its own."""
+def test_operations_of_r_drop_accumulation_and_muon():
+    """R-Drop doubles them, accumulation does not, and Muon has products of its own."""
     plain, cost = cost_of({})
     one = cost.operations.products
     assert roughly(plain, (VOCAB, VOCAB), SHAPE) == one
@@ -127,23 +127,23 @@ def test_operations_of_the_rest_of_a_step():
     assert cost_of({}, optimizer=muon)[1].operations.products > 1.1 * one
 
 
-def test_operations_of_the_paper():
-    """n d^2 and n^2 d as in Table 1, written out for the big model at 25,000 pieces of 50."""
+def test_operations_match_the_papers_table_1():
+    """n d^2 and n^2 d, written out for the big model at 25,000 pieces in pairs of 50."""
     n, d, pairs, pieces = 25_000, 1024, 50, 37_000
     attention, feed_forward, mixing = 4 * n * d**2, 8 * n * d**2, 2 * n * pairs * d
     encoder = 6 * (attention + feed_forward + mixing)
     decoder = 6 * (2 * attention + feed_forward + 2 * mixing)
     by_hand = 6 * (encoder + decoder + n * d * pieces)
     assert by_formula.operations(BIG, pieces, 500, 50, 50) == by_hand
-    # 6 operations a parameter and position of the sequence that it works on, but for the table.
+    # 6 operations per parameter and position of the sequence it works on, except for the table.
     weights = by_formula.parameters(BIG, pieces, pieces) - pieces * d
     assert by_hand == pytest.approx(6 * n * (weights + pieces * d), rel=0.03)
 
 
-def test_memory():
-    """Parameters, gradients and Adam are 16 bytes a parameter; the rest grows with the batch.
+def test_memory_beyond_the_state_grows_with_the_batch():
+    """Parameters, gradients and Adam take 16 bytes per parameter; the rest grows with the batch.
 
-    The formula, which leaves out dropout and what is float32 in between, has most of the rest.
+    The formula, which omits dropout and float32 intermediates, accounts for most of the rest.
     """
     few, many, need = Shape(8, 32, 32), Shape(16, 32, 32), {}
     for remat in ("none", "dots", "full"):
@@ -160,7 +160,7 @@ def test_memory():
 
 
 def test_command(tmp_path, capsys):
-    """It tells counts, what this machine's compiler says, a GPU, and how to get a TPU's answer."""
+    """It prints counts, what this machine's compiler says, a GPU, and how to get TPU figures."""
     config = tmp_path / "small.py"
     config.write_text(
         "from transformer_jax.config import Experiment\nfrom transformer_jax.door import door\n"
@@ -203,7 +203,7 @@ def test_a_language_model_has_no_source_positions():
     assert batch == "batch: 8 x 16 positions, the longest of its shapes"
 
 
-def test_sizes_are_those_of_the_codecs():
+def test_vocabulary_sizes_are_those_of_the_codecs():
     """Bytes are 260 pieces, whatever config.tokenizer says."""
     sides = {"src": SourceConfig("bytes"), "tgt": SideConfig("bytes")}
     lines = report(Experiment(model=MODEL, **sides), None, None, None)
@@ -215,8 +215,8 @@ def test_sizes_are_those_of_the_codecs():
 @pytest.mark.skipif(
     "TRANSFORMER_JAX_LIBTPU" not in os.environ, reason="needs libtpu in a directory"
 )
-def test_tpu():
-    """libtpu compiles a small step for a slice, in a process of its own."""
+def test_a_step_compiles_for_a_tpu():
+    """libtpu compiles a small step for a slice, in a separate process."""
     model = dataclasses.replace(MODEL, num_heads=2)
     experiment = Experiment(model=model, data=DataConfig(max_length=16, tokens_per_batch=256))
     found = compile_for_tpu(experiment, "v5e:2x2", os.environ["TRANSFORMER_JAX_LIBTPU"])

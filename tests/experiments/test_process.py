@@ -1,4 +1,4 @@
-"""Memory that a process keeps, and the devices it makes of cores."""
+"""Memory that a process keeps, and the cores it uses as devices."""
 
 import os
 import platform
@@ -29,8 +29,8 @@ print(usual, faults())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_freed_memory_is_used_again():
-    """Without a fault: freed as usual, each of its pages costs one every time."""
+def test_freed_memory_is_reused():
+    """Without page faults; by default, every page costs one each time."""
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     usual, kept = map(int, run.stdout.split())

@@ -1,4 +1,4 @@
-"""Runs that differ in the seed or the numbers of their schedule share one compiled step."""
+"""Runs that differ in the seed or the numbers of the schedule share one compiled step."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ OTHER = dataclasses.replace(
     ONE, seed=2**32 - 1, optimizer=OptimizerConfig(learning_rate=2.0, warmup_steps=7)
 )
 BATCH = for_model(ONE.model, alone(random_store([(1, 6)] * 8), 8, 1, 7))
-TX = make_optimizer(ONE.optimizer, lambda _: 0.0)  # what it keeps depends on no number
+TX = make_optimizer(ONE.optimizer, lambda _: 0.0)  # its state depends on no number
 
 
 def scene(experiment):
@@ -52,7 +52,7 @@ def scene(experiment):
 
 @functools.cache
 def shapes():
-    """Return mesh and state, which do not depend on what is asked of the optimizer here."""
+    """Return mesh and state, which do not depend on the optimizer settings used here."""
     mesh, state, _, _ = scene(ONE)
     return mesh, state
 
@@ -74,13 +74,13 @@ def test_one_program_for_every_seed_and_learning_rate(name):
     assert program(named(ONE)) == program(named(OTHER))
 
 
-def test_another_optimizer_is_another_program():
+def test_another_optimizer_needs_another_program():
     other = dataclasses.replace(ONE.optimizer, b2=0.9)
     assert program(ONE) != program(dataclasses.replace(ONE, optimizer=other))
 
 
-def test_seed_and_learning_rate_still_count():
-    """A step gives its state back laid out as it was, else its program would refuse it."""
+def test_seed_and_learning_rate_still_take_effect():
+    """A step returns its state in the same layout, or its program would reject it."""
     found = []
     for experiment in (ONE, dataclasses.replace(ONE, seed=3), OTHER, ONE):
         mesh, state, step, batch = scene(experiment)
@@ -94,7 +94,7 @@ def test_seed_and_learning_rate_still_count():
 
 
 def test_each_shape_is_compiled_once_and_logged(caplog, monkeypatch):
-    """And the state that goes into a step is used up."""
+    """And a step donates the state it is given."""
     monkeypatch.setattr(logging.getLogger("transformer_jax"), "propagate", True)
     caplog.set_level(logging.INFO)
     mesh, state, step, batch = scene(ONE)
@@ -114,8 +114,8 @@ def test_each_shape_is_compiled_once_and_logged(caplog, monkeypatch):
     assert all(re.search(words, line) for line in lines)
 
 
-def test_the_steps_that_are_asked_for_are_traced(tmp_path):
-    """Of three steps after the fourth, the sixth, and with it what it computes."""
+def test_the_requested_steps_are_traced(tmp_path):
+    """Of three steps after the fourth, the sixth, including what it computes."""
     mesh, state, step, batch = scene(ONE)
     trace = Trace((6, 6), tmp_path, 4)
     with step.compiled([SHAPE], trace), jax.set_mesh(mesh):

@@ -1,4 +1,4 @@
-"""Fine-tuning: parameters that begin as another run's, stay, or move in few directions."""
+"""Fine-tuning: parameters initialised from another run, frozen, or adapted at low rank."""
 
 import dataclasses
 from pathlib import Path
@@ -40,7 +40,7 @@ SMALL = dataclasses.replace(
     training=dataclasses.replace(RUN.training, steps=3, ema_decay=0.9),
     optimizer=dataclasses.replace(RUN.optimizer, weight_decay=0.1),
 )
-# What is trained here: of less, so that it is compiled sooner.
+# The model trained here: smaller, so that it compiles faster.
 DECODER = dataclasses.replace(
     SMALL,
     model=dataclasses.replace(SMALL.model, architecture="decoder", num_encoder_layers=6),
@@ -50,7 +50,7 @@ DECODER = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Return a folder for runs, which start from random parameters."""
+    """Return a directory for runs, which start from random parameters."""
     directory = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(directory / "cache"))
@@ -60,7 +60,7 @@ def home(tmp_path_factory):
 
 
 def untrained(workdir, experiment):
-    """Return a work directory with one checkpoint, of other random parameters."""
+    """Return a work directory with one checkpoint of other random parameters."""
     text = sources.load(experiment.data, "train")
     codecs = train_pair(experiment.tokenizer, text.src, text.tgt, experiment.codecs)
     with workdir.claim(experiment):
@@ -88,7 +88,7 @@ def finished(workdir, experiment):
 
 
 def of(source, **fields):
-    """Return the experiment that begins as the source, with other fields of its groups."""
+    """Return the experiment initialised from a source, with some fields of its groups changed."""
     init = InitConfig(source=f"{source.path}@last")
     experiment = dataclasses.replace(source.experiment(), init=init)
     for group, values in fields.items():
@@ -101,23 +101,23 @@ def flat(params):
     return {name: np.asarray(x) for name, x in flatten_dict(params, sep="/").items()}
 
 
-def test_frozen_parameters_stay_bit_for_bit(home, decoder):
-    """With weight decay and a running mean; the others move."""
+def test_frozen_parameters_stay_bitwise_identical(home, decoder):
+    """Even with weight decay and a running mean; the others change."""
     frozen = ("embedding/.*", "decoder/layer_0/.*/kernel")
     workdir = finished(WorkDir(home / "frozen"), of(decoder, optimizer={"frozen": frozen}))
     before, after = (flat(load(place.path, "last").params) for place in (decoder, workdir))
     same = {name for name in before if np.array_equal(before[name], after[name])}
     assert same == {name for name in before if selected.matches(frozen, name)}
     assert "decoder/layer_0/feed_forward/up/kernel" in same
-    # Three steps lead nowhere else.
+    # Three steps do not move them far.
     assert max(np.abs(after[name] - before[name]).max() for name in before) < 0.01
     log = workdir.log.read_text()
     assert "parameters initialised from" in log
     assert "taken: decoder/layer_0" in log
 
 
-def test_an_adaptation_moves_its_own_matrices_and_what_is_unfrozen(home, decoder):
-    """All else stays; what comes out is an ordinary model with the sums as its own."""
+def test_lora_changes_only_its_matrices_and_what_is_unfrozen(home, decoder):
+    """All else stays; the result is an ordinary model with the low-rank products merged in."""
     maps = ("query", "value", "up", "embedding")
     lora = of(
         decoder, model={"lora_rank": 2, "lora_maps": maps}, optimizer={"unfrozen": (".*norm/.*",)}
@@ -134,13 +134,13 @@ def test_an_adaptation_moves_its_own_matrices_and_what_is_unfrozen(home, decoder
     assert "trained" in workdir.log.read_text()
 
 
-def test_an_adaptation_begins_as_the_model_it_adapts_and_adds_a_product():
-    """In float64 by hand: W + alpha / rank A B, for maps to heads and back, and pieces."""
+def test_lora_starts_as_the_model_it_adapts_and_adds_a_product():
+    """By hand in float64: W + alpha / rank A B, for maps to heads and back, and embeddings."""
     maps = ("query", "output", "embedding")
     config = dataclasses.replace(MODEL, lora_rank=3, lora_alpha=6.0, lora_maps=maps)
     model, plain = build(config, VOCAB, VOCAB), build(MODEL, VOCAB, VOCAB)
 
-    def added(key):  # and no more, or all of the model's initial values were compiled
+    def added(key):  # and no more, or all initial values of the model would be compiled
         drawn = flatten_dict(nn.unbox(init_params(model, key)), sep="/")
         return {name: x for name, x in drawn.items() if "/lora_" in name}
 
@@ -193,8 +193,8 @@ def test_embeddings_follow_their_pieces_into_another_vocabulary(source, monkeypa
     assert any(f"{len(old)} -> {codec.size} pieces, {known} of them" in x for x in found.lines)
 
 
-def test_a_running_mean_begins_where_the_parameters_do(source):
-    """In arrays of its own: a step uses up both."""
+def test_the_running_mean_starts_from_the_loaded_parameters(source):
+    """In arrays of its own: a step donates both."""
     theirs = load(source.path, "last")
     state = state_of(theirs.tokenizers.tgt.size)
     average = random_params(build(SMALL.model, *theirs.tokenizers.sizes), 3)
@@ -207,7 +207,7 @@ def test_a_running_mean_begins_where_the_parameters_do(source):
         assert one.unsafe_buffer_pointer() != other.unsafe_buffer_pointer()
 
 
-def test_what_cannot_begin_so_is_refused(source, tmp_path):
+def test_missing_and_incompatible_sources_are_rejected(source, tmp_path):
     def refusal(experiment):
         with pytest.raises(UserError) as caught:
             runs.run_experiment(experiment, WorkDir(tmp_path / "run"))
@@ -221,7 +221,7 @@ def test_what_cannot_begin_so_is_refused(source, tmp_path):
     assert "config.init.tokenizer=False" in other
 
 
-def test_sizes_and_names_that_do_not_fit_are_refused(source):
+def test_mismatched_sizes_and_names_are_rejected(source):
     pair = load(source.path, "last").tokenizers
     narrow = build(dataclasses.replace(SMALL.model, d_ff=20), pair.src.size, pair.tgt.size)
     state = TrainState(0, 0, random_params(narrow), (), None)
@@ -245,7 +245,7 @@ def test_sizes_and_names_that_do_not_fit_are_refused(source):
         ({"frozen": (".*",)}, "leaves nothing to train"),
     ],
 )
-def test_patterns_are_held_against_the_parameters(fields, message):
+def test_patterns_are_checked_against_the_parameters(fields, message):
     lora, init = dataclasses.replace(SMALL.model, lora_rank=2), InitConfig(source="runs/other")
     optimizer = OptimizerConfig(**fields)
     experiment = dataclasses.replace(SMALL, model=lora, init=init, optimizer=optimizer)
@@ -259,7 +259,7 @@ def init_shapes():
     )
 
 
-def test_factors_multiply_and_fall_from_layer_to_layer():
+def test_rate_factors_multiply_and_decay_with_depth():
     config = OptimizerConfig(layer_decay=0.5, rate_factors=(".*/kernel=3", "decoder/.*=0.1"))
     params = {
         "embedding": {"table": 0}, "encoder": {"layer_0": {"up": {"kernel": 0}}},
@@ -276,8 +276,8 @@ def test_factors_multiply_and_fall_from_layer_to_layer():
     }
 
 
-def test_every_part_of_every_model_has_its_depth():
-    """Where a new part stands must be said: a rate that is silently too high is seen by nobody."""
+def test_every_part_of_every_model_has_a_depth():
+    """A new part must be given its depth: nobody would notice a rate that is silently too high."""
     config = OptimizerConfig(layer_decay=0.5)
     for name in ("gpt2", "xlnet", "shaw, one table for all layers", "bert", "bert, classes"):
         case = CASES[name]
@@ -301,13 +301,13 @@ def test_every_part_of_every_model_has_its_depth():
         lambda: dataclasses.replace(MODEL, lora_rank=2, lora_maps=()),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(make):
+def test_meaningless_settings_are_rejected(make):
     with pytest.raises(UserError):
         make()
 
 
-def test_what_one_source_lacks_another_has(monkeypatch):
-    """The first that has a name gives it; a name may become the next one's that is not taken."""
+def test_several_sources_complement_each_other(monkeypatch):
+    """The first source with a name provides it; renaming uses the first new name not yet taken."""
     model = dataclasses.replace(
         SMALL.model, positions="learned", architecture="prefix_decoder", stem="linear"
     )
@@ -348,7 +348,7 @@ def test_what_one_source_lacks_another_has(monkeypatch):
     assert np.array_equal(params["connector/kernel"], flat(ours)["connector/kernel"])
     rows = {p: i for i, p in enumerate(kinds[1].tgt.pieces(range(kinds[1].tgt.size)))}
     table = {p: params["embedding/table"][i] for i, p in enumerate(codec.pieces(range(codec.size)))}
-    known = set(rows) & set(table)  # of its pieces, though the other side has none
+    known = set(rows) & set(table)  # pieces of this side, though the other has none
     assert len(known) > 10
     assert all(np.array_equal(table[p], old["embedding/table"][rows[p]] + 1) for p in known)
     assert found.lines[0] == "parameters initialised from one, step 1 and two, step 1:"
