@@ -8,7 +8,7 @@ agreement  how often the likeliest legal move is one of the teacher's best (ties
            Baselines: capturing the most valuable piece (averaged over ties), a random legal move
 games      against a random player, and against one that looks one ply ahead (the capture or
            promotion that wins most, ties broken at random): each opening of four random plies is
-           played with both colours, and a game of 200 plies is a draw. Elo is computed from the
+           played with both colours, and a game of 200 moves a side is a draw. Elo is computed from the
            share of points, with Wilson's interval; null if one side wins all points.
 
 One JSON line for each.
@@ -27,7 +27,7 @@ from transformer_jax.data import chess_positions, sources
 from transformer_jax.evaluation import moves
 from transformer_jax.evaluation.metrics import interval
 
-_PLIES = 200
+_MOVES = 200
 _BEAM = 20  # moves requested from a "squares" model
 Player = Callable[[Sequence[chess.Board]], list[chess.Move]]
 
@@ -120,7 +120,7 @@ def play(one: Player, other: Player, games: int, chance: random.Random) -> list[
             board.push(chance.choice(list(board.legal_moves)))
         boards += [board, board.copy()]
         white += [True, False]
-    for _ in range(_PLIES):
+    for _ in range(_MOVES):
         for player, turn in ((one, True), (other, False)):
             mine = [
                 board

@@ -60,7 +60,7 @@ def exhaustive(toy, config: DecodingConfig, forbidden, sentence: Sentence) -> Sc
 
 
 def beam(toy, config: DecodingConfig, forbidden, sentence: Sentence, wanted: int) -> Scored:
-    """Beam search as decoding/beam.py describes it."""
+    """Beam search as decoding/search/beam.py describes it."""
     width, limit = config.beam_size, sentence.limit
     live: Scored = [(0.0, ())]
     pool: Scored = []

@@ -56,7 +56,7 @@ def same(one, other):
 
 
 def test_texts_match_those_without_a_cache(tmp_path):
-    """Whether none, all or the beginning of a prompt is cached; to the last bit."""
+    """Whether none, all or the beginning of a prompt is cached; bit for bit if all is."""
     fresh, again, shorter = (cache(tmp_path) for _ in range(3))
     whole, other = written([fresh]), LONG[:9] + "foxjumpszebra"
     assert (fresh.taken, fresh.computed) == (0, 5)
@@ -72,7 +72,7 @@ def test_texts_match_those_without_a_cache(tmp_path):
 
 
 def test_entries_of_another_setup_are_not_used(tmp_path):
-    """Other parameters (even one number), tokenizer, part size or config; nor by another name."""
+    """Other parameters (even one bit), tokenizer or part size; models without such a cache."""
     own = cache(tmp_path)
     own.state(range(4, 12), 8, 1, 4, 1)
     assert own.computed == 2

@@ -141,7 +141,7 @@ def test_lookup_proposes_what_followed_the_longest_match(read, written, expected
     assert proposals.tokens[0, 0].tolist() == expected
 
 
-# Models with a state beside keys and values, and the noise that makes a draft of each.
+# A model with a state beside keys and values, and one with n-gram lookup; the noise of its draft.
 STATES = dataclasses.replace(MODEL, num_decoder_layers=2, decoder_pattern=("ssru", "full"))
 MODELS = {"states": (STATES, 0.05), "lookup": (VARIANTS["llama"], None)}
 

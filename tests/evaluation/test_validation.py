@@ -42,7 +42,7 @@ def test_selected_sentences_are_spread_evenly(total, most):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Measure without a model: the function store -> (mean target id, longest batch, longest source
+    """Measure without a model: the function (store, plan) -> (mean target id, longest batch, longest source
     that is translated whole).
     """
 

@@ -74,7 +74,7 @@ def test_long_sources_are_truncated_everywhere(tmp_path, monkeypatch, other, mos
 
 
 def test_a_mixture_with_tags(tmp_path, monkeypatch):
-    """Pairs of two directions, one of them back-translated: each source begins with its tags, and
+    """Real and back-translated pairs: each source begins with its tags, and
     an epoch has the requested share of each part.
     """
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))

@@ -217,7 +217,7 @@ def test_differing_search_settings_are_reported(run, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert [row["differs_in"] for row in rows] == [{"decoding.beam_size": n} for n in "442"]
     assert command.main([*paths[:2], *options]) == 0
-    assert "What differs" not in capsys.readouterr().out
+    assert "Differing settings" not in capsys.readouterr().out
     for path in paths[1:]:
         assert inspect.main([f"--workdir={path}"]) == 0
     output = capsys.readouterr().out

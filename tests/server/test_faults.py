@@ -163,7 +163,7 @@ def test_requests_fail_after_the_search_thread_dies(dying):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_server_exits_when_its_search_thread_dies(dying, caplog):
-    """It exits once waiting requests are answered; slow clients do not delay it for long."""
+    """It exits once waiting requests are answered."""
     with listening(dying) as (address, _):
         port = port_of(address)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:

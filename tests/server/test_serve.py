@@ -107,7 +107,7 @@ def running(workdir, *arguments, **given):
 
 
 def test_new_checkpoints_are_served_and_damaged_ones_are_not(workdir):
-    """They are loaded by SIGHUP and by --watch; a damaged one is named in the log."""
+    """SIGHUP loads a new one; a damaged one is named in the log."""
     with running(workdir, "--rows=2") as server:
         first = server.text()
         assert first == translator().translate(LINE)

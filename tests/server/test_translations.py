@@ -41,7 +41,7 @@ def expected(lines, n_best=1, prefix=""):
 
 
 def test_interleaved_requests_are_answered_as_if_alone(translating):
-    """Requests of several sizes, from eight clients at once, in any order."""
+    """Requests of several sizes, from five clients at once, in any order."""
     chance = random.Random(3)
     requests = [
         {"texts": chance.sample(LINES, chance.randint(1, 3)), "n_best": chance.randint(1, 3)}

@@ -256,7 +256,7 @@ TINY = {
 
 
 def command(place: Path) -> list[str]:
-    """Return the command for six points; the two with a learning rate of 1e30 diverge."""
+    """Return the command for six points; the two with a learning rate of 1e38 diverge."""
     return [
         sys.executable, "-m", "transformer_jax.cli.main", "sweep",
         f"--config={ROOT}/configs/spelled_numbers.py", f"--workdir={place}", "--evaluate=test",

@@ -352,7 +352,7 @@ def test_lost_validations_are_restored(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize(("log_every", "named"), [(2, " (steps 2, 4)"), (4, "")])
 def test_other_lost_rows_are_reported(tmp_path, monkeypatch, caplog, log_every, named):
-    """They cannot be restored. They are reported once, and not if nothing is missing."""
+    """They cannot be restored. They are reported, unless nothing is missing."""
     scene = Scene(tmp_path, steps=4)
     scene.train(monkeypatch)
     scene.train(monkeypatch)
