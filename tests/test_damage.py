@@ -1,4 +1,4 @@
-"""Damage to the files of a checkpoint: noticed or harmless, never another number."""
+"""Damage to checkpoint files: detected or harmless, never restored as different values."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ from transformer_jax.integrity import checksums, seal, unseal
 GENERATOR = np.random.default_rng(0)
 PARAMS = {
     "w": jnp.asarray(GENERATOR.normal(size=(128, 128)), jnp.float32),
-    "b": jnp.zeros(16, jnp.float32),  # which the disk holds compressed to almost nothing
+    "b": jnp.zeros(16, jnp.float32),  # compresses to almost nothing on disk
 }
 TRAINING = {"step": jnp.asarray(7, jnp.int32), "m": PARAMS}
 HOST = {"step": 7, "seconds": 1.5, "best": -2.25, "window": {"loss": 0.1 + 0.2}}
@@ -56,7 +56,7 @@ FAULTS = {
 
 
 def outcome(directory: Path) -> str:
-    """Restore all, and parameters alone; what comes back must be what was saved."""
+    """Restore everything, then parameters alone; what is restored must be what was saved."""
     found = []
     for what in ("all", "parameters"):
         checkpoints = Checkpoints(directory, CheckpointConfig())
@@ -86,8 +86,8 @@ def outcome(directory: Path) -> str:
     ],
     ids=len,
 )
-def test_every_fault_of_every_file(tmp_path, faults):
-    """The table, one fault at a time: files of params and training, of the record, of Orbax."""
+def test_every_fault_in_every_file_is_detected_or_harmless(tmp_path, faults):
+    """A table of single faults: in files of params and training, of the record and of Orbax."""
     save(tmp_path / "good")
     names = sorted(
         str(path.relative_to(tmp_path / "good"))
@@ -111,8 +111,8 @@ def test_every_fault_of_every_file(tmp_path, faults):
     assert counts.keys() <= {"noticed / noticed", "noticed / harmless", "harmless / harmless"}
 
 
-def test_every_byte_of_the_record(tmp_path):
-    """No byte of it can be cut off, or changed to other values, unnoticed."""
+def test_damage_to_any_byte_of_the_record_is_detected(tmp_path):
+    """It cannot be cut at any byte, or changed to other values, unnoticed."""
     save(tmp_path)
     good = Checkpoints(tmp_path, CheckpointConfig()).record(7)
     same = []
@@ -129,8 +129,8 @@ def test_every_byte_of_the_record(tmp_path):
     assert len(same) <= 2  # the last digit of 0.30000000000000004 may be a 5: the same number
 
 
-def test_orbax_alone_restores_another_number(tmp_path, monkeypatch):
-    """Why there are checksums. Should this fail one day, the storage has its own."""
+def test_orbax_alone_restores_wrong_values(tmp_path, monkeypatch):
+    """The reason for our checksums; if this ever fails, the storage has its own."""
     save(tmp_path)
     largest = max((tmp_path / "7/params").rglob("*"), key=lambda path: path.stat().st_size)
     flip(0.5)(largest)
@@ -142,7 +142,7 @@ def test_orbax_alone_restores_another_number(tmp_path, monkeypatch):
     assert (np.asarray(found["w"]) != np.asarray(PARAMS["w"])).any()
 
 
-def test_a_checksum_finds_every_flipped_bit():
+def test_a_checksum_detects_a_single_flipped_bit():
     before, w = checksums(PARAMS)["w"], np.array(PARAMS["w"])
     for bit in range(0, 32 * w.size, 997):
         w.reshape(-1).view(np.uint32)[bit // 32] ^= np.uint32(1 << bit % 32)
@@ -156,12 +156,12 @@ def test_checksums_do_not_depend_on_the_mesh():
     spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     assert checksums(jax.device_put(PARAMS, spec)) == checksums(PARAMS)
     assert checksums(PARAMS)["w"].startswith("float32[128,128] ")
-    assert checksums({"w": PARAMS["w"].T}) != checksums({"w": PARAMS["w"]})  # the order counts
+    assert checksums({"w": PARAMS["w"].T}) != checksums({"w": PARAMS["w"]})  # order matters
     negative = {"b": -PARAMS["b"]}
     assert checksums(negative)["b"] != checksums(PARAMS)["b"]  # -0.0 is not 0.0
 
 
-def test_a_seal_holds():
+def test_unseal_inverts_seal_and_rejects_invalid_input():
     values = {"a": [1, 2.5, None], "b": {"ä": float("inf")}}
     assert unseal(json.dumps(seal(values)).encode()) == values
     for bad in (b"", b"[]", b"{}", b'{"seal": 1}', b"\xff", b'{"a": NaN}'):
@@ -169,10 +169,10 @@ def test_a_seal_holds():
             unseal(bad)
 
 
-# --- what the programs do about it --------------------------------------------------------------
+# --- what checkpoints do about it ---------------------------------------------------------------
 
 
-def test_a_checkpoint_of_another_model_is_refused_not_skipped(tmp_path):
+def test_a_checkpoint_of_another_model_is_rejected_not_skipped(tmp_path):
     save(tmp_path)
     other = {**PARAMS, "w": jnp.zeros((3, 2))}
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
@@ -182,7 +182,7 @@ def test_a_checkpoint_of_another_model_is_refused_not_skipped(tmp_path):
         checkpoints.restore_params(7, abstract({**PARAMS, "c": PARAMS["b"]}))
 
 
-def test_half_deleted_and_half_written_are_no_checkpoints(tmp_path):
+def test_half_deleted_and_half_written_checkpoints_do_not_count(tmp_path):
     save(tmp_path)
     (tmp_path / "9.orbax-checkpoint-tmp/params").mkdir(parents=True)
     (tmp_path / "3.deleted").mkdir()
@@ -192,7 +192,7 @@ def test_half_deleted_and_half_written_are_no_checkpoints(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
 
 
-def test_what_is_set_aside_is_counted_and_chosen_no_more(tmp_path):
+def test_checkpoints_set_aside_are_no_longer_counted_or_chosen(tmp_path):
     for step in (7, 8):
         save(tmp_path, step)
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep_last=1, best_by="loss"))
@@ -204,8 +204,8 @@ def test_what_is_set_aside_is_counted_and_chosen_no_more(tmp_path):
     assert checkpoints.steps() == [7, 8]
 
 
-def test_a_copy_under_another_name_is_damaged(tmp_path):
-    """What a directory is called must be what it holds; a zero more is no second name."""
+def test_a_checkpoint_copied_under_another_step_is_damaged(tmp_path):
+    """A directory's name must be the step it holds; a name with leading zeros is ignored."""
     save(tmp_path)
     for name in ("9999", "007"):
         shutil.copytree(tmp_path / "7", tmp_path / name)

@@ -1,4 +1,4 @@
-"""The one table of scores: what is better is asked there, by whatever name a score has."""
+"""One table says, for every score, whether higher or lower is better."""
 
 import json
 
@@ -15,7 +15,7 @@ from transformer_jax.workdir import WorkDir
 
 @pytest.fixture(params=["f1", "bits_per_character"])
 def added(request, monkeypatch) -> str:
-    """A score that validation might measure one day, greater or less of which is better."""
+    """A score that validation might measure one day; higher or lower is better."""
     metric = Metric(request.param, request.param == "f1")
     monkeypatch.setitem(VALIDATION, request.param, metric)
     hints = dict(CheckpointConfig.__annotations__, best_by=str)
@@ -23,8 +23,8 @@ def added(request, monkeypatch) -> str:
     return request.param
 
 
-def test_a_new_score_is_a_line_in_the_table(added, tmp_path):
-    """Then the best checkpoint is chosen, and a sweep's points are ranked, by it."""
+def test_a_new_score_needs_only_an_entry_in_the_table(added, tmp_path):
+    """It can then select the best checkpoint and rank the points of a sweep."""
     values = [0.5, 0.9, 0.7]
     order = [1, 2, 0] if added == "f1" else [0, 2, 1]
     records = {i: Record(host={}, scores={added: x}, passing=False, arrays={})

@@ -1,4 +1,4 @@
-"""ELMo: two language models of a text, pre-trained, scored; and classes from what they found."""
+"""ELMo: two language models of a text, pre-trained and scored; and a classifier on top of them."""
 
 import dataclasses
 import json
@@ -36,9 +36,7 @@ WORDS = ["boat", "wave", "sail", "fish", "tide", "wing"]
 
 
 def experiments(directory):
-    """Return a language model of sentences whose words follow one another, and a classifier of
-    those that go round the one way or the other.
-    """
+    """Return a language model of words in cyclic order, and a classifier of their direction."""
     for seed, (part, count) in enumerate((("train", 300), ("validation", 40))):
         chance = np.random.default_rng(seed)
         lines, classes = [], []
@@ -96,7 +94,7 @@ def validated(workdir):
 
 @pytest.mark.e2e
 def test_both_directions_are_learned_and_scored(home, capsys):
-    """The loss of either is what validation measured, and that of training is the sum."""
+    """Each direction's loss is the one validation measured; the training loss is their sum."""
     best = min(validated(home / "lm"), key=lambda row: row["validation_loss"])
     assert max(best["validation_loss"], best["validation_backward_loss"]) < 1.5  # ln 10 is 2.3
     assert evaluate.main([f"--workdir={home}/lm", "--split=validation"]) == 0
@@ -113,8 +111,8 @@ def test_both_directions_are_learned_and_scored(home, capsys):
 
 
 @pytest.mark.e2e
-def test_classes_begin_with_what_it_found(home):
-    """Layers stay as they are; their mixture, the pooler and the head are learned."""
+def test_the_classifier_starts_from_the_frozen_language_models(home):
+    """The layers stay frozen; their mixture, the pooler and the head are trained."""
     log = (home / "classes/train.log").read_text()
     for line in ("taken: forward/layer_0 (4)", "taken: backward/layer_1 (4)", "new: mixture (2)",
                  "new: class_head (2)"):  # fmt: skip
@@ -128,8 +126,8 @@ def test_classes_begin_with_what_it_found(home):
     assert [next(iter(one)) for one in found] == ["up", "down"]
 
 
-def test_who_sees_what():
-    """Of two texts in a row, each direction what is on its side, and what is said of places all."""
+def test_each_direction_sees_only_its_side_of_the_text():
+    """With two texts in a row, each direction sees its side of a text; tags see it all."""
     model = build(MODEL, 12, 5, predicts=("tokens", "backward", "tags"))
     params = random_params(model)
     seg = np.repeat([[1, 2, 0]], [5, 3, 1], axis=1).astype(np.int32)
@@ -148,8 +146,8 @@ def test_who_sees_what():
         assert np.flatnonzero(changed).tolist() == [*places]
 
 
-def test_each_piece_is_predicted_once_from_either_side():
-    """Over windows, which overlap by one piece; packed or not."""
+def test_each_piece_is_predicted_once_in_each_direction():
+    """Across windows, which overlap by one piece; packed or not."""
     text = [BOS, *range(4, 13), EOS]
     store = TokenStore(Ragged.from_lists([]), Ragged.from_lists([text, [BOS, 7, EOS]]))
     items = BidirectionalLM().items(store, ObjectiveConfig("bidirectional_lm", window=5))

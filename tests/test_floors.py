@@ -1,4 +1,4 @@
-"""The architecture, read off the source: floors, sizes, names of choices."""
+"""The architecture, checked on the source: import levels, file sizes, names of choices."""
 
 import ast
 import graphlib
@@ -20,8 +20,9 @@ from transformer_jax.nn.mixers.recurrent import TwoWay
 ROOT = Path(transformer_jax.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-# The floor of each room; imports go down only, and rooms of one floor do not see each other.
-FLOORS = {
+# The level of each component. Imports only go down; components of one level do not import each
+# other.
+LEVELS = {
     "errors": 0, "vocabulary": 0, "arrays": 0, "config": 0, "door": 0.5, "choices": 0, "disk": 0,
     "directions": 0, "messages": 0, "progress": 0, "counting": 0, "allowed": 0, "resuming": 0.5,
     "parts": 0,
@@ -33,10 +34,10 @@ FLOORS = {
     "evaluation": 4, "export": 4, "plots": 4, "experiments": 4, "sweeps": 4, "reports": 4,
     "server": 5, "cli": 5.5,
 }  # fmt: skip
-# Who may use whom on the same floor. On the ground floor all may raise a UserError; on the fourth
-# training validates, and begins as a directory of Hugging Face; sweeps are read by reports, and
-# reports group sentences as they were scored; what is drawn of examples is made when these are.
-NEIGHBOURS = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
+# Exceptions: (importer, imported) on the same level. On level 0, any may raise a UserError. On
+# level 4, training validates, and can start from a Hugging Face directory; reports read sweeps, and
+# group sentences as they were scored; plots of examples are drawn along with the examples.
+SAME_LEVEL = {("config", "errors"), ("choices", "errors"), ("disk", "errors"),
               ("parts", "errors"), ("choices", "parts"),
               ("evaluation", "plots"), ("experiments", "evaluation"), ("experiments", "export"),
               ("reports", "sweeps"), ("reports", "evaluation")}  # fmt: skip
@@ -56,14 +57,14 @@ NO_JAX = (
 )
 
 
-def room_of(path: Path) -> str:
-    """Return the name of the file or folder just below the package; "" for the package itself."""
+def component_of(path: Path) -> str:
+    """Return the top-level module or folder of a file; "" for the package itself."""
     name = path.relative_to(ROOT).parts[0].removesuffix(".py")
     return "" if name == "__init__" else name
 
 
 def imports(path: Path) -> set[str]:
-    """Return the dotted names of all that a file imports, wherever in it."""
+    """Return the dotted names of everything that a file imports, anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -74,62 +75,62 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def rooms_used(path: Path) -> set[str]:
-    """Return the rooms that a file imports from."""
+def components_used(path: Path) -> set[str]:
+    """Return the components that a file imports from."""
     ours = (name.split(".") for name in imports(path))
     return {name[1] for name in ours if name[0] == "transformer_jax" and len(name) > 1}
 
 
-def test_every_room_has_a_floor():
-    """A new room says where it stands."""
-    assert {room_of(path) for path in FILES} - {""} <= FLOORS.keys()
+def test_every_component_has_a_level():
+    assert {component_of(path) for path in FILES} - {""} <= LEVELS.keys()
 
 
-def test_the_readme_names_every_room():
+def test_the_readme_names_every_component():
     text = (ROOT.parent / "README.md").read_text(encoding="utf-8")
-    house = text.split("## Code layout")[1].split("\n## ")[0]
-    named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"\w+(?:/|\.py)", house)}
-    assert FLOORS.keys() <= named
+    section = text.split("## Code layout")[1].split("\n## ")[0]
+    named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"\w+(?:/|\.py)", section)}
+    assert LEVELS.keys() <= named
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_go_down(path):
-    """A room uses itself, lower floors, and the few neighbours named above."""
-    room = room_of(path)
-    used = rooms_used(path)
-    if not room:
+    """A component imports itself, lower levels, and the few exceptions listed above."""
+    component = component_of(path)
+    used = components_used(path)
+    if not component:
         assert not used, "the package itself imports lazily, so that no jax starts with it"
         return
     wrong = {
         other
-        for other in used - {room}
-        if FLOORS[other] >= FLOORS[room] and (room, other) not in NEIGHBOURS
+        for other in used - {component}
+        if LEVELS[other] >= LEVELS[component] and (component, other) not in SAME_LEVEL
     }
     assert not wrong, f"{path} must not import from {sorted(wrong)}"
 
 
-def test_neighbours_stand_on_one_floor_and_go_in_no_circle():
-    """What `test_imports_go_down` allows beside going down cannot lead back to where it began."""
-    assert all(FLOORS[one] == FLOORS[other] for one, other in NEIGHBOURS)
+def test_same_level_imports_are_acyclic():
+    """The exceptions that `test_imports_go_down` allows cannot form a cycle."""
+    assert all(LEVELS[one] == LEVELS[other] for one, other in SAME_LEVEL)
     tuple(graphlib.TopologicalSorter(
-        {room: {other for one, other in NEIGHBOURS if one == room} for room in FLOORS}
+        {component: {other for one, other in SAME_LEVEL if one == component}
+         for component in LEVELS}
     ).static_order())  # fmt: skip
 
 
-@pytest.mark.parametrize("room", NO_JAX)
-def test_without_jax(room):
-    """Data is numpy, and reading a config starts no accelerator: none of it imports jax."""
-    files = [path for path in FILES if room_of(path) == room]
+@pytest.mark.parametrize("component", NO_JAX)
+def test_jax_is_not_imported(component):
+    """Data is NumPy, and reading a config starts no accelerator: none of this imports jax."""
+    files = [path for path in FILES if component_of(path) == component]
     assert files
     for path in files:
         roots = {name.split(".")[0] for name in imports(path)}
         assert not roots & {"jax", "jaxlib", "flax", "optax", "orbax"}, path
-        assert not rooms_used(path) & {"arrays", "counting"}, path  # which import it
+        assert not components_used(path) & {"arrays", "counting"}, path  # these import it
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_are_short(path):
-    """A file fits the eye: 250 lines, but for the manual."""
+    """At most 250 lines, the manual aside."""
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= 250 or path.name == "manual.py", f"{path}: {lines} lines"
 
@@ -170,27 +171,27 @@ TABLES = {
 
 
 @pytest.mark.parametrize(("place", "table"), TABLES.items(), ids=TABLES.values())
-def test_choices_are_those_of_the_table(place, table):
-    """What a config may name is what its table holds, in the same order."""
+def test_choices_match_the_table(place, table):
+    """A field accepts exactly the entries of its table, in the same order."""
     kind, field = place
     module, name = table.rsplit(".", 1)
     entries = getattr(importlib.import_module(f"transformer_jax.{module}"), name)
     assert list(typing.get_args(typing.get_type_hints(kind)[field])) == list(entries)
 
 
-def test_layers_of_a_pattern_are_those_of_the_table():
-    """And those that read from both ends are refused where a text is being written."""
+def test_kinds_of_mixers_match_the_table():
+    """And TWO_WAY, which decoders refuse, lists the bidirectional ones."""
     assert list(typing.get_args(config.MixerKind)) == list(MIXERS)
     two_way = [name for name, kind in MIXERS.items() if issubclass(kind, TwoWay)]
     assert list(TWO_WAY) == two_way
 
 
-def test_augmentations_are_those_of_the_table():
+def test_augmentations_match_the_tables():
     (words,) = set(typing.get_args(typing.get_type_hints(config.DataConfig)["augment"])) - {...}
     assert list(typing.get_args(words)) == [*AUGMENTATIONS, *MASKS]
 
 
-# Choices without a table: each is one branch, in the function named.
+# Choices without a table: each is a branch in the function named.
 BRANCHES = {
     "tied_embeddings": "models.encoder_decoder",
     "compute_dtype": "jnp.dtype",
@@ -208,7 +209,7 @@ BRANCHES = {
 
 
 def test_every_choice_is_accounted_for():
-    """A new Literal gets a table, or a line above that says why it needs none."""
+    """A new Literal gets a table, or an entry above that says why it needs none."""
     kinds = [kind for kind in vars(config).values() if hasattr(kind, "__dataclass_fields__")]
     literal = {
         field

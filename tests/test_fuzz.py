@@ -1,6 +1,6 @@
-"""What is loaded from outside is read, or refused with one clear line: never a traceback.
+"""Fuzzing the loaders: input is read, or rejected with a one-line message, never a traceback.
 
-A short run here; the long one (e2e) gives every loader its share of 100,000 inputs.
+A short run by default; the long one (e2e) gives each loader its share of 100,000 inputs.
 """
 
 import gzip
@@ -31,11 +31,11 @@ FIELDS = [
     for group, value in json.loads(to_json(Experiment())).items()
     for name in (value if isinstance(value, dict) else [""])
 ]
-PLACE = Path(tempfile.mkdtemp(prefix="fuzz"))  # one for all inputs: hypothesis has no tmp_path
+PLACE = Path(tempfile.mkdtemp(prefix="fuzz"))  # shared by all inputs: hypothesis has no tmp_path
 
 
 def counted(strategy):
-    """Make a test of many inputs: a short one, and a long one that is marked e2e."""
+    """Turn a check of one input into a test of many: a short one, and a long one marked e2e."""
 
     def wrap(check):
         def run(count: int) -> None:
@@ -76,7 +76,7 @@ json_values = st.recursive(
 
 
 def damaged(good: bytes):
-    """Return a strategy of bytes: any, or good ones that are cut, changed or have some put in."""
+    """Return a strategy for bytes: arbitrary, or good ones truncated, changed or inserted into."""
     place = st.integers(0, len(good) - 1)
     return st.one_of(
         st.binary(max_size=60),
@@ -185,7 +185,7 @@ STORE = _store()
     | json_values.map(lambda values: ("sums.json", json.dumps(values).encode()))
 )
 def test_token_store(change):
-    """It is whole and right, or made anew."""
+    """It is read complete and correct, or rebuilt."""
     place = PLACE / "store"
     place.mkdir(exist_ok=True)
     for name, raw in (STORE | dict([change])).items():
@@ -225,10 +225,10 @@ def test_rows(raw):
         one_line(error, path)
 
 
-def test_nothing_that_is_loaded_can_run_code():
-    """No pickle, which a file of NumPy could hold, and no eval; a config file of Python is run for
-    `train --config` alone, and a file of parts of one's own when it is admitted, as
-    tests/test_parts.py has it. Pickles go to and from processes that a program started itself.
+def test_loaded_files_cannot_run_code():
+    """No pickle, which a NumPy file could hold, and no eval. A Python config file is run only for
+    `train --config`, and a file of user-defined parts only once admitted (tests/test_parts.py).
+    Pickles go only to and from processes that a program started itself.
     """
     known = {("exec(", "parts.py"), ("pickle", "encoding.py")}
     sources = {

@@ -1,4 +1,4 @@
-"""A language model read back: text from prompts, scores, and what it refuses."""
+"""Using a trained language model: generation, scores, and what is rejected."""
 
 import dataclasses
 import io
@@ -35,7 +35,7 @@ TINY = {
 
 
 def untrained(directory: Path) -> Experiment:
-    """Make a work directory of configs/shakespeare.py on a text of ours, with random parameters."""
+    """Make a work directory of configs/shakespeare.py for TEXT, with random parameters."""
     (directory / "train.txt").write_text(TEXT)
     (directory / "validation.txt").write_text(TEXT[5:50])
     config = runpy.run_path(str(ROOT / "configs/shakespeare.py"))["get_config"]()
@@ -59,13 +59,13 @@ def run(tmp_path_factory) -> str:
     untrained(directory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
-        one = jax.devices()[:1]  # texts are written on one device
+        one = jax.devices()[:1]  # generation uses one device
         patch.setattr(jax, "local_devices", lambda *_: one)
         yield str(directory / "run")
 
 
-def test_generate_prints_each_prompt_and_what_follows(run, capsys, monkeypatch):
-    """Line ends are part of the text; the same seed gives the same texts, here and from Python."""
+def test_generate_prints_each_prompt_and_its_continuation(run, capsys, monkeypatch):
+    """Line ends are part of the text; a seed gives the same texts here and from Python."""
     options = [f"--workdir={run}", "--max-tokens=9", "--seed=4"]
     assert generate.main([*options, "--prompt=be,\nth", "--prompt=question"]) == 0
     printed = capsys.readouterr()
@@ -82,7 +82,7 @@ def test_generate_prints_each_prompt_and_what_follows(run, capsys, monkeypatch):
     assert [row["prompt"] for row in rows] == ["or", "question"]
     assert rows[1]["texts"][0]["text"] == expected[1]
     assert "".join(rows[1]["texts"][0]["pieces"]) == expected[1][8:]
-    # As it is written, the first prompt's text; up to a string that is in it.
+    # The first prompt's text, streamed, up to a stop string that occurs in it.
     end = expected[0][9:11]
     assert generate.main([*options, "--prompt=be,\nth", "--stream", f"--stop={end}"]) == 0
     printed = capsys.readouterr()
@@ -94,7 +94,7 @@ def test_generate_prints_each_prompt_and_what_follows(run, capsys, monkeypatch):
 
 
 def test_eval_counts_each_character_once(run, capsys):
-    """What it prints and writes is what `score` gives for the whole text."""
+    """What it prints and writes agrees with `score` for the whole text."""
     assert evaluate.main([f"--workdir={run}", "--split=validation"]) == 0
     printed = capsys.readouterr().out
     files = sorted(Path(run, "eval").glob("validation.*"))
@@ -137,13 +137,13 @@ def test_eval_counts_each_character_once(run, capsys):
         (lambda a: generate.main([*a, "--prompt=To", "--max-tokens=20"]), "leaves room for 15;"),
     ],
 )
-def test_what_does_not_fit_is_refused(run, command, message):
+def test_unsupported_options_are_rejected(run, command, message):
     """In one line, before anything is computed."""
     with pytest.raises(UserError, match=message):
         command([f"--workdir={run}"])
 
 
-def test_python_refuses_the_same(run):
+def test_python_rejects_the_same(run):
     model = transformer_jax.load(run)
     assert f"<TrainedModel language model of txt from {run}, step 1" in repr(model)
     for refused in (lambda: model.translate("To be"), lambda: model.attention("To be")):
@@ -154,8 +154,8 @@ def test_python_refuses_the_same(run):
 
 
 def test_training_reads_its_text_once(tmp_path, monkeypatch):
-    """The characters that it has are counted in what is read for the codec, and only then is a mesh
-    refused that does not divide their number."""
+    """The text read for the codec also gives the number of characters; a mesh that does not divide
+    it is rejected only then."""
     experiment = untrained(tmp_path)
     data = dataclasses.replace(experiment.data, rows_divisible_by=8)
     experiment = dataclasses.replace(experiment, data=data)

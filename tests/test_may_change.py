@@ -1,4 +1,4 @@
-"""What a continued run may change, field by field, and that none of it changes what is learned."""
+"""Which fields a resumed run may change, and that none of them affects what is learned."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ from transformer_jax.training.schedule import make_schedule
 from transformer_jax.training.state import abstract_state
 from transformer_jax.training.step import batch_sums, keys_of, make_train_step
 
-# What a trained model was made by, and the scores by which its best checkpoint is known.
+# What determines the trained model, and the scores that select its best checkpoint.
 MUST_STAY = (
     "seed",
     "model.stem", "model.stem_layers", "model.grid", "model.grid_positions", "model.pooler",
@@ -80,51 +80,51 @@ MUST_STAY = (
     "checkpoint.best_by",
     "evaluation.bleu_sentences", "evaluation.bleu_tokenize", "evaluation.lowercase",
 )  # fmt: skip
-# tests/models/test_stack.py and tests/nn/test_feed_forward.py compile these, and say that they
-# change no loss and no gradient.
-HELD_ELSEWHERE = {"model.layer_loop", "model.remat", "model.feed_forward_chunks"}
+# tests/models/test_stack.py and tests/nn/test_feed_forward.py compile these, and check that they
+# change neither loss nor gradient.
+TESTED_ELSEWHERE = {"model.layer_loop", "model.remat", "model.feed_forward_chunks"}
 BATCH = alone(random_store([(5, 7)] * 2), 2, 8, 8)
 
 
 def test_every_field_is_declared():
-    """A new one must stay, until somebody says here or there which it is."""
+    """A new field must stay as it is until it is put on one of the two lists."""
     assert undeclared(resuming.MAY_CHANGE, Experiment, MUST_STAY) == []
     assert undeclared(resuming.MAY_CHANGE, later(Experiment, "new", int, 0), MUST_STAY) == ["new"]
     assert not resuming.may_change("new", 0, 1)
 
 
-def test_every_word_is_declared():
-    """Of a field that may change, those words are listed between which it may."""
+def test_every_choice_is_declared():
+    """The entry of a field that may change lists all of its choices, or is ANY."""
     words = {path: set(found) for path, found in choices(Experiment).items()}
     listed = {path: set(v) for path, v in resuming.MAY_CHANGE.items() if v is not ANY}
     assert listed == {path: words[path] for path in listed}
 
 
 @pytest.mark.parametrize("path", MUST_STAY)
-def test_what_must_stay_is_refused(path):
+def test_changes_to_fixed_fields_are_rejected(path):
     assert not resuming.may_change(path, None, "another")
     assert not resuming.may_change(path, "another", None)
 
 
-def test_another_word_of_a_field_that_may_change_is_refused():
+def test_unlisted_choices_of_a_field_that_may_change_are_rejected():
     assert resuming.may_change("model.attention", "dense", "fused")
     assert not resuming.may_change("model.attention", "dense", "local")
     assert not resuming.may_change("model.attention", "local", "dense")
 
 
 def changes_what_is_learned(allowed) -> list[str]:
-    """Return the fields of a list that the loss, the update or the order of the batches depends on.
+    """Return the listed fields that the loss, the update or the order of the batches depends on.
 
-    Of the model's, that is whether another value gives another loss, dropout included; of the
-    others, whether anything there reads them. (The number of steps comes to the schedule from
-    outside, and a run says how the rates to come change with it.)
+    A field of the model counts if another value gives another loss, dropout included; any other
+    field, if the code there reads it. (The schedule gets the number of steps from outside, and a
+    run reports how later learning rates change with it.)
     """
     read = {f"training.{name}" for name in _read_by_the_step()[0]}
     read |= {f"optimizer.{name}" for name in _read_by_the_step()[1]}
     read |= {f"data.{name}" for name in _read_by_the_batches()}
     model = {
         path
-        for path in allowed.keys() - HELD_ELSEWHERE
+        for path in allowed.keys() - TESTED_ELSEWHERE
         if path.startswith("model.") and _other_losses(path.removeprefix("model."), allowed[path])
     }
     return sorted(model | (read & allowed.keys()))
@@ -132,7 +132,7 @@ def changes_what_is_learned(allowed) -> list[str]:
 
 def _other_losses(field, values) -> bool:
     if values is ANY:
-        return True  # whatever is to come
+        return True  # future values included
     batch, losses = jax.tree.map(jnp.asarray, BATCH), []
     for value in values:
         config = with_value(dataclasses.replace(MODEL, dropout_rate=0.3), field, value)
@@ -143,7 +143,7 @@ def _other_losses(field, values) -> bool:
 
 
 def _watched(kind, read: set[str]):
-    """Return a config of a kind that writes down which of its fields are read."""
+    """Return a config of a kind that records which of its fields are read."""
     names = {item.name for item in dataclasses.fields(kind)}
 
     class Watched(kind):
@@ -159,7 +159,7 @@ def _watched(kind, read: set[str]):
 
 @functools.cache
 def _read_by_the_step() -> tuple[set[str], set[str]]:
-    """Return the fields of training, and those of the optimizer."""
+    """Return the fields read: those of training, and those of the optimizer."""
     read: tuple[set[str], set[str]] = set(), set()
     training, optimizer = _watched(TrainingConfig, read[0]), _watched(OptimizerConfig, read[1])
     model = build(MODEL, VOCAB, VOCAB)
@@ -177,7 +177,7 @@ def _read_by_the_batches() -> set[str]:
     return read
 
 
-def test_nothing_of_it_changes_what_is_learned():
+def test_no_field_that_may_change_changes_what_is_learned():
     assert changes_what_is_learned(resuming.MAY_CHANGE) == []
 
 
@@ -192,11 +192,11 @@ def test_nothing_of_it_changes_what_is_learned():
         ("data.tokens_per_batch", ANY),
     ],
 )
-def test_a_field_that_changes_what_is_learned_is_noticed(path, values):
+def test_a_field_that_changes_what_is_learned_is_detected(path, values):
     assert changes_what_is_learned({path: values}) == [path]
 
 
-def test_words_that_are_not_there_yet_are_not_taken_in():
+def test_any_does_not_cover_a_field_with_named_choices():
     assert undeclared({**resuming.MAY_CHANGE, "model.attention": ANY}, Experiment, MUST_STAY) == [
         "model.attention=ANY"
     ]

@@ -1,4 +1,4 @@
-"""Parts of one's own: trained, scored and resumed; and what does not run."""
+"""User-defined parts: trained, scored and resumed; and code that must not run."""
 
 import json
 import re
@@ -106,7 +106,7 @@ def get_config():
 
 @pytest.fixture(scope="module", autouse=True)
 def settings(tmp_path_factory):
-    """A cache of their own for texts, that of all tests for programs; runs start at random."""
+    """A separate cache of texts, the common cache of programs; runs start from random values."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
@@ -116,7 +116,7 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A folder with a file of parts, a config that names them, and a run of it: read-only."""
+    """A folder with a file of parts, a config that names them, and a run with it: read-only."""
     folder = tmp_path_factory.mktemp("parts")
     (folder / "own.py").write_text(OWN)
     (folder / "config.py").write_text(CONFIG.format(file=folder / "own.py"))
@@ -126,7 +126,7 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def folder(trained, tmp_path, monkeypatch) -> Path:
-    """A copy of it in a process that has admitted nothing and ran nothing."""
+    """A copy of `trained`, in a process that has admitted and run nothing."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     (tmp_path / "own.ran").unlink()
     (tmp_path / "config.py").write_text(CONFIG.format(file=tmp_path / "own.py"))
@@ -139,7 +139,7 @@ def _command(folder: Path, *more: str) -> list[str]:
     return [f"--config={folder}/config.py", f"--workdir={folder}/run", *more]
 
 
-def test_config_json_says_where_from_and_what(trained):
+def test_config_json_records_the_file_and_its_digest(trained):
     model = WorkDir(trained / "run").experiment().model
     assert model.norm.startswith(f"{trained}/own.py:Centred@sha256:")
     (copy,) = (trained / "run" / "parts").iterdir()
@@ -147,8 +147,8 @@ def test_config_json_says_where_from_and_what(trained):
     assert (trained / "own.ran").read_text() == "once\n"
 
 
-def test_evaluated_and_resumed(folder, capsys):
-    """The file may lie elsewhere by now, and a run may go on with it there."""
+def test_runs_are_evaluated_and_resumed(folder, capsys):
+    """The file may have moved, and a run may resume with it at its new place."""
     metrics = f"--config.evaluation.metrics=TER,{folder}/own.py:Words"
     assert evaluate.main([f"--workdir={folder}/run", f"--parts={folder}/own.py", metrics]) == 0
     assert re.search(r"TER = .*\n.*\nWords = \d", capsys.readouterr().out)
@@ -165,12 +165,12 @@ def test_evaluated_and_resumed(folder, capsys):
     )
 
 
-def test_a_config_json_alone_runs_nothing(folder, capsys):
+def test_config_json_alone_runs_no_code(folder, capsys):
     run = f"--workdir={folder}/run"
     for refused in (lambda: evaluate.main([run]), lambda: transformer_jax.load(folder / "run")):
         with pytest.raises(UserError, match=r"if you trust it, add --parts=\S*own.py"):
             refused()
-    assert inspect.main([run]) == 0  # which needs none of it
+    assert inspect.main([run]) == 0  # needs none of the parts
     assert "own.py:Centred" in capsys.readouterr().out
     text = (folder / "run" / "config.json").read_text()
     bare = text.replace(text.split("Centred")[1].split('"')[0], "")
@@ -179,7 +179,7 @@ def test_a_config_json_alone_runs_nothing(folder, capsys):
     assert not (folder / "own.ran").exists()
 
 
-def test_another_file_is_another_experiment(folder):
+def test_an_edited_file_is_another_experiment(folder):
     (folder / "own.py").write_text(OWN + "\n# edited\n")
     with pytest.raises(UserError, match=r"model.norm: .*, the file has changed"):
         train.main(_command(folder))
@@ -193,8 +193,8 @@ def test_another_file_is_another_experiment(folder):
     assert not (folder / "own.ran").exists()
 
 
-def test_what_was_never_trained_may_change(folder):
-    """A first start that failed leaves a work directory that goes on with the mended file."""
+def test_the_file_may_change_before_the_first_checkpoint(folder):
+    """After a failed first start, the work directory accepts the corrected file."""
     shutil.rmtree(folder / "run" / "checkpoints")
     (folder / "own.py").write_text(OWN + "\n# mended\n")
     experiment = parse(load_config(str(folder / "config.py")))
@@ -212,7 +212,7 @@ def test_what_was_never_trained_may_change(folder):
         ("objective.name", "translate", "is for user-defined parts"),
     ],
 )
-def test_refused_at_the_door(folder, monkeypatch, field, value, message):
+def test_invalid_references_are_rejected_when_parsed(folder, monkeypatch, field, value, message):
     monkeypatch.chdir(folder)
     with pytest.raises(UserError, match=message):
         parse(load_config("config.py", [(field, value)]))
@@ -228,13 +228,13 @@ def test_refused_at_the_door(folder, monkeypatch, field, value, message):
         ("optimizer.schedule", "beginnings", "must have __call__"),
     ],
 )  # fmt: skip
-def test_of_the_kind_of_its_table(folder, field, name, message):
+def test_objects_of_the_wrong_kind_are_rejected(folder, field, name, message):
     command = _command(folder, f"--config.{field}={folder}/own.py:{name}")
     with pytest.raises(UserError, match=message):
         train.main([*command, f"--workdir={folder}/other"])
 
 
-def test_a_file_that_fails_says_where(folder):
+def test_errors_in_the_file_name_its_line(folder):
     (folder / "own.py").write_text(OWN + "\n1 / 0\n")
     with pytest.raises(UserError, match=r"own.py:\d+: 1 / 0: ZeroDivisionError"):
         train.main([*_command(folder), f"--workdir={folder}/other"])
@@ -269,7 +269,7 @@ soft = Activation(jax.nn.softplus, gated=True)
 
 
 def test_parts_of_every_other_kind(tmp_path, monkeypatch):
-    """A mixer, distances, an activation and a codec: counted by what they show, never exported."""
+    """A mixer, distances, an activation and a codec: costs are counted, export is rejected."""
     monkeypatch.chdir(tmp_path)
     Path("others.py").write_text(OTHERS)
     named = {
@@ -294,8 +294,8 @@ def test_parts_of_every_other_kind(tmp_path, monkeypatch):
         refuse_codecs(experiment.codecs)
 
 
-def test_points_of_a_sweep(folder):
-    """They are named without digests, and scored with the file that they were trained with."""
+def test_sweep_points_omit_digests_and_pass_the_file(folder):
+    """Points are named without digests, and scored with the file that they were trained with."""
     value = f"{folder}/own.py:Centred"
     points = make_points(
         str(folder / "config.py"), [""], [], [{"model.norm": x} for x in ("rms_norm", value)],
@@ -306,7 +306,7 @@ def test_points_of_a_sweep(folder):
     assert f"--parts={folder}/own.py" in points[1].evaluate_command("test")
 
 
-def test_entry_points_of_installed_packages(tmp_path, monkeypatch):
+def test_entry_points_of_installed_packages_are_pinned(tmp_path, monkeypatch):
     (tmp_path / "norms_of_mine.py").write_text("class Mine:\n    pass\n")
     info = tmp_path / "my_norms-1.0.dist-info"
     info.mkdir()
@@ -320,7 +320,7 @@ def test_entry_points_of_installed_packages(tmp_path, monkeypatch):
         parts.resolve(value, "config.model.norm")
 
 
-def test_survives_json(folder):
+def test_config_round_trips_through_json(folder):
     experiment = parse(load_config(str(folder / "config.py")))
     assert from_json(to_json(experiment)) == experiment
     named = [path for path in TAKE_PARTS if ":" in str(value_at(experiment, path))]

@@ -1,4 +1,4 @@
-"""An autoencoder of pictures from its data to codes on the command line, and back."""
+"""An autoencoder of pictures, from its data to codes on the command line and back."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ MODEL = ModelConfig(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Return a work directory, beside the pictures that it was trained on for two steps."""
+    """Return a work directory trained for two steps, next to the pictures it was trained on."""
     home = tmp_path_factory.mktemp("pictures")
     for part in ("train", "validation"):
         np.savez(home / f"{part}.npz", images=PICTURES)
@@ -53,7 +53,7 @@ def run(tmp_path_factory):
     return home / "run"
 
 
-def test_scores_and_a_report(run, capsys):
+def test_scores_match_the_decoded_pictures_and_a_report_shows_them(run, capsys):
     assert evaluate.main([f"--workdir={run}"]) == 0
     printed = capsys.readouterr().out
     assert "40 pictures" in printed
@@ -70,8 +70,8 @@ def test_scores_and_a_report(run, capsys):
     assert all(example["picture"].startswith("data:image/png") for example in shown["examples"])
 
 
-def test_codes_on_the_command_line(run, tmp_path, capsys):
-    """A work directory is named where a codebook is."""
+def test_encoding_and_decoding_on_the_command_line(run, tmp_path, capsys):
+    """`--codebook` accepts a work directory."""
     book, place = f"--codebook={run}", str(run.parent / "train.npz")
     assert dispatch(["pictures", "encode", place, book]) == 0
     lines = capsys.readouterr().out
@@ -87,7 +87,7 @@ def test_codes_on_the_command_line(run, tmp_path, capsys):
         assert np.array_equal(file["images"][:40], coded.decode(coded.encode(PICTURES)))
 
 
-def test_what_has_no_codes(run):
+def test_other_picture_shapes_and_models_are_rejected(run):
     trained = transformer_jax.load(run)
     with pytest.raises(UserError, match="picture 1: has shape"):
         trained.picture_codes.encode(PICTURES[:, :4])
@@ -96,8 +96,8 @@ def test_what_has_no_codes(run):
         trained.picture_codes  # noqa: B018
 
 
-def test_pictures_without_labels_and_with(run, tmp_path):
-    """Of a file the array alone is read; labels of folders do not matter."""
+def test_pictures_load_with_or_without_labels(run, tmp_path):
+    """Only the images of a file are read; labels of folders are ignored."""
     from PIL import Image
 
     for number, picture in enumerate(PICTURES[:3]):

@@ -1,4 +1,4 @@
-"""An encoder-decoder that is pre-trained: stopped, gone on with, scored, and what it refuses."""
+"""Pre-training an encoder-decoder: resumed, scored, and what is rejected."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ THREE = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, step
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Return a folder with whole/, and continued/, which was stopped after three steps."""
+    """Return a folder with whole/, and continued/, which was resumed after three steps."""
     directory = tmp_path_factory.mktemp("spans")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSFORMER_JAX_CACHE", str(directory / "cache"))
@@ -38,16 +38,16 @@ def home(tmp_path_factory):
         yield directory
 
 
-def test_continued_is_uninterrupted(home):
-    """The spans of an epoch are drawn again as they were."""
+def test_a_resumed_run_equals_an_uninterrupted_run(home):
+    """Resuming draws the same spans for the epoch."""
     one, other = (home / name / "metrics.jsonl" for name in ("whole", "continued"))
     assert one.read_bytes() == other.read_bytes()
     rows = [json.loads(line) for line in one.read_text().splitlines()]
     assert rows[-1]["validation_loss"] < rows[0]["loss"]
 
 
-def test_what_is_written_is_shorter(home):
-    """And is compiled so."""
+def test_targets_are_shorter_than_sources(home):
+    """Batches are compiled with these lengths."""
     log = (home / "whole/train.log").read_text()
     (source, target) = re.findall(r"batches of 16 x (\d+) and (\d+):", log)[0]
     assert (int(source), int(target)) == (48, 12)
@@ -55,7 +55,7 @@ def test_what_is_written_is_shorter(home):
     assert pieces == [f"<extra_id_{i}>" for i in range(4)]
 
 
-def test_it_is_scored_as_it_was_validated(home, capsys):
+def test_eval_gives_the_validation_loss(home, capsys):
     assert evaluate.main([f"--workdir={home}/whole", "--split=validation"]) == 0
     assert "pieces, in the spans that validation removes, with sentine" in capsys.readouterr().out
     written = json.loads((home / "whole/eval/validation.best.json").read_text())
@@ -65,7 +65,7 @@ def test_it_is_scored_as_it_was_validated(home, capsys):
     assert written["scores"].keys() == {"loss", "perplexity"}
 
 
-def test_what_it_cannot_do_is_refused(home):
+def test_unsupported_operations_are_rejected(home):
     with pytest.raises(UserError, match="predicts the spans that a text has lost, and gives no pr"):
         score.main([f"--workdir={home}/whole", f"--target={__file__}"])
     with pytest.raises(UserError, match="--codebook: such a model writes no codes of pictures"):

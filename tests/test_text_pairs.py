@@ -1,4 +1,4 @@
-"""Classes of two texts: read, cut, learned by decomposable attention, scored, asked from Python."""
+"""Classifying text pairs by decomposable attention: data, truncation, training, scores, Python."""
 
 import dataclasses
 import json
@@ -27,8 +27,8 @@ MODEL = ModelConfig(
 
 
 def write(directory, part: str, count: int, seed: int) -> None:
-    """Write pairs of which the second text has words of the first, or none of them; a fifth of the
-    former have a second class.
+    """Write pairs whose second text has words of the first, or none of them; a fifth of the former
+    have a second class.
     """
     chance = np.random.default_rng(seed)
     lines, classes = [], []
@@ -70,9 +70,9 @@ def home(tmp_path_factory):
         yield directory
 
 
-def test_they_are_learned_and_scored(home, capsys):
-    """Which no single word tells: both texts have the same words in either class. One of several
-    classes is right, in rows packed and alone.
+def test_classes_are_learned_and_scored(home, capsys):
+    """No single word reveals the class: both texts have the same words in either class. Any one of
+    several classes counts as right, in packed rows and alone.
     """
     assert evaluate.main([f"--workdir={home}/run", "--split=validation"]) == 0
     assert "accuracy = " in capsys.readouterr().out
@@ -98,7 +98,7 @@ def test_classes_from_python(home):
     found = model.classify(pairs)
     assert [next(iter(one)) for one in found] == ["inside", "outside"]
     assert model.classify(pairs[0]) == pytest.approx(found[0])
-    swapped = model.classify("sail boat wave\tboat wave")  # no order is known
+    swapped = model.classify("sail boat wave\tboat wave")  # word order is not modelled
     assert swapped == pytest.approx(found[0], rel=1e-4)
     assert "classifier of pairs" in repr(model)
     for text in ("boat", "boat\t", "boat\twave\tsail"):
@@ -108,7 +108,7 @@ def test_classes_from_python(home):
         model.inside("boat")
 
 
-def test_files_that_do_not_fit_are_refused(home, tmp_path):
+def test_a_line_that_is_not_a_pair_is_rejected(home, tmp_path):
     files = tmp_path / "x.pairs", tmp_path / "x.classes"
     for path, text in zip(files, ("boat\twave\nboat\n", "inside\ninside\n"), strict=True):
         path.write_text(text)
@@ -125,8 +125,8 @@ def test_files_that_do_not_fit_are_refused(home, tmp_path):
         ("train", " ", "names no class; give each text one"),
     ],
 )
-def test_classes_that_there_are_not_are_refused(home, tmp_path, monkeypatch, name, line, message):
-    """In any of several of a line; before anything is written."""
+def test_unknown_and_missing_classes_are_rejected(home, tmp_path, monkeypatch, name, line, message):
+    """Even as one of several in a line; before anything is written."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     for seed, part in enumerate(("train", "validation")):
         write(tmp_path, part, 16, seed)
@@ -140,9 +140,9 @@ def test_classes_that_there_are_not_are_refused(home, tmp_path, monkeypatch, nam
 
 
 @pytest.mark.parametrize("window", [5, 8, 11, 30])
-def test_the_longer_text_is_cut(window):
-    """One piece at a time, until both fit behind BOS and with an EOS each; of two that are as long,
-    that which was not the longer one.
+def test_the_longer_text_is_truncated(window):
+    """One piece at a time, until both fit after BOS with an EOS each; when they are equally long,
+    the one that was not longer at first.
     """
     lengths = [(6, 2), (2, 6), (9, 9), (1, 1), (4, 12)]
     texts = [range(10, 10 + n) for pair in lengths for n in pair]
@@ -153,7 +153,7 @@ def test_the_longer_text_is_cut(window):
     batch = objective.examples(items, one_per_row(np.arange(5)), 5, window, 1)
     assert (batch.targets["class"].labels == 1).all()
     for row, (one, two) in enumerate(lengths):
-        tie = one <= two  # the first goes
+        tie = one <= two  # the first is cut
         while one + two + 3 > window:
             one, two = (one - 1, two) if one > two or (one == two and tie) else (one, two - 1)
         bos, eos = Bytes().special["bos"], Bytes().special["eos"]

@@ -1,4 +1,4 @@
-"""docs/tour.md runs as it stands, and prints what it says."""
+"""The code in docs/tour.md runs as written and prints the output shown."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ TOUR = Path(__file__).parents[1] / "docs" / "tour.md"
 _BLOCK = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 
 
-def test_every_block_prints_what_stands_under_it():
+def test_every_block_prints_the_output_shown_below_it():
     text = TOUR.read_text(encoding="utf-8")
     blocks = _BLOCK.findall(text)
     assert len(blocks) == text.count("```python") == text.count("```text")

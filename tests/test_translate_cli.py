@@ -1,4 +1,4 @@
-"""`transformer-jax translate` and `plot attention` as a person uses them, on an untrained model."""
+"""`transformer-jax translate` and `plot attention` as users run them, on an untrained model."""
 
 import gzip
 import io
@@ -75,7 +75,7 @@ def run(tmp_path_factory) -> str:
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch):
-    """One device compiles sooner than eight; and the tests' own cache of compiled programs."""
+    """Use one device, which compiles faster than eight, and the tests' own compilation cache."""
     monkeypatch.setattr("transformer_jax.experiments.process.use_compilation_cache", lambda: None)
     one = jax.devices()[:1]
     monkeypatch.setattr("transformer_jax.decoding.text.translate.jax.local_devices", lambda: one)
@@ -89,15 +89,15 @@ def translate(run, *options, text="", monkeypatch, capsys) -> list[str]:
     return out.split("\n")[:-1]
 
 
-# Three sentences: another number of them, or longer ones, would be other programs to compile. So
-# would another search, which is why tests of one sentence have that of the experiment, and these
-# are the settings of one sample a sentence.
+# Three sentences: a different number, or longer ones, would mean more programs to compile. So would
+# a different search, which is why tests of one sentence use that of the experiment, and SAMPLE
+# holds the settings for one sample per sentence.
 TEXT = "the cat\n\na mat and two dogs\ntwo small dogs"
 SAMPLE = ["--config.decoding.search=sample", "--config.decoding.forbidden=▁the,s"]
 
 
-def test_files_and_pipes_are_alike(run, tmp_path, monkeypatch, capsys):
-    """--input and --output, plain or .gz, with a byte order mark or not, do what pipes do."""
+def test_files_and_pipes_give_the_same_output(run, tmp_path, monkeypatch, capsys):
+    """--input and --output, plain or .gz, with or without a byte order mark, work like pipes."""
     expected = translate(run, text=TEXT, monkeypatch=monkeypatch, capsys=capsys)
     assert len(expected) == 4
     assert expected[1] == ""
@@ -112,7 +112,7 @@ def test_files_and_pipes_are_alike(run, tmp_path, monkeypatch, capsys):
 
 
 def test_json_lines_with_alignments(run, monkeypatch, capsys):
-    """--alignments gives pairs of words; --prefix begins each translation that is not empty."""
+    """--alignments gives pairs of words; --prefix begins each non-empty translation."""
     rows = [
         json.loads(line)
         for line in translate(
@@ -133,13 +133,13 @@ def test_json_lines_with_alignments(run, monkeypatch, capsys):
                 assert 0 <= target < len(found["text"].split())
 
 
-def test_samples_depend_on_the_line_and_not_on_the_block(run, monkeypatch, capsys):
-    """The same numbers for any size of block; other lines and other samples have their own."""
-    # Batches of two sentences, whatever the size of the block.
+def test_samples_do_not_depend_on_the_block_size(run, monkeypatch, capsys):
+    """Random numbers are the same for any block size, and differ between lines and samples."""
+    # Batches of two sentences, whatever the block size.
     argv = ["--sample=3", "--config.decoding.top_k=9", "--config.decoding.tokens_per_batch=96"]
     given = {"text": "the cat\n\nthe cat\na mat\nthe cat", "monkeypatch": monkeypatch}
     whole = translate(run, *argv, **given, capsys=capsys)
-    monkeypatch.setattr("transformer_jax.cli.translate._BLOCK", 3)  # two sentences and two
+    monkeypatch.setattr("transformer_jax.cli.translate._BLOCK", 3)  # two sentences per block
     assert translate(run, *argv, **given, capsys=capsys) == whole
     rows = [[x["text"] for x in json.loads(line)["translations"]] for line in whole]
     assert list(map(len, rows)) == [3, 1, 3, 3, 3]
@@ -147,7 +147,7 @@ def test_samples_depend_on_the_line_and_not_on_the_block(run, monkeypatch, capsy
     assert len(set(rows[0] + rows[2] + rows[4])) > 3
 
 
-def test_one_sample_and_the_least_risky_are_plain_text(run, monkeypatch, capsys):
+def test_one_sample_or_a_reranked_one_is_plain_text(run, monkeypatch, capsys):
     several = ["--sample=3", "--config.decoding.top_k=9", "--config.decoding.rerank=chrf"]
     for argv, text in (([*SAMPLE, "--sample=1"], f"{TEXT}\n"), (several, "the cat\na mat\n")):
         found = translate(run, *argv, text=text, monkeypatch=monkeypatch, capsys=capsys)
@@ -159,8 +159,8 @@ def texts(rows: list[dict]) -> list[list[str]]:
     return [[found["text"] for found in row["translations"]] for row in rows]
 
 
-def test_ensembles(run, tmp_path, monkeypatch, capsys):
-    """Several checkpoints, or directories with the same tokenizer; a model twice is itself."""
+def test_ensembles_of_checkpoints_and_of_runs(run, tmp_path, monkeypatch, capsys):
+    """Several checkpoints, or runs with the same tokenizer; a model taken twice changes nothing."""
     given = {"text": TEXT, "monkeypatch": monkeypatch, "capsys": capsys}
 
     def found(*argv):
@@ -181,7 +181,7 @@ def test_ensembles(run, tmp_path, monkeypatch, capsys):
 
 
 def test_an_ensemble_is_scored_like_a_model(run, tmp_path, capsys):
-    """eval.py takes the same names, and its files say what was scored."""
+    """eval.py takes the same checkpoint names, and its files record what was scored."""
     for name in ("src", "ref"):
         (tmp_path / name).write_text(f"{TEXT}\n")
     files = [f"--source={tmp_path}/src", f"--reference={tmp_path}/ref"]
@@ -211,8 +211,8 @@ def test_a_pipe_is_read_once(run, tmp_path, monkeypatch, capsys):
     assert len(found) == 4
 
 
-def test_a_person_at_a_terminal(run, monkeypatch, capsys):
-    """Each line is answered before the next is asked for; there is a prompt, and no bar."""
+def test_lines_typed_at_a_terminal_are_answered_one_by_one(run, monkeypatch, capsys):
+    """Each line is answered before the next is read; there is a prompt, and no progress bar."""
     printed = []
 
     class Terminal(io.TextIOWrapper):
@@ -228,14 +228,14 @@ def test_a_person_at_a_terminal(run, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO()))
     monkeypatch.setattr("builtins.input", answer)
     assert dispatch(["translate", f"--workdir={run}"]) == 0
-    assert printed == [("", 0), ("", 1), ("", 1)]  # no prompt, as the output is no terminal
+    assert printed == [("", 0), ("", 1), ("", 1)]  # no prompt: the output is not a terminal
     monkeypatch.setattr(sys, "stdout", Terminal(io.BytesIO()))
     assert next(lines.typed()) == "the cat"
     assert printed[-1][0] == "> "
 
 
-def test_the_bar_counts_lines(monkeypatch):
-    """It shows lines done of all lines and their rate, on standard error, at a terminal alone."""
+def test_the_progress_bar_counts_lines(monkeypatch):
+    """It shows lines done, their total and rate, on standard error, only at a terminal."""
     stderr = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr(stderr, "isatty", lambda: True)
@@ -252,8 +252,8 @@ def test_the_bar_counts_lines(monkeypatch):
     assert silent.getvalue() == ""
 
 
-def test_lines_tell_of_progress_where_there_is_no_terminal(monkeypatch):
-    """Lines done, rate and time left; of a pipe, whose length is not known, only what is new."""
+def test_progress_is_printed_as_lines_without_a_terminal(monkeypatch):
+    """Lines done, rate and time left; for a pipe, whose length is unknown, only new progress."""
     monkeypatch.setattr(progress, "_FIRST", 0.01)
     monkeypatch.setattr(progress, "_EVERY", 0.01)
 
@@ -275,14 +275,14 @@ def test_lines_tell_of_progress_where_there_is_no_terminal(monkeypatch):
     assert [progress._duration(s) for s in (9.4, 600, 9000)] == ["9 s", "10 min", "2.5 h"]
 
 
-def test_blocks_hold_so_many_characters(monkeypatch):
+def test_blocks_hold_a_limited_number_of_characters(monkeypatch):
     monkeypatch.setattr(lines, "_CHARACTERS", 4)
     read = lines.Input(io.BytesIO(b"ab\nc\n\nd\n"), "text")
     assert list(read.blocks(9)) == [["ab", "c"], ["", "d"]]
 
 
-def test_a_co_process_is_answered(run, monkeypatch):
-    """Through a pipe, lines are answered when no more arrive, and not only at the end of input."""
+def test_a_coprocess_is_answered_before_the_end_of_input(run, monkeypatch):
+    """Through a pipe, lines are answered once no more arrive, not only at the end of input."""
     (source, given), (found, target) = os.pipe(), os.pipe()
     answers = []
 
@@ -305,8 +305,8 @@ def test_a_co_process_is_answered(run, monkeypatch):
     assert first.endswith("\n")
 
 
-def test_a_line_end_inside_a_translation_is_a_space():
-    """Where pieces can spell one; the pieces themselves stay what they are."""
+def test_a_line_end_inside_a_translation_becomes_a_space():
+    """Where pieces can spell one; the pieces themselves do not change."""
     codec, text = Bytes(), "two\nsmall\r\ndogs"
     model = build(EXPERIMENT.model, codec.size, codec.size)
     translator = Translator(model, TokenizerPair(codec, codec), DecodingConfig())
@@ -316,29 +316,29 @@ def test_a_line_end_inside_a_translation_is_a_space():
 
 
 def test_lines_that_trickle_in_do_not_wait_for_ever(monkeypatch):
-    """However many still come, a line waits for others so long at most."""
+    """However many still come, a line waits for others only for a limited time."""
     monkeypatch.setattr(lines, "_PATIENCE", 0.0)
     read = lines.Input(io.BytesIO(b"a\nb\n"), "text")
     assert list(read.blocks(9)) == [["a"], ["b"]]
 
 
 @pytest.mark.parametrize("end", ["\n", ""])
-def test_lines_that_are_too_long(run, end, monkeypatch, capsys):
-    """They are refused by number, once the lines before them are answered."""
+def test_lines_that_are_too_long_are_rejected(run, end, monkeypatch, capsys):
+    """The error gives the line's number, after the lines before it are answered."""
     text = "the cat\n" + "x" * 300_000 + end
     with pytest.raises(UserError, match=r"^standard input, line 2: longer than 262,144 bytes; if"):
         translate(run, text=text, monkeypatch=monkeypatch, capsys=capsys)
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_a_line_without_end(run):
-    """Such as binary data: refused as soon as it is too long, however much there is."""
+def test_an_endless_line_is_rejected(run):
+    """Such as binary data: rejected as soon as it is too long, however much there is."""
     with lines.read_from(Path("/dev/zero")) as endless:
         with pytest.raises(UserError, match=r"^--input=/dev/zero, line 1: longer than"):
             list(endless.blocks(9))
 
 
-def test_what_is_not_utf8_is_told_once(caplog):
+def test_invalid_utf8_is_warned_about_once(caplog):
     read = lines.Input(io.BytesIO(b"a\nb\xff\n\xffc\n"), "--input=x")
     with caplog.at_level(logging.WARNING, "transformer_jax"):
         assert list(read.blocks(9)) == [["a", "b\ufffd", "\ufffdc"]]
@@ -346,13 +346,13 @@ def test_what_is_not_utf8_is_told_once(caplog):
     assert printed.startswith("--input=x, line 2: not UTF-8; wrong bytes are read as U+FFFD")
 
 
-def test_a_full_disk_is_named():
+def test_a_full_disk_is_reported():
     with pytest.raises(UserError, match=r"^--output=/dev/full cannot be written: No space left"):
         with lines.write_to(Path("/dev/full")) as file:
             print("text", file=file)
 
 
-# --- any text -----------------------------------------------------------------------------------
+# --- arbitrary text -----------------------------------------------------------------------------
 
 
 def mixed(count: int) -> list[str]:
@@ -368,13 +368,13 @@ def mixed(count: int) -> list[str]:
         lambda: rng.choice(["<s>", "</s>", "<pad>", "<unk>", "▁", "<0x0A>"]) * rng.randint(1, 3),
     ]
     made = [rng.choice(kinds)() for _ in range(count)]
-    for place in range(5, count, 100):  # 2,000 tokens and more
+    for place in range(5, count, 100):  # 2,000 tokens or more
         made[place] = " ".join(rng.choices(WORDS, k=2000)) if place % 200 == 5 else "dogs" * 500
     return made
 
 
 def check_mixed(source: list[str], out: str, alone: dict[int, str]) -> None:
-    """Line count and order are kept: each line is what it is alone, and nothing is dropped."""
+    """Line count and order are kept: each line is translated as when alone; none is dropped."""
     found = out.split("\n")
     assert found.pop() == ""
     assert len(found) == len(source)
@@ -383,13 +383,13 @@ def check_mixed(source: list[str], out: str, alone: dict[int, str]) -> None:
     assert all(found[place] for place, line in enumerate(source) if "cat" in line)
 
 
-def test_mixed_lines(run, tmp_path, monkeypatch, capsys):
-    source = mixed(26)  # few of a length, and few at a time: few shapes to compile
+def test_mixed_lines_are_translated_as_when_alone(run, tmp_path, monkeypatch, capsys):
+    source = mixed(26)  # few per length, and few at a time: few shapes to compile
     (tmp_path / "in").write_bytes("\n".join(source).encode())
     few = {"beam_size": 1, "tokens_per_batch": 256}
     argv = [f"--input={tmp_path}/in", "--beam-size=1", "--config.decoding.tokens_per_batch=256"]
     found = translate(run, *argv, monkeypatch=monkeypatch, capsys=capsys)
-    places = [1, 5, 7, 20, 25]  # the fifth is in many parts; the others go with them here
+    places = [1, 5, 7, 20, 25]  # number 5 is in many parts; here the others share its batches
     model = transformer_jax.load(run)
     beside = model.translate([source[i] for i in places], **few)
     alone = dict(zip(places, beside, strict=True))
@@ -398,7 +398,7 @@ def test_mixed_lines(run, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.e2e
 def test_ten_thousand_mixed_lines(run, tmp_path):
-    """A process of its own: memory grows little from 2,500 lines to 10,000."""
+    """In a separate process: memory grows little from 2,500 lines to 10,000."""
     source = mixed(10_000)
     peaks = []
     for count in (2_500, 10_000):
@@ -415,7 +415,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
     assert peaks[1] < 1.5 * peaks[0]
 
 
-# --- wrong input --------------------------------------------------------------------------------
+# --- invalid arguments --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_ten_thousand_mixed_lines(run, tmp_path):
         (["--config.decoding.forbidden=zebra"], "'zebra' is not a piece of the tokenizer"),
     ],
 )  # fmt: skip
-def test_wrong_arguments(run, argv, printed, tmp_path, monkeypatch, capsys):
+def test_invalid_arguments_are_rejected(run, argv, printed, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_text("the cat\n")
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"the cat\n" * 99)[:-9])
@@ -460,7 +460,7 @@ def test_wrong_arguments(run, argv, printed, tmp_path, monkeypatch, capsys):
 
 
 def test_attention_of_given_and_found_translations(run):
-    """Without a target it is that of the best translation."""
+    """Without a target, it is the attention of the best translation."""
     model = transformer_jax.load(run)
     found = model.attention("the cat")
     (text,) = model.translate(["the cat"])

@@ -1,4 +1,4 @@
-"""Pairs of segments, then labels of words: pre-trained, fine-tuned, scored, asked from Python."""
+"""Pre-training on segment pairs, fine-tuning on labels, numbers and answers; scores and Python."""
 
 import dataclasses
 import json
@@ -42,8 +42,8 @@ def label(word: str, before: str | None) -> str:
 
 
 def experiments(directory: Path) -> tuple[Experiment, Experiment, Experiment, Experiment]:
-    """Return one of pairs of segments, and one of labels, of numbers and of answers that begin as
-    it.
+    """Return an experiment on segment pairs, and those on labels, numbers and answers that start
+    from it.
     """
     for part, count in (("train", 40), ("validation", 12)):
         texts = documents(count, count)
@@ -119,8 +119,8 @@ def scores(workdir: Path) -> dict[str, float]:
 
 
 def test_pairs_are_learned_and_scored(home, capsys):
-    """eval.py draws the pairs that validation draws: what it says is that of the best checkpoint;
-    while training, the loss is that of both.
+    """eval.py draws the same pairs as validation, so its scores are those of the best checkpoint;
+    the training loss includes both tasks.
     """
     best = min(rows(home / "pairs"), key=lambda row: row["validation_loss"])
     assert best["validation_loss"] < 3.5  # of 60 pieces, ln 60 is 4.1
@@ -130,7 +130,7 @@ def test_pairs_are_learned_and_scored(home, capsys):
     found = scores(home / "pairs")
     assert scores_tested(home / "pairs", "validation") == found.keys()
     assert found["loss"] == pytest.approx(best["validation_loss"], rel=1e-4)
-    # There weighed by the pieces that are hidden in each pair, here by none.
+    # Validation weights each pair by its number of hidden pieces; eval.py does not.
     said = best["validation_next_sentence_accuracy"]
     assert found["next_sentence_accuracy"] == pytest.approx(100 * said, abs=8)
     metrics = map(json.loads, (home / "pairs/metrics.jsonl").read_text().splitlines())
@@ -138,13 +138,13 @@ def test_pairs_are_learned_and_scored(home, capsys):
     assert all(row["loss"] > row["nll"] for row in trained)
 
 
-def test_whether_a_text_follows(home):
+def test_follows_gives_a_probability_per_pair(home):
     model = transformer_jax.load(home / "pairs")
     sea, sky = "boat wave sail fish", "cloud wing star wind"
     found = model.follows([sea, sea], ["tide harbour wave fish", sky])
     assert all(0 < probability < 1 for probability in found)
     assert model.follows(sea, sky) == pytest.approx(found[1], rel=1e-4)
-    long = [f"{words} " * 9 for words in (sky, sea)]  # the end of one, the beginning of the other
+    long = [f"{words} " * 9 for words in (sky, sea)]  # one's end, the other's beginning
     assert model.follows("".join(long), long[0]) == pytest.approx(model.follows(*long[::-1]))
     for pair, message in (((sea, [sky]), "texts, or two lists"), ((sea, ""), "pair 1 is empty")):
         with pytest.raises(UserError, match=message):
@@ -153,8 +153,8 @@ def test_whether_a_text_follows(home):
         transformer_jax.load(home / "tags").follows(sea, sky)
 
 
-def test_labels_begin_as_the_source(home):
-    """What reads is taken over; the pooler and the other head have nothing to do here."""
+def test_the_tagger_starts_from_the_pre_trained_encoder(home):
+    """The encoder is taken over; the pooler and the other head are not needed."""
     log = (home / "tags/train.log").read_text()
     for line in ("taken: encoder/layer_0 (8)", "new: tags_head (2)", "not taken: pooler (2)",
                  "not taken: next_sentence_head (2)"):  # fmt: skip
@@ -162,7 +162,7 @@ def test_labels_begin_as_the_source(home):
 
 
 def test_labels_are_learned_and_scored(home, capsys):
-    """Words and entities; texts longer than the window have all their labels."""
+    """Scored by words and by entities; texts longer than the window get all their labels."""
     best = max(row["validation_accuracy"] for row in rows(home / "tags"))
     assert best > 0.75
     assert evaluate.main([f"--workdir={home}/tags", "--split=validation"]) == 0
@@ -192,10 +192,10 @@ def test_labels_from_python(home):
 
 
 def test_numbers_are_learned_and_scored(home, capsys):
-    """In the unit of the files, whatever they are scaled to inside."""
+    """In the unit of the files, however they are scaled internally."""
     last = rows(home / "values")[-1]
     assert "validation_accuracy" not in last
-    assert last["validation_loss"] < 0.5  # of the variance
+    assert last["validation_loss"] < 0.5  # in units of the variance
     assert evaluate.main([f"--workdir={home}/values", "--split=validation"]) == 0
     assert "spearman = " in capsys.readouterr().out
     found = scores(home / "values")
@@ -218,7 +218,7 @@ def test_numbers_are_learned_and_scored(home, capsys):
 
 
 def test_answers_are_learned_and_scored(home, capsys):
-    """The first word is the answer, to everything; packed in training, alone when asked."""
+    """The answer is always the first word; examples are packed in training, alone in inference."""
     assert rows(home / "answers")[-1]["validation_accuracy"] > 0.5
     assert evaluate.main([f"--workdir={home}/answers", "--split=validation"]) == 0
     assert "exact match = " in capsys.readouterr().out
@@ -240,7 +240,7 @@ def test_answers_are_learned_and_scored(home, capsys):
         transformer_jax.load(home / "tags").answer("a", "b")
 
 
-def test_reports_speak_of_them(home):
+def test_report_facts_have_validation_scores_and_no_translation(home):
     for name, measured in (("pairs", "perplexity"), ("tags", "accuracy")):
         facts = reports.facts(reports.read(WorkDir(home / name)))
         assert facts["validation"][measured] > 0
@@ -260,13 +260,13 @@ def test_reports_speak_of_them(home):
         (lambda at: evaluate.main([f"--workdir={at}", "--checkpoint=best,last"]), "of taggers"),
     ],
 )
-def test_what_does_not_fit_is_refused(home, command, message):
+def test_unsupported_operations_are_rejected(home, command, message):
     with pytest.raises(UserError, match=message):
         command(str(home / "tags"))
 
 
-def test_files_that_do_not_fit_are_refused(home, tmp_path):
-    """A label for each word, of those of training."""
+def test_wrong_numbers_of_labels_and_unknown_labels_are_rejected(home, tmp_path):
+    """Each word needs one label, which occurs in training."""
     for labels, message in (("B-SEA", r"words:1: 2 words and 1 labels"),
                             ("B-SEA B-FIRE", "'B-FIRE' is not a label of the")):  # fmt: skip
         files = tmp_path / "x.words", tmp_path / "x.labels"

@@ -35,7 +35,7 @@ def changed(group: str, **values) -> Experiment:
 
 
 @pytest.fixture
-def lived_in(tmp_path) -> WorkDir:
+def existing(tmp_path) -> WorkDir:
     workdir = WorkDir(tmp_path / "run")
     with workdir.claim(Experiment()):
         pass
@@ -49,7 +49,7 @@ def refusal(call, *arguments) -> str:
     return str(caught.value)
 
 
-# --- whose it is --------------------------------------------------------------------------------
+# --- ownership ----------------------------------------------------------------------------------
 
 
 def test_nothing_is_created_before_the_claim(tmp_path):
@@ -84,7 +84,7 @@ def test_a_second_claim_is_refused_while_the_first_lasts(tmp_path):
         pass
 
 
-def test_the_claim_of_another_process_ends_with_it(tmp_path):
+def test_the_claim_of_another_process_ends_with_the_process(tmp_path):
     program = (
         "import sys; from transformer_jax.workdir import WorkDir, Experiment\n"
         "with WorkDir(sys.argv[1]).claim(Experiment()): print('claimed', flush=True); input()"
@@ -102,8 +102,8 @@ def test_the_claim_of_another_process_ends_with_it(tmp_path):
             pass
 
 
-def test_a_claim_checks_again(tmp_path):
-    """Whoever was held up between the check and the claim finds another experiment there."""
+def test_a_claim_repeats_the_check(tmp_path):
+    """Another experiment may have claimed the directory between the check and the claim."""
     workdir = WorkDir(tmp_path / "run")
     assert workdir.check(changed("", seed=1)) == []
     with WorkDir(tmp_path / "run").claim(Experiment()):
@@ -115,27 +115,27 @@ def test_a_claim_checks_again(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["deleted", "moved", "replaced"])
-def test_what_was_claimed_is_noticed_to_be_gone(lived_in, change):
-    with lived_in.claim(Experiment()):
-        lived_in.check_claim()
-        lived_in.path.rename(lived_in.path.with_name("moved"))
+def test_loss_of_a_claimed_directory_is_detected(existing, change):
+    with existing.claim(Experiment()):
+        existing.check_claim()
+        existing.path.rename(existing.path.with_name("moved"))
         if change == "deleted":
-            shutil.rmtree(lived_in.path.with_name("moved"))
+            shutil.rmtree(existing.path.with_name("moved"))
         if change == "replaced":
-            lived_in.path.mkdir()
+            existing.path.mkdir()
         with pytest.raises(WorkDirGone, match="was deleted or moved while a run was training"):
-            lived_in.check_claim()
-    lived_in.check_claim()  # claims nothing any more
+            existing.check_claim()
+    existing.check_claim()  # nothing is claimed any more
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "/".join(["x" * 200] * 30)])
-def test_a_name_that_the_file_system_does_not_take(tmp_path, name):
+def test_names_too_long_for_the_file_system_are_rejected(tmp_path, name):
     message = refusal(WorkDir, tmp_path / name)
     assert message.endswith("...: File name too long; name another")
 
 
-def test_a_disk_that_fails_at_the_start_has_its_own_code(tmp_path, monkeypatch, capsys):
-    """74 and not 2, from making the directory on."""
+def test_a_disk_failure_at_the_start_has_its_own_exit_code(tmp_path, monkeypatch, capsys):
+    """74 and not 2, from creating the directory onwards."""
     for name in ("mkdir", "fsync"):
         with monkeypatch.context() as patch:
             patch.setattr(Path if name == "mkdir" else os, name, fail)
@@ -146,8 +146,8 @@ def test_a_disk_that_fails_at_the_start_has_its_own_code(tmp_path, monkeypatch, 
         assert capsys.readouterr().err.startswith(f"error: {workdir.path}")
 
 
-def test_the_same_experiment_may_go_on(lived_in):
-    assert lived_in.check(Experiment()) == []
+def test_the_same_experiment_may_resume(existing):
+    assert existing.check(Experiment()) == []
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ def test_the_same_experiment_may_go_on(lived_in):
         ("data", {"test": ("dev",)}),
     ],
 )
-def test_what_a_continued_run_may_change(lived_in, group, values):
+def test_allowed_changes_are_listed(existing, group, values):
     ((name, value),) = values.items()
     old = getattr(getattr(Experiment(), group), name)
-    assert lived_in.check(changed(group, **values)) == [f"{group}.{name}: {old!r} -> {value!r}"]
+    assert existing.check(changed(group, **values)) == [f"{group}.{name}: {old!r} -> {value!r}"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_what_a_continued_run_may_change(lived_in, group, values):
         ("training", {"label_smoothing": 0.2}),
         ("training", {"smoothing": "uniform"}),
         ("training", {"accumulation_steps": 2}),
-        # The best checkpoint would be chosen among scores of two kinds.
+        # The best checkpoint would be chosen by scores of two kinds.
         ("data", {"validation": ("dev",)}),
         ("checkpoint", {"best_by": "loss"}),
         ("evaluation", {"bleu_sentences": 7}),
@@ -200,11 +200,11 @@ def test_what_a_continued_run_may_change(lived_in, group, values):
         ("evaluation", {"lowercase": True}),
     ],
 )
-def test_what_it_may_not(lived_in, group, values):
+def test_other_changes_are_rejected(existing, group, values):
     ((name, value),) = values.items()
     path = f"{group}.{name}".removeprefix(".")
-    message = refusal(lived_in.check, changed(group, **values))
-    assert message.startswith(f"{lived_in.path}: holds another experiment; use another --workdir")
+    message = refusal(existing.check, changed(group, **values))
+    assert message.startswith(f"{existing.path}: holds another experiment; use another --workdir")
     assert message.endswith(f"{path}: {_default(path)!r} -> {value!r}")
 
 
@@ -215,27 +215,27 @@ def _default(path: str):
     return value
 
 
-def test_all_refused_fields_are_named_at_once_and_allowed_ones_are_not(lived_in):
+def test_the_error_names_all_rejected_fields_and_no_allowed_ones(existing):
     other = dataclasses.replace(
         changed("model", d_ff=7), seed=1, training=changed("training", steps=7).training
     )
-    message = refusal(lived_in.check, other)
+    message = refusal(existing.check, other)
     assert message.endswith("undo: seed: 0 -> 1; model.d_ff: 2048 -> 7")
 
 
-def test_checking_changes_nothing(lived_in):
-    before = lived_in.config.read_bytes()
-    lived_in.check(changed("training", steps=7))
-    refusal(lived_in.check, changed("", seed=1))
-    assert lived_in.config.read_bytes() == before
-    with lived_in.claim(changed("training", steps=7)) as lives_here:
-        assert lives_here == Experiment()
-        assert lived_in.config.read_bytes() == before  # only a run that goes on takes it over
-        lived_in.write_config(changed("training", steps=7))
-    assert lived_in.experiment().training.steps == 7
+def test_checking_and_claiming_do_not_change_the_config(existing):
+    before = existing.config.read_bytes()
+    existing.check(changed("training", steps=7))
+    refusal(existing.check, changed("", seed=1))
+    assert existing.config.read_bytes() == before
+    with existing.claim(changed("training", steps=7)) as stored:
+        assert stored == Experiment()
+        assert existing.config.read_bytes() == before  # only a run that resumes updates it
+        existing.write_config(changed("training", steps=7))
+    assert existing.experiment().training.steps == 7
 
 
-def test_a_file_is_no_work_directory(tmp_path):
+def test_a_file_is_rejected_as_a_work_directory(tmp_path):
     path = tmp_path / "run"
     path.write_text("mine")
     message = f"--workdir={path}: is a file; name a directory"
@@ -245,7 +245,7 @@ def test_a_file_is_no_work_directory(tmp_path):
     assert path.read_text() == "mine"
 
 
-def test_checkpoints_without_a_config_are_left_alone(tmp_path):
+def test_a_directory_with_checkpoints_but_no_config_is_rejected(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     message = refusal(WorkDir(tmp_path).check, Experiment())
     assert message == f"{tmp_path}: has checkpoints but no config.json; use another"
@@ -262,19 +262,19 @@ def test_checkpoints_without_a_config_are_left_alone(tmp_path):
         (b"\xff", "config.json: 'utf-8' codec can't decode byte 0xff in position 0"),
     ],
 )
-def test_a_config_that_cannot_be_read(tmp_path, raw, message):
+def test_an_unreadable_config_is_rejected(tmp_path, raw, message):
     workdir = WorkDir(tmp_path)
     if raw is not None:
         workdir.config.write_bytes(raw)
     assert message in refusal(workdir.experiment)
 
 
-def test_a_config_of_another_version(lived_in):
-    values = json.loads(lived_in.config.read_text())
+def test_a_config_of_another_version_is_rejected(existing):
+    values = json.loads(existing.config.read_text())
     values["model"]["old_field"] = values["model"].pop("d_ff")
-    lived_in.config.write_text(json.dumps(values))
-    assert refusal(lived_in.experiment) == (
-        f"{lived_in.config}: config.model.old_field: unknown field"
+    existing.config.write_text(json.dumps(values))
+    assert refusal(existing.experiment) == (
+        f"{existing.config}: config.model.old_field: unknown field"
     )
 
 
@@ -301,7 +301,7 @@ def test_rows_are_json_without_nan(tmp_path):
     ]
 
 
-def test_a_last_line_that_was_cut_is_left_out(tmp_path):
+def test_a_truncated_last_line_is_ignored(tmp_path):
     path = tmp_path / "rows"
     for step in (1, 2, 3):
         append_row(path, {"step": step, "text": "line\u2028end"})
@@ -314,12 +314,12 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path):
     assert [row["step"] for row in read_rows(path)] == [1, 2, 3]
 
 
-def test_rows_of_no_file(tmp_path):
+def test_a_missing_file_has_no_rows(tmp_path):
     assert read_rows(tmp_path / "none") == []
     assert list(tmp_path.iterdir()) == []
 
 
-# --- places -------------------------------------------------------------------------------------
+# --- paths and files ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_default_workdir(spec, place):
     assert default_workdir(spec) == place
 
 
-def test_the_config_of_a_run_has_no_workdir_of_its_own(tmp_path):
+def test_a_run_given_as_config_has_no_default_workdir(tmp_path):
     with pytest.raises(UserError, match=f"--config={tmp_path}: is a run; name a new directory"):
         default_workdir(str(tmp_path))
 
@@ -352,8 +352,8 @@ def fail(*_, **__) -> None:
     raise OSError(28, "full")
 
 
-def test_what_is_there_already_needs_no_room(tmp_path, monkeypatch):
-    """A run that goes on writes its tokenizer and its rows anew only where they changed."""
+def test_unchanged_files_are_not_rewritten(tmp_path, monkeypatch):
+    """A resumed run rewrites its tokenizer and its rows only where they changed."""
     tokenizers = train_pair(TokenizerConfig(vocab_size=8), ["ab ab b"], ["ab a"])
     append_row(tmp_path / "rows", {"step": 1, "loss": 0.1 + 0.2})
     tokenizers.save(tmp_path)
@@ -362,7 +362,7 @@ def test_what_is_there_already_needs_no_room(tmp_path, monkeypatch):
     write_rows(tmp_path / "rows", read_rows(tmp_path / "rows"))
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_files_are_written_atomically(tmp_path, monkeypatch):
     path = tmp_path / "config.json"
     write_text(path, "old")
     monkeypatch.setattr(os, "fsync", fail)

@@ -21,14 +21,14 @@ from tiny import (
 from transformer_jax.data.batch import Batch, Side
 from transformer_jax.vocabulary import UNK
 
-# As many rows as in other files of laws; with 3 x WIDTH = 6 queries a step has the shape of a pass
-# over whole texts, and of the encoder's: fewer operations to compile.
+# As many rows as in the other property tests; with 3 x WIDTH = 6 queries, a step has the shape of a
+# pass over whole texts and of the encoder's: fewer operations to compile.
 ROWS, WIDTH, ROOM = 6, 2, 6
 SOURCES = alone(random_store([(5, 1), (3, 1), (6, 1)] * 2), ROWS, 6, 1)
-# A number feeds so many tokens to every hypothesis; a list takes back so many of each row. With or
-# without a prompt, caches have the same numbers of slots.
+# A number feeds that many tokens to every hypothesis; a list takes back that many from each row.
+# Caches have the same numbers of slots with and without a prompt.
 PROGRAMS = {
-    # Of one shape, with all that differs from entry to entry.
+    # One shape, with everything that differs between entries.
     "in brief": ["16 slots", 3, "reorder", [2, 2, 3] * 2, 3],
     "everything": [3, "reorder", [2, 1, 3] * 2, 1, "reorder", "20 slots", 3],
     "one token at a time": [1, 1, 1, 1],
@@ -40,25 +40,25 @@ PROGRAMS = {
 }
 
 
-# Prompts that see themselves in both directions.
+# Prompts with bidirectional attention.
 RANKED = [f"{name} by ranks" for name in ("decoder", "llama", "t5")]
-# With caches of another kind: of what one side reads, of some heads, of a window.
+# With caches of other kinds: of what one side reads, of some heads, of a window.
 OF_ANOTHER_KIND = [BASE, "llama", "pattern"]
-# Where every layer keeps a state, there is nothing by which to count positions.
+# Where every layer keeps a state, there are no slots by which to count positions.
 WITHOUT_SLOTS = {
     "universal without slots": replace(VARIANTS["universal"], decoder_pattern=("linear",))
 }
-# What is computed again on the way back changes nothing on the way forward.
+# Rematerialisation in the backward pass does not change the forward pass.
 LIKE_BASE = [n for n, c in VARIANTS.items() if replace(c, remat="none") == VARIANTS[BASE]]
 
 
 class Decoding:
-    """A Stepper's state beside what each hypothesis holds, and all that was computed so far."""
+    """A Stepper's state, the text of each hypothesis, and all logits computed so far."""
 
     def __init__(self, model, params) -> None:
         self.stepper = model.stepper(params)
         batch, room = Batch(jax.tree.map(jnp.asarray, SOURCES.src), None, {}), ROOM
-        if model.config.architecture == "decoder":  # what others have as a source is its prompt
+        if model.config.architecture == "decoder":  # its prompt stands for the source
             prompt = batch.src._replace(rank=jnp.zeros_like(batch.src.pos))
             batch, room = Batch(None, prompt, {}), ROOM - 6 // WIDTH
         self.state = self.stepper.start(batch, WIDTH, room)
@@ -92,7 +92,7 @@ class Decoding:
         self.answered.extend(np.asarray(logits).reshape(-1, count, VOCAB))
 
     def grow(self, slots: int) -> None:
-        """Make room behind a longer prompt, or beside a longer source."""
+        """Make room after a longer prompt, or beside a longer source."""
         shared, src_length = (8, 8) if self.state.src_seg is None else (0, slots - 4)
         self.state = self.stepper.grow(self.state, src_length, (slots - shared) // WIDTH)
         lanes = self.state.lanes
@@ -109,9 +109,9 @@ class Decoding:
         self.texts = [[t[:n] for t in row] for row, n in zip(self.texts, kept, strict=True)]
 
     def in_one_pass(self, model, params) -> np.ndarray:
-        """Return the logits of every text, [texts ROOM V]; prompts apart."""
+        """Return the logits of every text, [texts ROOM V], prompts excluded."""
         if model.config.architecture == "decoder":
-            return self._behind_prompts(model, params)
+            return self._after_prompts(model, params)
         rows = [row for row, _ in self.asked]
         tgt_in = np.zeros((len(rows), ROOM), np.int32)
         for number, (_, text) in enumerate(self.asked):
@@ -121,7 +121,7 @@ class Decoding:
         batch = Batch(jax.tree.map(lambda x: x[rows], SOURCES.src), tgt, {})
         return _by_sixes(model, params, batch)
 
-    def _behind_prompts(self, model, params) -> np.ndarray:
+    def _after_prompts(self, model, params) -> np.ndarray:
         rows = [row for row, _ in self.asked]
         inputs, rank = np.zeros((2, len(rows), 6 + ROOM), np.int32)
         begin = (SOURCES.src.seg > 0).sum(1)[rows]
@@ -158,8 +158,8 @@ def _by_sixes(model, params, batch: Batch) -> np.ndarray:
     ]
     + [(BASE, program) for program in PROGRAMS if program not in ("in brief", "everything")],
 )
-def test_cached_is_full(name, program):
-    """Whatever is fed, exchanged and taken back, the logits are those of the text that is left."""
+def test_cached_decoding_equals_one_full_pass(name, program):
+    """Whatever is fed, reordered and rewound, the logits are those of the text that is left."""
     config, by_ranks, _ = name.partition(" by ranks")
     model, params = make(
         (VARIANTS | MORE_VARIANTS | UNPACKED | WITHOUT_SLOTS)[config],

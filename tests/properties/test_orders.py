@@ -1,4 +1,4 @@
-"""Positions, ranks and windows: what a model may know of order. And what idle sentences keep."""
+"""What a model may know of order: positions, ranks and windows. And the state of idle sentences."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from transformer_jax.nn.positions import POSITIONS
 from transformer_jax.nn.relative_positions import RELATIVE_POSITIONS
 from transformer_jax.vocabulary import UNK
 
-# As many rows as in other files of laws: programs of one shape are compiled once for all.
+# As many rows as in the other property tests: programs of one shape are compiled only once.
 BATCH = alone(random_store([(5, 6), (3, 2), (6, 4)] * 2), 6, 6, 6)
 REAL = BATCH.tgt.seg > 0
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -31,7 +31,7 @@ def logits(config, batch: Batch, order: str = "causal") -> np.ndarray:
 
 
 def later(side, by: int):
-    """Return a side whose positions are `by` more."""
+    """Return a side whose positions are increased by `by`."""
     return side._replace(pos=side.pos + by)
 
 
@@ -44,26 +44,26 @@ RELATIVE = [
 
 
 @pytest.mark.parametrize("name", RELATIVE)
-def test_only_distances_count(name):
-    """All positions of a sentence may be later: relative schemes do not see it."""
+def test_relative_schemes_depend_only_on_distances(name):
+    """Shifting all positions of a sentence does not change the logits of relative schemes."""
     config = variant(name, positions="none")
     moved = BATCH._replace(src=later(BATCH.src, 3), tgt=later(BATCH.tgt, 7))
     expected = logits(config, BATCH)
     np.testing.assert_allclose(logits(config, moved)[REAL], expected[REAL], **CLOSE)
-    # But distances do count.
+    # But distances matter.
     apart = BATCH._replace(tgt=BATCH.tgt._replace(pos=2 * BATCH.tgt.pos))
     assert np.abs(logits(config, apart) - expected)[REAL].max() > 1e-3
 
 
 def ranked(seed: int = 0) -> Batch:
-    """Return the batch with ranks, among them equal ones."""
+    """Return the batch with random ranks, some of them equal."""
     rank = np.random.default_rng(seed).integers(0, 4, BATCH.tgt.seg.shape).astype(np.int32)
     return BATCH._replace(tgt=BATCH.tgt._replace(rank=rank))
 
 
 @pytest.mark.parametrize("name", ["llama", BASE, *RELATIVE])
-def test_ranks_are_the_order(name):
-    """Where tokens stand in the row is nothing, once they have positions and ranks."""
+def test_ranks_and_positions_alone_determine_the_order(name):
+    """The columns of tokens do not matter once they have positions and ranks."""
     batch = ranked()
     columns = np.random.default_rng(1).permutation(6)
     mixed = batch._replace(tgt=jax.tree.map(lambda x: x[:, columns], batch.tgt))
@@ -73,7 +73,7 @@ def test_ranks_are_the_order(name):
     np.testing.assert_allclose(ours[REAL[:, columns]], expected[REAL[:, columns]], **CLOSE)
 
 
-def test_ranks_that_are_positions_are_causal():
+def test_ranks_equal_to_positions_are_causal():
     config = variant("llama")
     batch = BATCH._replace(tgt=BATCH.tgt._replace(rank=BATCH.tgt.pos))
     np.testing.assert_array_equal(logits(config, batch, "ranked"), logits(config, batch))
@@ -81,7 +81,7 @@ def test_ranks_that_are_positions_are_causal():
 
 
 @pytest.mark.parametrize("name", [BASE, "llama"])
-def test_a_window_as_long_as_the_text_is_none(name):
+def test_a_window_as_long_as_the_text_equals_full_attention(name):
     """Six positions are at most five apart; a window of five leaves one pair out."""
     full = variant(name)
     local = {"decoder_pattern": ("local",)}
@@ -98,7 +98,7 @@ def test_a_window_as_long_as_the_text_is_none(name):
 
 @pytest.mark.parametrize("name", ["pattern", "llama"])
 def test_idle_sentences_keep_their_state(name):
-    """What is fed to them leaves no trace; nor does what was taken back, in anyone's."""
+    """Tokens fed to them leave no trace, nor do tokens taken back, in any sentence."""
     model, params = make(VARIANTS[name])
     stepper = model.stepper(params)
     ids = jnp.asarray(np.random.default_rng(3).integers(UNK, VOCAB, (3, 6, 2, 3)), jnp.int32)
@@ -128,13 +128,13 @@ def test_idle_sentences_keep_their_state(name):
     [name for name in (*RELATIVE_POSITIONS, *POSITIONS) if name not in ("learned", "none")]
     + ["none"],
 )
-def test_texts_may_be_longer_than_any_before(scheme):
-    """No parameter but a learned table of positions depends on the longest text that was trained:
-    12 positions where there may have been 6, read at once, and decoded with a cache.
+def test_texts_may_be_longer_than_any_in_training(scheme):
+    """No parameter but a learned table of positions depends on the longest text in training: 12
+    positions where there may have been 6, in one pass and decoded with a cache.
     """
     field = "positions" if scheme in POSITIONS else "relative_positions"
     base = {"architecture": "decoder", "num_encoder_layers": 6, "positions": "none"}
-    small = SMALL_TABLES.get(scheme, {})  # whose distances are clipped long before
+    small = SMALL_TABLES.get(scheme, {})  # distances are clipped long before
     config = dataclasses.replace(MODEL, **base | {field: scheme} | small, max_positions=6)
     model, params = make(config)
     ids = np.random.default_rng(4).integers(UNK, VOCAB, (6, 12)).astype(np.int32)

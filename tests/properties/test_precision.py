@@ -1,4 +1,4 @@
-"""Every kind of layer in bfloat16, in compiled loops and computed again on the way back."""
+"""Every kind of layer in bfloat16, in compiled loops and with rematerialisation."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def made(config, dtype: str):
 
 
 def gradient(config):
-    """Return the loss and gradients of a step in bfloat16, with all that is random, as shapes."""
+    """Return the shapes of a bfloat16 step's loss and gradients, all randomness included."""
     model, params, batch = made(config, "bfloat16")
 
     def loss(params, keys):
@@ -48,8 +48,8 @@ def test_a_step_in_bfloat16_has_gradients_in_float32(name):
 
 
 @pytest.mark.parametrize("name", LOOPED)
-def test_loops_and_what_is_computed_again_keep_types(name):
-    """Of layers of every kind: what goes round a loop keeps its type."""
+def test_loops_and_rematerialisation_keep_dtypes(name):
+    """The carry of a loop over layers of every kind keeps its dtype."""
     _, slopes = gradient(dataclasses.replace(KINDS[name], layer_loop="scan", remat="full"))
     assert {leaf.dtype for leaf in jax.tree.leaves(slopes)} == {jnp.dtype("float32")}
 

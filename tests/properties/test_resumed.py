@@ -1,4 +1,4 @@
-"""A run that was stopped and started again is the run that was not."""
+"""A run that was stopped and resumed equals an uninterrupted run."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ THREE = dataclasses.replace(SIX, training=dataclasses.replace(SIX.training, step
 def start(tmp_path_factory):
     """Return the function (name, experiment) -> (work directory, outcome).
 
-    Runs start from random parameters, and share a step that batches can poison.
+    Runs start from random parameters, and share a step function that batches can poison.
     """
     home = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +60,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(start):
-    """The run that nothing stops."""
+    """The uninterrupted run."""
     workdir, outcome = start("whole", SIX)
     assert outcome == Outcome.FINISHED
     return workdir
@@ -89,7 +89,7 @@ def read_arrays(place):
 
 
 def rows_of_a_batch(log: str) -> int:
-    """Return the size of all batches but an epoch's last, from what a run tells."""
+    """Return the number of rows of all batches but an epoch's last, from a run's log."""
     return int(re.findall(r"shapes (\d+)x", log)[0])
 
 
@@ -98,7 +98,7 @@ def names(workdir: WorkDir) -> list[str]:
 
 
 def contents(workdir: WorkDir) -> dict[str, tuple[bytes, int]]:
-    """Return content and time of change of every file."""
+    """Return the content and modification time of every file."""
     files = [path for path in sorted(workdir.path.rglob("*")) if path.is_file()]
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
@@ -112,19 +112,19 @@ def assert_same_run(one: WorkDir, other: WorkDir) -> None:
     assert one.metrics.read_bytes() == other.metrics.read_bytes()
 
 
-def test_runs_are_reproducible_records(whole):
-    """The run that the others are compared with tells what it should, step by step."""
+def test_the_uninterrupted_run_records_its_steps_and_learns(whole):
+    """The run that the others are compared with records the expected steps."""
     rows = read_rows(whole.metrics)
     assert [row["step"] for row in rows] == [2, 3, 4, 6, 6]
     assert rows[-1]["validation_loss"] < rows[1]["validation_loss"]
 
 
-def test_continued_is_uninterrupted(start, whole):
-    """3 steps and then 3 more are 6 steps: parameters bit for bit, metrics byte for byte."""
+def test_a_resumed_run_equals_an_uninterrupted_run(start, whole):
+    """3 steps and then 3 more equal 6 steps: parameters bit for bit, metrics byte for byte."""
     workdir, outcome = start("continued", THREE)
     assert outcome == Outcome.FINISHED
     assert saved(workdir)[0] == 3
-    # What a run wrote after its last save is cut when it goes on.
+    # Rows written after the last save are removed on resuming.
     append_row(workdir.metrics, {"step": 4, "loss": 0.0})
     append_row(workdir.timings, {"step": 4})
     assert start("continued", SIX)[1] == Outcome.FINISHED
@@ -136,11 +136,11 @@ def test_continued_is_uninterrupted(start, whole):
     assert "learning rate" not in log  # a constant one does not depend on the number of steps
 
 
-def test_muon_and_running_means_go_on_too(start):
-    """Momentum is part of a checkpoint; so are means, which it offers, and what they are means of.
-    Where windows are cut in two is drawn again as it was.
+def test_muon_and_averaged_parameters_resume_too(start):
+    """A checkpoint contains momentum, the averages, which are its `params`, and what is averaged.
+    The places where windows are cut in two are drawn again as they were.
 
-    That parameters are those of a run without means, tests/training/test_step.py has.
+    tests/training/test_step.py checks that parameters equal those of a run without averages.
     """
 
     def averaged(experiment):
@@ -162,8 +162,8 @@ def test_muon_and_running_means_go_on_too(start):
 
 
 @pytest.mark.parametrize("steps", [1, 4, 5])
-def test_continued_from_any_end_is_uninterrupted(start, whole, steps):
-    """The validation and the checkpoint of an end that is one no more leave nothing behind."""
+def test_resuming_from_any_last_step_equals_an_uninterrupted_run(start, whole, steps):
+    """The validation and the checkpoint of a step that is no longer the last leave no trace."""
     training = dataclasses.replace(SIX.training, steps=steps)
     name = f"continued from {steps}"
     workdir, outcome = start(name, dataclasses.replace(SIX, training=training))
@@ -175,22 +175,22 @@ def test_continued_from_any_end_is_uninterrupted(start, whole, steps):
     assert f"step {steps} is no longer the last" in workdir.log.read_text()
 
 
-def test_a_longer_run_tells_the_new_learning_rate(copy, monkeypatch):
-    """Before it goes on; how it does is tested above."""
+def test_a_longer_run_logs_the_new_learning_rate(copy, monkeypatch):
+    """Before it resumes; resuming itself is tested above."""
     monkeypatch.setattr(runs, "_follow", lambda *_: Outcome.FINISHED)
     optimizer = dataclasses.replace(SIX.optimizer, schedule="linear")
     linear = dataclasses.replace(SIX, optimizer=optimizer)
     copy.write_config(linear)
     longer = dataclasses.replace(linear, training=dataclasses.replace(SIX.training, steps=11))
     assert runs.run_experiment(longer, copy) == Outcome.FINISHED
-    # After warm-up in 2 steps, step 7 of 6 would have 0; of 11 it has 1 - 5/10.
+    # After 2 steps of warm-up, step 7 of 6 would have a rate of 0; of 11, 1 - 5/10 of the peak.
     shown = "learning rate of the next update changes with it: 0 -> 0.0005\n"
     assert shown in copy.log.read_text()
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_stopped_in_validation(start, whole, monkeypatch, number):
-    """A crash in a validation costs the validation, which the next start makes up for."""
+def test_a_validation_lost_to_a_crash_is_repeated(start, whole, monkeypatch, number):
+    """Then the run completes as if uninterrupted."""
     real, calls = loop._validate, []
 
     def validate(*arguments):
@@ -210,10 +210,10 @@ def test_stopped_in_validation(start, whole, monkeypatch, number):
     assert_same_run(workdir, whole)
 
 
-def test_interrupted_is_uninterrupted(start, whole, monkeypatch):
+def test_an_interrupted_run_equals_an_uninterrupted_run(start, whole, monkeypatch):
     """SIGTERM saves and ends with code 75; the same command again completes the same run.
 
-    The signal comes in the step after which validation is due, which must not be forgotten.
+    The signal arrives in the step after which validation is due, which must not be skipped.
     """
     real = loop.feed
 
@@ -232,8 +232,8 @@ def test_interrupted_is_uninterrupted(start, whole, monkeypatch):
     assert_same_run(workdir, whole)
 
 
-def test_finished_stays_finished(start, whole, capsys):
-    """A finished run, started again, says so, succeeds, and changes nothing."""
+def test_a_finished_run_stays_finished(start, whole, capsys):
+    """Started again, it says so, succeeds and changes nothing."""
     other = dataclasses.replace(SIX, decoding=dataclasses.replace(SIX.decoding, beam_size=7))
     before = contents(whole)
     for experiment in (SIX, other):
@@ -244,11 +244,11 @@ def test_finished_stays_finished(start, whole, capsys):
     assert "finished run keeps its config.json: decoding.beam_size: 4 -> 7; pass" in shown
 
 
-def test_diverged(start, monkeypatch):
-    """Nothing but updates that are not finite ends with code 70: null in metrics, nothing saved."""
+def test_divergence_ends_the_run(start, monkeypatch):
+    """If no update is finite, a run ends with code 70: null in metrics, nothing saved."""
     real = runs.init_state
 
-    monkeypatch.setattr(runs, "init_state", lambda *args: without_numbers(real(*args)))
+    monkeypatch.setattr(runs, "init_state", lambda *args: with_nan_params(real(*args)))
     training = dataclasses.replace(SIX.training, max_bad_steps=2)
     workdir, outcome = start("diverged", dataclasses.replace(SIX, training=training))
     assert outcome == Outcome.DIVERGED == 70
@@ -258,7 +258,7 @@ def test_diverged(start, monkeypatch):
     assert "stopped at step 3: 3 updates in a row were not finite" in workdir.log.read_text()
 
 
-# --- what is noticed ----------------------------------------------------------------------------
+# --- damaged and mismatched files ---------------------------------------------------------------
 
 
 @pytest.fixture
@@ -269,14 +269,14 @@ def copy(start, whole, tmp_path):
 
 
 def damage(workdir: WorkDir, step: int) -> None:
-    """Cut all files of the parameters short."""
+    """Truncate all files of the parameters."""
     for path in (workdir.checkpoints / str(step) / "params").rglob("*"):
         if path.is_file():
             path.write_bytes(path.read_bytes()[:50])
 
 
-def test_training_goes_back_to_the_newest_good_checkpoint(copy, whole):
-    """The damaged one is named and set aside; what follows is as if nothing had been."""
+def test_training_falls_back_to_the_newest_good_checkpoint(copy, whole):
+    """The damaged one is named and set aside; the result is that of an undamaged run."""
     damage(copy, 6)
     assert runs.run_experiment(SIX, copy) == Outcome.FINISHED
     shown = copy.log.read_text()
@@ -287,8 +287,8 @@ def test_training_goes_back_to_the_newest_good_checkpoint(copy, whole):
     assert_same_run(copy, whole)
 
 
-def test_a_copy_under_another_name_is_set_aside(copy):
-    """Else it would be the newest for ever, and every start would repeat the same steps."""
+def test_a_checkpoint_copied_under_another_step_is_set_aside(copy):
+    """Otherwise it would be the newest for ever, and every start would repeat the same steps."""
     shutil.copytree(copy.checkpoints / "6", copy.checkpoints / "9999")
     before = contents(copy)
     assert runs.run_experiment(SIX, copy) == Outcome.FINISHED
@@ -302,7 +302,7 @@ def test_a_copy_under_another_name_is_set_aside(copy):
 
 
 def test_a_checkpoint_of_another_run_is_refused(copy):
-    """One with another seed is of the same shapes, data and tokenizer."""
+    """A run with another seed has the same shapes, data and tokenizer."""
     checkpoints = Checkpoints(copy.checkpoints, SIX.checkpoint)
     checkpoints.amend(6, host={**checkpoints.record(6)["host"], "run": "another"})
     before = contents(copy)
@@ -314,8 +314,8 @@ def test_a_checkpoint_of_another_run_is_refused(copy):
         runs.run_experiment(SIX, copy)
 
 
-def test_a_run_of_an_older_version_goes_on(copy, capsys):
-    """It gets a name then. The row that says so names what changed, as config.json now has it."""
+def test_a_run_of_an_older_version_resumes(copy, capsys):
+    """It gets an id then. The row that records it lists the changes, which config.json now has."""
     checkpoints = Checkpoints(copy.checkpoints, SIX.checkpoint)
     for step in checkpoints.steps():
         host = checkpoints.record(step)["host"]
@@ -340,8 +340,8 @@ def test_a_run_of_an_older_version_goes_on(copy, capsys):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_run_that_finished_while_another_prepared(whole, tmp_path, monkeypatch, capsys, seed):
-    """Who comes second with other settings is refused; with the same ones there is nothing left."""
+def test_a_run_that_finishes_while_another_prepares(whole, tmp_path, monkeypatch, capsys, seed):
+    """With other settings, the second is refused; with the same ones, nothing is left to do."""
     real, place = runs.prepare, WorkDir(tmp_path / "run")
 
     def prepare(experiment, workdir):
@@ -362,7 +362,7 @@ def test_a_run_that_finished_while_another_prepared(whole, tmp_path, monkeypatch
     assert contents(place) == before
 
 
-def test_training_never_starts_again_silently(copy):
+def test_training_never_silently_restarts_from_scratch(copy):
     for step in (3, 6):
         damage(copy, step)
     with pytest.raises(
@@ -372,7 +372,7 @@ def test_training_never_starts_again_silently(copy):
     assert names(copy) == ["3", "6"]
 
 
-def test_evaluation_refuses_what_is_damaged(copy):
+def test_evaluation_refuses_a_damaged_checkpoint(copy):
     damage(copy, 6)
     with pytest.raises(UserError, match=r"/6: damaged: cannot be read"):
         load(copy.path, "last")
@@ -407,10 +407,10 @@ def test_other_training_text_is_refused(copy, monkeypatch):
     assert {path: path.read_bytes() for path in before} == before
 
 
-# --- numbers that are none ----------------------------------------------------------------------
+# --- non-finite numbers -------------------------------------------------------------------------
 
 
-def without_numbers(state):
+def with_nan_params(state):
     """Return a state whose parameters are all NaN."""
 
     def nan(x):
@@ -420,11 +420,11 @@ def without_numbers(state):
 
 
 def poison_params(monkeypatch, steps) -> None:
-    """After the restore, so that every step is bad."""
+    """Poison them after the restore, so that every step is bad."""
     real = loop.train
 
     def train(run, begin, report):
-        return real(run, begin._replace(state=without_numbers(begin.state)), report)
+        return real(run, begin._replace(state=with_nan_params(begin.state)), report)
 
     monkeypatch.setattr(runs, "train", train)
 
@@ -434,17 +434,17 @@ def poison_gradients(monkeypatch, steps) -> None:
 
 
 def poison_batches(monkeypatch, steps) -> None:
-    """Batches are whole numbers and cannot be NaN; what is computed from some of them is."""
+    """Batches are integers and cannot be NaN; what is computed from some of them is."""
     mark_batches(monkeypatch, steps, BAD_LOSS)
 
 
 BAD_GRADIENT, BAD_LOSS = 1, 2
-# Programs of steps that are patched, apart from those of other files.
+# The programs of patched steps, kept apart from those of other files.
 PATCHED = functools.cache(programs._jitted.__wrapped__)
 
 
 def patch_step(patch) -> None:
-    """Make one step for all: a batch says what is bad about it by its first position, if it is."""
+    """Patch one step for all tests: a batch's first position says what is bad about it, if any."""
     accumulate, batch_sums = step_module._accumulate, step_module.batch_sums
 
     def accumulate_or_not(gradient, params, batch, key, slices):
@@ -476,7 +476,7 @@ def mark_batches(monkeypatch, steps, mark: int) -> None:
 
 @pytest.mark.parametrize("poison", [poison_gradients, poison_batches])
 def test_bad_updates_are_skipped_and_counted(start, whole, monkeypatch, poison):
-    """The run goes on, and says which lines of the training text were in the batch."""
+    """The run continues, and logs which lines of the training text were in the batch."""
     poison(monkeypatch, {2, 5})
     workdir, outcome = start(f"skips {poison.__name__}", SIX)
     assert outcome == Outcome.FINISHED
@@ -498,7 +498,7 @@ def test_bad_updates_are_skipped_and_counted(start, whole, monkeypatch, poison):
 
 @pytest.mark.parametrize("poison", [poison_params, poison_gradients, poison_batches])
 def test_too_many_bad_updates_end_the_run(start, monkeypatch, poison):
-    """With the step and the lines; what was saved before is good, and no worse one is saved."""
+    """It logs the step and the lines; the earlier checkpoint is good, and no bad one is saved."""
     training = dataclasses.replace(SIX.training, max_bad_steps=2)
     experiment = dataclasses.replace(SIX, training=training)
     name = f"ends {poison.__name__}"

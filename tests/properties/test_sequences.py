@@ -1,4 +1,4 @@
-"""What a token may depend on: its own sentence, and of its target only the past."""
+"""What a token may depend on: its own sentence, and only the past of its target."""
 
 import functools
 from dataclasses import replace
@@ -32,15 +32,15 @@ from transformer_jax.vocabulary import UNK
 LENGTHS = [(2, 5), (6, 6), (4, 2), (3, 6), (6, 3), (1, 1)]
 STORE = random_store(LENGTHS)
 TIGHT = alone(STORE, 6, 6, 6)
-LOOSE = alone(STORE, 9, 12, 12)  # the same pairs among more padding, in rows and in columns
+LOOSE = alone(STORE, 9, 12, 12)  # the same pairs with more padding, in rows and columns
 LAST_SEEN = np.array([[2], [3], [0], [4], [1], [5]])  # a position in each row of TIGHT
 # Different programs sum in different orders: 10 times the float32 epsilon of logits of about 10.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def all_variants(test):
-    """Run a test for every model: by `make e2e` also for what differs on the way back alone."""
-    # Those of states are held to plain torch packed and padded: tests/oracle/cases.py.
+    """Test every model; in `make e2e`, also those that differ only in the backward pass."""
+    # Those of states are compared with plain torch, packed and padded: tests/oracle/cases.py.
     names = [n for n, c in VARIANTS.items() if n == BASE or replace(c, remat="none") != MODEL]
     names = [name for name in names if name not in ("features", "states")]
     rest = [name for name in (VARIANTS | MORE_VARIANTS) if name not in names]
@@ -53,14 +53,14 @@ def noise(like):
 
 
 def with_another_future(batch):
-    """Return the batch with other target tokens behind LAST_SEEN."""
+    """Return the batch with other target tokens after LAST_SEEN."""
     future = np.arange(batch.tgt.inputs.shape[1]) > LAST_SEEN
     inputs = np.where(future, noise(batch.tgt.inputs), batch.tgt.inputs)
     return batch._replace(tgt=batch.tgt._replace(inputs=inputs))
 
 
 def with_noise(batch):
-    """Return the batch with anything where its padding was."""
+    """Return the batch with noise in place of its padding."""
 
     def disturbed(side):
         padding = side.seg == 0
@@ -73,7 +73,7 @@ def with_noise(batch):
 
 
 def packed():
-    """Return all pairs packed into rows of 12 positions, and where they are."""
+    """Return all pairs packed into rows of 12 positions, and their placement."""
     config = DataConfig(max_length=12, tokens_per_batch=36, rows_divisible_by=1)
     plan = PackPlan(STORE, np.arange(len(STORE)), config, seed=0)
     assert len(plan) == 1
@@ -87,7 +87,7 @@ def joined(*batches):
 
 @functools.cache
 def computed(name: str):
-    """Return logits: of TIGHT and the same with another future, of LOOSE and of packed pairs."""
+    """Return the logits of TIGHT, of TIGHT with another future, of LOOSE and of packed pairs."""
     model, params = make((VARIANTS | MORE_VARIANTS)[name])
     long = joined(with_noise(LOOSE), packed()[0])  # 12 rows: all passes of this file have six
     halves = (jax.tree.map(lambda x, i=i: x[i::2], long) for i in range(2))
@@ -105,8 +105,8 @@ _sums = jax.jit(loss_sums, static_argnums=(3, 4))
 
 
 @all_variants
-def test_causal(name):
-    """The target after position t changes no logit up to t; row by row, t is LAST_SEEN."""
+def test_logits_do_not_depend_on_future_target_tokens(name):
+    """Target tokens after position t change no logit up to t; each row's t is in LAST_SEEN."""
     before, after, _, _ = computed(name)
     past = np.arange(6) <= LAST_SEEN
     np.testing.assert_array_equal(before[past], after[past])
@@ -115,7 +115,7 @@ def test_causal(name):
 
 
 @all_variants
-def test_packed_is_alone(name):
+def test_packed_pairs_equal_separate_pairs(name):
     """A pair's logits and the loss sums are the same whether it shares its row or not."""
     expected, _, _, logits = computed(name)
     batch, placement = packed()
@@ -128,8 +128,8 @@ def test_packed_is_alone(name):
 
 
 @all_variants
-def test_padding_changes_nothing(name):
-    """More rows and columns of it, and whatever they hold, change no real logit and no sum."""
+def test_padding_does_not_change_logits_or_loss(name):
+    """More rows and columns of it, whatever they hold, change no real logit and no loss sum."""
     expected, _, logits, _ = computed(name)
     real = TIGHT.tgt.seg > 0
     np.testing.assert_allclose(logits[:6, :6][real], expected[real], **CLOSE)
@@ -138,7 +138,7 @@ def test_padding_changes_nothing(name):
 
 
 # Masks of each kind, in models that differ in nothing else: dense and fused, with a bias, of one
-# side, within a window.
+# side, with a window.
 MASKS = {
     "dense": {},
     "fused": {"attention": "fused"},
@@ -153,7 +153,7 @@ MASKED = {name: replace(MODEL, **fields) for name, fields in MASKS.items()}
 @pytest.mark.parametrize(
     "name", [*MASKED, *(pytest.param(name, marks=pytest.mark.e2e) for name in VARIANTS)]
 )
-def test_padding_changes_no_gradient(name):
+def test_padding_does_not_change_gradients(name):
     """Whatever padding holds, the gradient of the loss sum is the same to the last bit."""
     model, params = make((VARIANTS | MASKED)[name])
 
