@@ -27,7 +27,7 @@ STEPS = {"steps": 40, "label_smoothing": 0.0, "log_every": 20}
 
 
 def documents(count: int, seed: int) -> list[list[list[str]]]:
-    """Return texts of six sentences of four words, all of one topic, and their labels."""
+    """Return texts of six sentences of four words, each all of one topic."""
     generator = np.random.default_rng(seed)
     found = []
     for number in range(count):

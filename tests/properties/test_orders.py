@@ -26,7 +26,7 @@ def variant(name: str, **fields):
 
 
 def logits(config, batch: Batch, order: str = "causal") -> np.ndarray:
-    """Return the logits of real tokens' places, [B T V]."""
+    """Return the logits at all positions, [B T V]."""
     return np.asarray(logits_of(*make(config, order), batch))
 
 
