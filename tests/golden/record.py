@@ -1,11 +1,12 @@
-"""Record what the golden tests expect; run only to change it on purpose, from the folder tests.
+"""Record the golden tests' expected values; run from tests/, and only to change them on purpose.
 
-    python -m golden.record names     what our parameters are called: parameter_names.json
-    python -m golden.record arrays    what `transformers` computes: post_norm.npz, pre_norm.npz
+    python -m golden.record names     names and shapes of our parameters: parameter_names.json
+    python -m golden.record arrays    results of `transformers`: post_norm.npz, pre_norm.npz
 
-An array file holds batch/*, in float64 logits [tokens V] and losses/<smoothing>, and under their
-names in `transformers` tensors/* [2 ...]: a weight and the gradient of the tensor2tensor loss. (One
-array, because each entry of a zip file costs 250 bytes; and weights that float32 holds pack well.)
+An array file holds batch/*; in float64, logits [tokens V] and losses/<smoothing>; and, under their
+names in `transformers`, tensors/* [2 ...]: a weight and the gradient of the tensor2tensor loss.
+(They share an array because each entry of a zip file costs 250 bytes; and weights that fit float32
+compress well.)
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ ARRAYS = {
     for residual in ("post_norm", "pre_norm")
 }
 
-# No two sizes are equal, so that a shape tells its axes apart.
+# No two sizes are equal, so that a shape identifies its axes.
 _SMALL = ModelConfig(
     d_model=20, d_ff=36, num_heads=4, head_dim=5, v_head_dim=3, max_positions=16,
     num_encoder_layers=2, num_decoder_layers=2,

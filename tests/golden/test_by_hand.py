@@ -1,4 +1,4 @@
-"""The paper's formulas, written out number by number."""
+"""The paper's formulas, computed number by number."""
 
 import math
 
@@ -31,7 +31,7 @@ def same(actual, expected):
 
 
 def test_sinusoids():
-    """Paper 3.5: sine and cosine take turns, PE(pos, 2i) = sin(pos / 10000^(2i / d))."""
+    """Paper, section 3.5: sines and cosines alternate, PE(pos, 2i) = sin(pos / 10000^(2i / d))."""
     positions, d = [[0, 7, 2], [1, 0, 30]], 6
     expected = np.zeros((2, 3, d))
     for row, column in np.ndindex(2, 3):
@@ -42,8 +42,8 @@ def test_sinusoids():
     same(Sinusoidal(ModelConfig(d_model=d, head_dim=2)).embed(jnp.asarray(positions), 31), expected)
 
 
-def test_sinusoids_of_tensor2tensor():
-    """Sines, then cosines, of periods from 2 pi to 10000 x 2 pi, both ends included."""
+def test_tensor2tensor_sinusoids():
+    """Sines, then cosines, with periods from 2 pi to 10000 x 2 pi, both ends included."""
     positions, d = [[0, 7, 2], [1, 0, 30]], 8
     expected = np.zeros((2, 3, d))
     for row, column in np.ndindex(2, 3):
@@ -56,7 +56,7 @@ def test_sinusoids_of_tensor2tensor():
 
 
 def test_layer_norm():
-    """Epsilon is large here, so that it matters that it stands under the root."""
+    """Epsilon is large here, so that its place under the root matters."""
     x, epsilon = RNG.normal(size=(2, 3, 5)), 0.1
     scale, bias = RNG.normal(size=(2, 5))
     expected = np.zeros_like(x)
@@ -72,7 +72,7 @@ def test_layer_norm():
 
 
 def test_rms_norm():
-    """No mean is taken away; epsilon stands under the root here too."""
+    """No mean is subtracted; epsilon is under the root here too."""
     x, scale, epsilon = RNG.normal(size=(2, 3, 5)), RNG.normal(size=5), 0.1
     expected = np.zeros_like(x)
     for row, column in np.ndindex(2, 3):
@@ -109,7 +109,7 @@ def test_swiglu():
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 @pytest.mark.parametrize("scheme", [Rope, RopeInterleaved])
 def test_rotary_positions(scheme, fraction):
-    """A pair of channels is a complex number, times e^(i angle)."""
+    """Each pair of channels is a complex number, multiplied by e^(i angle)."""
     theta, size, pos = 50.0, 8, [0, 1, 5, 2]
     turning = int(size * fraction)
     x = RNG.normal(size=(4, 2, size))
@@ -128,8 +128,8 @@ def test_rotary_positions(scheme, fraction):
     same(view.rotate(jnp.asarray(x)[None])[0], expected)
 
 
-def test_slopes_of_alibi():
-    """The paper's, section 3: 1/2 to 1/256 for 8 heads; its code for 3, 6 and 12."""
+def test_alibi_slopes():
+    """From section 3 of the paper, 1/2 to 1/256 for 8 heads; from its code for 3, 6 and 12."""
     eight = [1 / 2**i for i in range(1, 9)]
     four = [1 / 4, 1 / 16, 1 / 64, 1 / 256]
     expected = {
@@ -145,7 +145,7 @@ def test_slopes_of_alibi():
 
 
 def test_alibi():
-    """A key so many positions away loses as many slopes."""
+    """A key's score drops by the slope for every position of distance."""
     pos = [0, 1, 2, 5]
     view = self_view(jnp.asarray([pos]), jnp.ones((1, 4), int), "causal")
     scheme = Alibi(ModelConfig(d_model=6, num_heads=6, relative_positions="alibi"))
@@ -177,13 +177,13 @@ def test_masks():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_of_one_head(causal):
-    """Paper 3.2.1: softmax(q k / sqrt(d_k)) v, over two packed sentences and padding."""
+def test_single_head_attention(causal):
+    """Paper, section 3.2.1: softmax(q k / sqrt(d_k)) v, over two packed sentences and padding."""
     pos, seg = [0, 1, 2, 0, 1, 0], [1, 1, 1, 2, 2, 0]
     q, k = RNG.normal(size=(2, 6, 4))
     v = RNG.normal(size=(6, 3))
     expected, expected_weights = np.zeros((5, 3)), np.zeros((5, 6))
-    for i in range(5):  # what padding sees is nobody's concern
+    for i in range(5):  # what padding sees does not matter
         seen = [j for j in range(5) if seg[j] == seg[i] and (j <= i or not causal)]
         powers = {j: math.exp(sum(q[i] * k[j]) / math.sqrt(4)) for j in seen}
         for j in seen:
@@ -199,12 +199,12 @@ def test_attention_of_one_head(causal):
 
 @pytest.mark.parametrize("smoothing", ["tensor2tensor", "uniform"])
 def test_label_smoothing(smoothing):
-    """The loss is the cross-entropy with an explicit distribution, its slope softmax minus that."""
+    """The loss is cross-entropy with an explicit distribution, its gradient softmax minus that."""
     epsilon, vocab = 0.2, 5
     targets, segments = np.array([[4, 1, 3], [2, 0, 0]]), np.array([[1, 1, 2], [1, 0, 0]])
     weight = (segments > 0).astype(np.float64)
     logits = RNG.normal(size=(2, 3, vocab))
-    logits[0, 1, 1] = 9.0  # the only target that is the first choice
+    logits[0, 1, 1] = 9.0  # the only target with the highest logit
     logits[0, 0, 4] = logits[0, 2, 3] = logits[1, 0, 2] = -9.0
     loss, nll, slopes = 0.0, 0.0, np.zeros_like(logits)
     for place in zip(*np.nonzero(segments), strict=True):

@@ -1,4 +1,4 @@
-"""Our model and loss equal what `transformers` computed once; tests/oracle asks it live."""
+"""Our model and loss equal recorded results of `transformers`; tests/oracle computes them live."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from transformer_jax.training.loss import loss_sums
 
 
 def ours(config, params, batch) -> Results:
-    """Run our model in float64: both losses, and the gradients of the one that was recorded."""
+    """Run our model in float64: both losses, and the gradients of the recorded one."""
     with jax.enable_x64(True):
         model = build(config, VOCAB, VOCAB, dtype="float64")
 

@@ -1,11 +1,11 @@
-"""A work directory of before models became many: it loads, translates and goes on as it did then.
+"""A work directory from when there was one model: it loads, translates and resumes as it did then.
 
-workdir.tar.xz is what the code of commit 288fd50 left after 6 steps of
+workdir.tar.xz was left by the code of commit 288fd50 after 6 steps of
 
     python train.py --config=configs/spelled_numbers.py --config.training.steps=6 ...
 
-whose whole command is in its history.jsonl; continuation.json is what that code then made of it:
-its translations, and the rows of metrics.jsonl of 3 more steps. Neither is ever recorded again.
+whose full command is in its history.jsonl; continuation.json holds that code's translations with
+it, and the rows of metrics.jsonl for 3 more steps. Neither is ever recorded again.
 """
 
 import dataclasses
@@ -42,8 +42,8 @@ def on_one_device(config):
     return make_mesh(config, jax.devices()[:1])
 
 
-def test_it_loads_translates_and_goes_on(old, monkeypatch, capsys):
-    """The same text; losses and validation within 1e-6."""
+def test_loads_translates_and_resumes(old, monkeypatch, capsys):
+    """The texts are the same; losses and validation agree within 1e-6."""
     assert load(old.path).translate(THEN["lines"]) == THEN["translations"]["6"]
     assert inspect.main([f"--workdir={old.path}"]) == 0
     assert re.search(r"^  6  best  .*loss 3\.225", capsys.readouterr().out, re.M)
@@ -51,7 +51,7 @@ def test_it_loads_translates_and_goes_on(old, monkeypatch, capsys):
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(old.path.parent / "cache"))
     monkeypatch.setattr(runs.process, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(runs, "make_mesh", on_one_device)
-    start_at_random(monkeypatch)  # nothing of which is left: it goes on
+    start_at_random(monkeypatch)  # replaced entirely: the run resumes
     before = old.experiment()
     longer = dataclasses.replace(before, training=dataclasses.replace(before.training, steps=9))
     assert runs.run_experiment(longer, old) == Outcome.FINISHED
@@ -61,13 +61,13 @@ def test_it_loads_translates_and_goes_on(old, monkeypatch, capsys):
     assert load(old.path).translate(THEN["lines"]) == THEN["translations"]["9"]
 
 
-# One config.json of each past form, named by the last commit that wrote it.
+# One config.json of each past format, named after the last commit that wrote it.
 PAST = sorted(HERE.glob("config.*.json"))
 
 
 @pytest.mark.parametrize("path", PAST, ids=lambda path: path.name)
-def test_config_of_a_past_form(path, caplog):
-    """What it says stays as it says, what it lacks is the default, and a warning names some."""
+def test_config_of_a_past_format(path, caplog):
+    """Its values are kept, missing fields get defaults, and a warning names some of them."""
     text = path.read_text()
     from_json.cache_clear()
     now, default = json.loads(to_json(from_json(text))), json.loads(to_json(Experiment()))

@@ -1,4 +1,4 @@
-"""Checkpoints outlive the code: names and shapes of parameters may not change unseen."""
+"""Checkpoints outlive the code: names and shapes of parameters must not change unnoticed."""
 
 import json
 
@@ -14,6 +14,6 @@ def test_parameters_keep_their_names(config):
     assert old == new, (
         "parameters were renamed or reshaped, so old checkpoints no longer load.\n"
         f"gone: {sorted(old - new)}\nnew: {sorted(new - old)}\n"
-        "If that is the purpose, give old checkpoints a way over, and record the new names:\n"
+        "If this is intended, provide a way to load old checkpoints and record the new names:\n"
         "    cd tests && python -m golden.record names"
     )

@@ -1,4 +1,4 @@
-"""Small ragged batches, laid out cell by cell and not with the code that is to be checked."""
+"""Small ragged batches, laid out cell by cell rather than by the code under test."""
 
 from collections.abc import Mapping
 
@@ -7,14 +7,14 @@ import numpy as np
 from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.vocabulary import BOS, EOS, UNK
 
-# Each row a list of (source length, target length). The longest source and the longest target are
-# in different rows, so that both sides have padding wherever the other has none.
+# Each row is a list of (source length, target length). The longest source and the longest target
+# are in different rows, so that each side has padding where the other has none.
 ONE_PER_ROW = [[(7, 4)], [(3, 8)], [(5, 1)], [(1, 5)]]
 PACKED = [[(4, 3), (2, 6)], [(5, 5)], [(1, 2), (3, 1), (2, 2)]]
 
 
 def make_batch(lengths: list[list[tuple[int, int]]], src_vocab: int, tgt_vocab: int) -> Batch:
-    """Return a batch of random sentences, the same for the same arguments."""
+    """Return a batch of random sentences, deterministic in its arguments."""
     rng = np.random.default_rng(len(lengths))
 
     def sentence(length, vocab):
@@ -28,9 +28,9 @@ def make_batch(lengths: list[list[tuple[int, int]]], src_vocab: int, tgt_vocab: 
 
 
 def prefixed(batch: Batch, prefixes: tuple[int, ...] = (2, 5, 1, 3)) -> Batch:
-    """Return the target side alone, in which the first positions of each sentence are a prefix.
+    """Return only the target side, with the first positions of each sentence as a prefix.
 
-    They have rank 0, those behind them 1, 2, and so on; only what is behind them is predicted.
+    The prefix has rank 0, the positions after it 1, 2, and so on; only the latter are predicted.
     """
     tgt, prefix = batch.tgt, np.asarray(prefixes)[: len(batch.tgt.pos), None]
     rank = np.where(tgt.seg > 0, np.maximum(tgt.pos - prefix + 1, 0), 0).astype(np.int32)
@@ -38,16 +38,16 @@ def prefixed(batch: Batch, prefixes: tuple[int, ...] = (2, 5, 1, 3)) -> Batch:
 
 
 def permuted(batch: Batch) -> Batch:
-    """Return the target side alone, with ranks in any order, among them equal ones."""
+    """Return only the target side, with ranks in random order, some of them equal."""
     rank = np.random.default_rng(5).integers(0, 6, batch.tgt.seg.shape).astype(np.int32)
     return _ranked(batch, rank, batch.targets["tokens"].weight)
 
 
 def reordered(batch: Batch) -> Batch:
-    """Return the target side alone, each piece to be predicted where it stands.
+    """Return only the target side, each piece to be predicted at its own position.
 
-    The first two positions of each sentence, or the only one, have rank 0 and are not predicted,
-    the others 1, 2, and so on in any order.
+    The first two positions of each sentence, or its only one, have rank 0 and are not predicted;
+    the others have ranks 1, 2, and so on in random order.
     """
     tgt = batch.tgt
     later, rank = tgt.pos > 1, np.zeros_like(tgt.seg)
@@ -61,7 +61,7 @@ def reordered(batch: Batch) -> Batch:
 
 
 def masked(batch: Batch) -> Batch:
-    """Return the source side alone, of two kinds of tokens, every third piece to be predicted."""
+    """Return only the source side, with two token types and every third piece to be predicted."""
     src = _with_kinds(batch.src)
     labels = np.random.default_rng(7).integers(UNK, UNK + 50, src.seg.shape).astype(np.int32)
     weight = ((src.seg > 0) & (src.pos % 3 == 1)).astype(np.float32)
@@ -69,7 +69,7 @@ def masked(batch: Batch) -> Batch:
 
 
 def asked(batch: Batch) -> Batch:
-    """Return the source side, of two kinds of tokens, and a class to be predicted of each text."""
+    """Return the source side, with two token types, and a class to be predicted for each text."""
     most = int(batch.src.seg.max())
     seg = np.arange(1, most + 1, dtype=np.int32) * np.ones_like(batch.src.seg[:, :1])
     seg = np.where(seg <= batch.src.seg.max(1, keepdims=True), seg, 0)
@@ -106,7 +106,7 @@ FIELDS = ("src_ids", "src_pos", "src_seg", "tgt_in", "tgt_out", "tgt_pos", "tgt_
 
 
 def flat(batch: Batch) -> dict[str, np.ndarray]:
-    """Return the arrays of a batch by the names that peers and recordings use."""
+    """Return the arrays of a batch under the names that peers and recordings use."""
     nothing = Side(None, None, None)
     src, tgt = (nothing if side is None else side for side in batch[:2])
     ((labels, _),) = batch.targets.values()
@@ -116,7 +116,7 @@ def flat(batch: Batch) -> dict[str, np.ndarray]:
 
 
 def unflat(arrays: Mapping[str, np.ndarray]) -> Batch:
-    """Return the batch that `flat` made them of."""
+    """Return the batch that `flat` converted to these arrays."""
     src = Side(arrays["src_ids"], arrays["src_pos"], arrays["src_seg"])
     tgt = Side(arrays["tgt_in"], arrays["tgt_pos"], arrays["tgt_seg"])
     target = Target(arrays["tgt_out"], (tgt.seg > 0).astype(np.float32))

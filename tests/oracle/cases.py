@@ -1,4 +1,4 @@
-"""Which configs are compared with whom. No torch here: the default run reads what they cover."""
+"""The configs to compare, and their peers. No torch here: the default run checks their coverage."""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     ranks: Callable[[Batch], Batch] | None = None
 
     def batch(self) -> Batch:
-        """Return random sentences."""
+        """Return a batch of random sentences."""
         batch = make_batch(self.lengths, VOCAB, VOCAB)
         if self.ranks is not None:
             return self.ranks(batch)
@@ -413,7 +413,7 @@ CASES = {
     "permuted decoder": Case("plain", LLAMA, order="ranked", ranks=permuted),
 }  # fmt: skip
 
-# In float64 the fused kernel steps aside, so these are compared in float32, by their logits.
+# The fused kernel does not run in float64, so these are compared in float32, by their logits.
 FUSED = {
     name: CASES[name]._replace(config=_of(CASES[name].config, attention="fused"))
     for name in (

@@ -1,4 +1,4 @@
-"""Our side of a comparison, in float64, and what counts as equal."""
+"""Our side of a comparison, in float64, and the criteria for equality."""
 
 import functools
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from transformer_jax.training.loss import loss_sums
 
 CONVENTIONS = "tensor2tensor", "uniform"
 EPSILON = 0.1  # of label smoothing
-RELATIVE = 1e-10  # float64 rounding leaves about 1e-14; a wrong term at least 1e-7
+RELATIVE = 1e-10  # rounding in float64 causes about 1e-14, a wrong term at least 1e-7
 
 
 class Results(NamedTuple):
-    """What a model makes of a batch. `losses` are means over the real target tokens."""
+    """A model's results for a batch. `losses` are means over the real target tokens."""
 
-    logits: np.ndarray  # [tokens V]; at padding each library may do as it likes
+    logits: np.ndarray  # [tokens V]; no padding, where libraries differ
     losses: dict[str, float]  # by smoothing convention
     gradients: dict[str, dict[str, np.ndarray]]  # by smoothing convention and our path
 
@@ -42,7 +42,7 @@ def ours(
     batch: Batch,
     order: Order = "causal",
 ) -> Results:
-    """Run our model with float64 parameters {path: array}; `sizes` are the vocabularies'."""
+    """Run our model with float64 parameters {path: array}; `sizes` are the vocabulary sizes."""
     with jax.enable_x64(True):
         model = build(config, *sizes, dtype="float64", order=order, predicts=list(batch.targets))
 
@@ -52,7 +52,7 @@ def ours(
             losses = jnp.stack([one.loss / one.tokens for one in sums])
             return losses, (losses, logits)
 
-        # The gradients of both losses, leaves [2 ...], compiled together: that is what takes time.
+        # The gradients of both losses, leaves [2 ...], compiled together, as compiling is slow.
         gradients, (losses, logits) = jax.jit(jax.jacrev(both, has_aux=True))(
             as_tree(params, "float64"), jax.tree.map(jnp.asarray, batch)
         )
@@ -71,7 +71,7 @@ def ours(
 def float32_logits(
     config: ModelConfig, sizes: tuple[int, int], params: Mapping[str, np.ndarray], batch: Batch
 ) -> np.ndarray:
-    """Run our model as it is, and return logits [tokens V]."""
+    """Run our model in float32 and return logits [tokens V]."""
     tree, arrays = as_tree(params, "float32"), jax.tree.map(jnp.asarray, batch)
     logits = jax.jit(functools.partial(apply, build(config, *sizes)))(tree, arrays)
     assert logits.dtype == "float32"
@@ -79,7 +79,7 @@ def float32_logits(
 
 
 def predicted(batch: Batch) -> np.ndarray:
-    """Return which logits are compared: of a prefix, no library promises any."""
+    """Return which logits to compare: libraries guarantee none for a prefix."""
     ((_, weight),) = batch.targets.values()
     return weight > 0
 
@@ -91,7 +91,7 @@ def apply(model: Model, params: Any, batch: Batch) -> jax.Array:
 
 
 def as_tree(params: Mapping[str, np.ndarray], dtype: str) -> Any:
-    """Nest {path: array}."""
+    """Convert {path: array} to a nested tree."""
     return unflatten_dict({path: jnp.asarray(x, dtype) for path, x in params.items()}, sep="/")
 
 
@@ -105,17 +105,17 @@ def assert_same(mine: Results, theirs: Results) -> None:
         for path, expected in leaves.items():
             actual = mine.gradients[smoothing][path]
             if path.endswith("key/bias") and np.abs(expected).max() < 1e-14:
-                # It adds q b to all scores of a query, which softmax ignores: the gradient is zero,
-                # and what is found there (2e-17) is rounding, relative to nothing. Nor do logits
-                # or other gradients depend on it: no comparison can see the bias itself, unless
-                # rotary positions turn it.
+                # It adds q b to all scores of a query, which softmax ignores: the gradient is zero
+                # up to rounding (2e-17), and a relative difference is meaningless. Logits and other
+                # gradients do not depend on it either: no comparison can detect the bias itself,
+                # unless rotary positions rotate it.
                 assert np.abs([actual, expected]).max() < 1e-14, f"gradient of {path} is not zero"
             else:
                 assert_close(f"{smoothing} gradient of {path}", actual, expected)
 
 
 def assert_close(what: str, actual: Any, expected: Any, relative: float = RELATIVE) -> None:
-    """Compare the largest difference with the largest expected number."""
+    """Compare the largest difference with the largest expected value."""
     assert np.shape(actual) == np.shape(expected), what
     difference, largest = np.abs(actual - expected).max(), np.abs(expected).max()
     assert difference <= relative * largest, f"{what}: differs by {difference} of {largest}"

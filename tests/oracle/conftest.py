@@ -1,4 +1,4 @@
-"""What builds its cases of the peers' classes is read only where they are installed."""
+"""Files whose cases are built from the peers' classes are collected only with these installed."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Decoder-only models of `transformers`, in float64 throughout. Nothing here calls ours."""
+"""Decoder-only models of `transformers`, in float64 throughout. They call none of our code."""
 
 import math
 import types
@@ -24,7 +24,7 @@ from transformers.models.t5 import modeling_t5
 
 from transformer_jax.config import ModelConfig
 
-# Names of activations there.
+# Names of activations in `transformers`.
 ACTIVATIONS = {
     "gelu": "gelu", "gelu_tanh": "gelu_new", "relu_squared": "relu2", "silu": "silu",
     "mish": "mish", "swiglu": "silu", "reglu": "relu", "geglu": "gelu",
@@ -38,20 +38,20 @@ MODULES = (
 
 
 class Wide(types.ModuleType):
-    """A torch whose float32 is float64: models name float32 for norms, softmax and tables."""
+    """A torch whose float32 is float64: models request float32 for norms, softmax and tables."""
 
     def __getattr__(self, name):
         return torch.float64 if name in ("float32", "float") else getattr(torch, name)
 
 
 def widen(monkeypatch) -> None:
-    """Let the models compute in float64; before they are built, for they make tables then."""
+    """Make models compute in float64; call it before building them, when they compute tables."""
     for module in MODULES:
         monkeypatch.setattr(module, "torch", Wide("torch"))
 
 
 class Peer(torch.nn.Module):
-    """A causal language model; `words` translate our paths to its names."""
+    """A causal language model; `words` translates our paths to its names."""
 
     words: dict[str, str]
 
@@ -61,19 +61,19 @@ class Peer(torch.nn.Module):
         self.model = self.build(c, vocab_size).eval()
 
     def build(self, c: ModelConfig, vocab_size: int) -> torch.nn.Module:
-        """Return their model."""
+        """Return the model of `transformers`."""
         raise NotImplementedError
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        # Theirs do not scale embeddings; ours do, and not in the pre-softmax product.
+        # Their models do not scale embeddings; ours do, except in the output projection.
         x = self.model.get_input_embeddings()(batch["tgt_in"]) * math.sqrt(self.config.d_model)
         return self.model(inputs_embeds=x, use_cache=False, **self.order(batch)).logits
 
     def order(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return positions and the mask, True where a query may look.
+        """Return positions and the mask, True where a query may attend.
 
-        A key is visible from where it stands on, and from everywhere if it is of a prefix, whose
-        ranks are 0. Padding looks everywhere, for the softmax over nothing is NaN.
+        A key is visible from its own position on, or from everywhere if it belongs to a prefix,
+        whose ranks are 0. Padding attends everywhere, since a softmax over nothing is NaN.
         """
         seg = batch["tgt_seg"]
         seen = torch.ones(seg.shape[1], seg.shape[1], dtype=torch.bool).tril()[None]
@@ -83,11 +83,11 @@ class Peer(torch.nn.Module):
         return {"attention_mask": seen[:, None], "position_ids": batch["tgt_pos"]}
 
     def tensors(self) -> dict[str, torch.nn.Parameter]:
-        """Return what is trained, by name; tied tables once."""
+        """Return the trainable parameters by name; tied tables once."""
         return dict(self.model.named_parameters())
 
     def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return tensors with q, k and v apart, matrices [out in]."""
+        """Return the tensors with q, k and v separate and matrices as [out in]."""
         return tensors
 
 
@@ -102,7 +102,7 @@ def _sizes(c: ModelConfig) -> dict:
 
 
 class Llama(Peer):
-    """Llama, with all its biases or none. Interleaved channels are its halves, permuted."""
+    """Llama, with all biases or none. Interleaved rotary channels are its halves, permuted."""
 
     words = LLAMA
     kind: tuple = (transformers.LlamaForCausalLM, transformers.LlamaConfig)
@@ -136,7 +136,7 @@ class Llama(Peer):
 
 
 class LlamaOfClasses(Llama):
-    """Llama with classes, which reads a text a row. Theirs are said without a bias, ours with."""
+    """Llama for classification, one text per row. Their head has no bias; ours does."""
 
     words = LLAMA | {"class_head": "score"}
     kind = (transformers.LlamaForSequenceClassification, transformers.LlamaConfig)
@@ -155,20 +155,20 @@ class LlamaOfClasses(Llama):
 
 
 class Qwen2(Llama):
-    """Qwen2: biases of queries, keys and values."""
+    """Qwen2, with biases for queries, keys and values."""
 
     kind = (transformers.Qwen2ForCausalLM, transformers.Qwen2Config)
 
 
 class Qwen3(Llama):
-    """Qwen3: queries and keys normalised by head, and heads of any size."""
+    """Qwen3, with queries and keys normalised per head, and heads of any size."""
 
     words = QWEN3
     kind = (transformers.Qwen3ForCausalLM, transformers.Qwen3Config)
 
 
 class Nemotron(Llama):
-    """Nemotron: squared ReLU; its norms add 1 to their scales, torch's own do not."""
+    """Nemotron, with squared ReLU. Its norms add 1 to their scales; torch's do not."""
 
     kind = (transformers.NemotronForCausalLM, transformers.NemotronConfig)
 
@@ -183,7 +183,7 @@ class Nemotron(Llama):
 
 
 class Olmo2T5(Llama):
-    """Llama with OLMo 2's attention, over all heads normalised, and T5 1.1's feed-forward layers.
+    """Llama with OLMo 2's attention, normalised over all heads, and T5 1.1's feed-forward layers.
 
     OLMo 2 itself normalises the outputs of sub-layers.
     """
@@ -203,7 +203,7 @@ class Olmo2T5(Llama):
 
 
 class Olmo2(Peer):
-    """OLMo 2, whose norms stand behind sub-layers, without its norms of queries and keys."""
+    """OLMo 2, which normalises the outputs of sub-layers, without its query and key norms."""
 
     words = OLMO2
 
@@ -220,9 +220,9 @@ class Olmo2(Peer):
 
 
 class Gemma2(Peer):
-    """Gemma 2, with a norm before and behind each sub-layer, without its caps on scores.
+    """Gemma 2, with a norm before and after each sub-layer, without its caps on scores.
 
-    Its norms count their weights from 1, so torch's take their places.
+    Its norms add 1 to their weights, so torch's replace them.
     """
 
     words = GEMMA2
@@ -246,7 +246,7 @@ class Gemma2(Peer):
         return _with_biases(model)
 
     def order(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """See Peer: what is added to scores."""
+        """See Peer; the mask is added to scores."""
         found = super().order(batch)
         seen = found["attention_mask"]
         mask = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -torch.inf)
@@ -262,7 +262,7 @@ class Gemma2(Peer):
 
 
 def _with_biases(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a model whose feed-forward maps have biases, as ours do."""
+    """Return the model with biases in its feed-forward layers, as ours has."""
     for layer in model.model.layers:
         for name in ("gate_proj", "up_proj", "down_proj"):
             old = getattr(layer.mlp, name)
@@ -271,7 +271,7 @@ def _with_biases(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class GPTNeoX(Peer):
-    """GPT-NeoX, its sub-layers one after another."""
+    """GPT-NeoX with sequential sub-layers."""
 
     words = GPT_NEOX
 
@@ -287,7 +287,7 @@ class GPTNeoX(Peer):
         ))  # fmt: skip
 
     def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """See Peer: each head has its q, k and v together."""
+        """See Peer; theirs stores q, k and v head by head."""
         found = {}
         for name, tensor in tensors.items():
             if "query_key_value" in name:
@@ -301,7 +301,7 @@ class GPTNeoX(Peer):
 
 
 class Bloom(GPTNeoX):
-    """BLOOM with ALiBi; it approximates GELU, torch does not."""
+    """BLOOM with ALiBi. It approximates GELU; torch does not."""
 
     words = BLOOM
 
@@ -319,7 +319,7 @@ class Bloom(GPTNeoX):
         return model
 
     def order(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """See Peer: it counts distances itself."""
+        """See Peer; the model computes distances itself."""
         return {"attention_mask": (batch["tgt_seg"] > 0).long()}
 
 

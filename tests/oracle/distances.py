@@ -1,7 +1,7 @@
-"""Relative positions by others: the code of `transformers` where it has them, else torch by hand.
+"""Independent relative positions: the code of `transformers` where it has them, else plain torch.
 
-All take queries and keys [B N T H], each query head with a key head of its own, and positions; they
-call nothing of ours. Where theirs count columns instead, that is the same within a sentence.
+All take queries and keys [B N T H], with one key head per query head, and positions; they call none
+of our code. Theirs may count columns instead, which is the same within a sentence.
 """
 
 import types
@@ -15,13 +15,13 @@ from transformer_jax.config import ModelConfig
 
 
 def clipped(c: ModelConfig, pos: torch.Tensor) -> torch.Tensor:
-    """Return the rows of tables that key j of query i reads, [B T S]."""
+    """Return the table row for each query i and key j, [B T S]."""
     away = pos[:, None, :] - pos[:, :, None]
     return away.clamp(-c.relative_clip, c.relative_clip) + c.relative_clip
 
 
 def t5(c: ModelConfig, p: dict, q, k, pos: torch.Tensor, ahead: bool) -> torch.Tensor:
-    """Return what T5 adds to scores."""
+    """Return the term that T5 adds to scores."""
     buckets = T5Attention._relative_position_bucket(
         pos[:, None, :] - pos[:, :, None], ahead, c.relative_buckets, c.relative_max_distance
     )
@@ -29,12 +29,12 @@ def t5(c: ModelConfig, p: dict, q, k, pos: torch.Tensor, ahead: bool) -> torch.T
 
 
 def toeplitz(c: ModelConfig, p: dict, q, k, pos: torch.Tensor, ahead: bool) -> torch.Tensor:
-    """Return a number for each head and distance."""
+    """Return a bias for each head and distance."""
     return p["table"][clipped(c, pos)].permute(0, 3, 1, 2)
 
 
 def shaw(c: ModelConfig, p: dict, q, k, pos: torch.Tensor, ahead: bool) -> torch.Tensor:
-    """Return what Wav2Vec2-BERT adds to scores."""
+    """Return the term that Wav2Vec2-BERT adds to scores."""
     module = types.SimpleNamespace(
         left_max_position_embeddings=c.relative_clip, right_max_position_embeddings=c.relative_clip,
         distance_embedding=p["keys"].__getitem__, scaling=q.shape[-1] ** -0.5,
@@ -46,7 +46,7 @@ BIASES = {"t5": t5, "toeplitz": toeplitz, "shaw": shaw}
 
 
 def shaw_values(c: ModelConfig, p: dict, q, k, v, seen, pos: torch.Tensor) -> torch.Tensor:
-    """Return equations 3 and 4 of the paper, [B N T H], vector by vector."""
+    """Compute equations 3 and 4 of the paper, [B N T H], vector by vector."""
     keys = k[:, :, None] + p["keys"][clipped(c, pos)][:, None]  # [B N T S H]
     values = v[:, :, None] + p["values"][clipped(c, pos)][:, None]
     scores = (q[:, :, :, None] * keys).sum(-1) / q.shape[-1] ** 0.5
@@ -55,10 +55,10 @@ def shaw_values(c: ModelConfig, p: dict, q, k, v, seen, pos: torch.Tensor) -> to
 
 
 def xlnet(c: ModelConfig, p: dict, q, k, v, seen, pos: torch.Tensor) -> torch.Tensor:
-    """Return what XLNet's attention makes of heads, [B N T H]."""
+    """Return the output of XLNet's attention, [B N T H]."""
     length = q.shape[2]
     frequencies = 10_000 ** (-torch.arange(0, c.d_model, 2, dtype=q.dtype) / c.d_model)
-    angles = torch.arange(length, -length, -1)[:, None] * frequencies  # as its model has them
+    angles = torch.arange(length, -length, -1)[:, None] * frequencies  # as in its model
     waves = torch.cat([angles.sin(), angles.cos()], -1)[:, None].expand(-1, len(q), -1)
     of_distances = torch.einsum("ibh,hnd->ibnd", waves, p["kernel"])
     attention = types.SimpleNamespace(

@@ -1,6 +1,4 @@
-"""ELMo in torch: its own LSTMs, sentence by sentence, in either direction. Nothing here calls
-ours.
-"""
+"""ELMo with torch's LSTMs, sentence by sentence, in each direction. It calls none of our code."""
 
 import numpy as np
 import torch
@@ -10,7 +8,7 @@ from torch.func import functional_call
 
 
 class PlainElmo(Plain):
-    """A model whose parameters are called and shaped as ours."""
+    """A model whose parameters have our names and shapes."""
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         layers = self.layers(batch)
@@ -27,12 +25,12 @@ class PlainElmo(Plain):
         return found @ self.p["class_head/table"].T + self.p["class_head/bias"]
 
     def predictions(self, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        """Return the logits of the next pieces, and of those before."""
+        """Return the logits of the next and of the previous pieces."""
         table = "output/table" if "output/table" in self.p else "embedding/table"
         return [x @ self._table(table).T for x in self.layers(batch)[-1]]
 
     def layers(self, batch: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return what enters the first layer, twice, and what leaves each of both stacks."""
+        """Return the first layer's input, twice, and the outputs of each layer in both stacks."""
         x = self._table("embedding/table")[batch["src_ids"]]
         x = x * (self.config.d_model**0.5 if self.config.embedding_scale else 1)
         texts = segments(alike(batch["src_seg"], batch["src_seg"]))

@@ -1,4 +1,4 @@
-"""Encoder-only models: BERT of `transformers`, and one written out. Nothing here calls ours."""
+"""Encoder-only models: BERT of `transformers`, and plain torch. They call none of our code."""
 
 import math
 
@@ -12,11 +12,11 @@ from transformer_jax.config import ModelConfig
 
 
 class Bert(torch.nn.Module):
-    """BERT with its head of masked pieces, as it is."""
+    """BERT with its masked-LM head, unmodified."""
 
     words = BERT
     kind: type = transformers.BertForMaskedLM
-    labels: int | None = None  # None: as many as pieces
+    labels: int | None = None  # None: the vocabulary size
 
     def __init__(self, c: ModelConfig, vocab_size: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Bert(torch.nn.Module):
         return self.model(**self.read(batch)).logits
 
     def read(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return what the model reads; padding looks everywhere."""
+        """Return the model's inputs; padding attends everywhere."""
         seg = batch["src_seg"]
         seen = (seg[:, :, None] == seg[:, None, :]) | (seg == 0)[:, :, None]
         return {
@@ -41,16 +41,16 @@ class Bert(torch.nn.Module):
         }  # fmt: skip
 
     def tensors(self) -> dict[str, torch.nn.Parameter]:
-        """Return what is trained, by name; tied tables once."""
+        """Return the trainable parameters by name; tied tables once."""
         return dict(self.model.named_parameters())
 
     def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return matrices [out in], as they are."""
+        """Return the tensors unchanged; matrices are [out in]."""
         return tensors
 
 
 class BertOfClasses(Bert):
-    """BERT with a pooler and classes, which reads a text a row."""
+    """BERT with a pooler and a classification head, one text per row."""
 
     kind = transformers.BertForSequenceClassification
 
@@ -59,7 +59,7 @@ class BertOfClasses(Bert):
 
 
 class Longformer(Bert):
-    """Longformer with its head of masked pieces, which reads a text a row."""
+    """Longformer with its masked-LM head, one text per row."""
 
     words = LONGFORMER
 
@@ -75,7 +75,7 @@ class Longformer(Bert):
         )).eval()  # fmt: skip
         for module in self.model.modules():
             if isinstance(module, torch.nn.Embedding):
-                module.padding_idx = None  # whose row would have no gradient
+                module.padding_idx = None  # or its row would have no gradient
 
     def read(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """See Bert."""
@@ -87,13 +87,13 @@ class Longformer(Bert):
 
 
 class BertOfPairs(Bert):
-    """BERT as it is pre-trained."""
+    """BERT with its pre-training heads."""
 
     kind = transformers.BertForPreTraining
 
 
 class BertOfTags(Bert):
-    """BERT with a label at each place."""
+    """BERT with a label at each position."""
 
     kind = transformers.BertForTokenClassification
     labels = 5
@@ -107,7 +107,7 @@ class BertOfValues(Bert):
 
 
 class BertOfSpans(Bert):
-    """BERT with the ends of an answer."""
+    """BERT with the two ends of an answer."""
 
     kind = transformers.BertForQuestionAnswering
     labels = 2
@@ -150,7 +150,7 @@ class PlainEncoder(Plain):
 
 
 class PlainDecoderOfClasses(PlainEncoder):
-    """A decoder that reads texts and says the class of each."""
+    """A decoder that predicts the class of each text."""
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         self.ranked = False

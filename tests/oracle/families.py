@@ -1,4 +1,4 @@
-"""Models of `transformers`, one and more of each family that is imported or exported, random."""
+"""Random models of `transformers`, at least one per family that is imported or exported."""
 
 import copy
 
@@ -15,7 +15,7 @@ from transformer_jax.data.batch import Batch, Side, Target
 from transformer_jax.models.build import build
 from transformer_jax.training.step import batch_sums
 
-# Compiling takes longer than what is compiled.
+# Compilation takes longer than the computation.
 FAST = {"xla_backend_optimization_level": 0}
 VOCAB, IDS = 41, {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 SIZES = {
@@ -92,7 +92,7 @@ PEERS = {
 
 
 def peer(name: str, more: dict | None = None) -> T.PreTrainedModel:
-    """Return a model with random weights, biases and scales too."""
+    """Return a model with random weights, including biases and scales."""
     kind, settings = PEERS[name]
     config = kind(**settings | (more or {}))
     torch.manual_seed(0)
@@ -104,7 +104,7 @@ def peer(name: str, more: dict | None = None) -> T.PreTrainedModel:
             scale = "weight" in key and ("norm" in key.lower() or "ln_" in key)
             torch.nn.init.normal_(parameter, 1.0 if scale else 0.0, 0.3)
         if "embed_positions" in key and config.model_type in OFFSET:
-            parameter.data[:2] = 0  # which nobody reads
+            parameter.data[:2] = 0  # which are never read
     return model
 
 
@@ -112,14 +112,14 @@ OFFSET = ("bart", "mbart", "opt")
 
 
 def auto(config):
-    """Return the class of their classes that finds the model by itself."""
+    """Return the auto class of `transformers` for a model's config."""
     if config.model_type == "bert":
         return getattr(T, f"AutoModelFor{config.architectures[0].partition('For')[2]}")
     return T.AutoModelForSeq2SeqLM if config.is_encoder_decoder else T.AutoModelForCausalLM
 
 
 def written(model, directory, **options):
-    """Save a model with a tokenizer of as many pieces."""
+    """Save a model with a tokenizer of its vocabulary size."""
     model.save_pretrained(directory, **options)
     pieces = {piece: i for i, piece in enumerate(["<pad>", "<s>", "</s>", "<unk>"])}
     pieces |= {f"w{i}": i for i in range(4, VOCAB)}
@@ -128,7 +128,7 @@ def written(model, directory, **options):
 
 
 def example(config: ModelConfig, predicts: tuple[str, ...]) -> Batch:
-    """Return random pieces, and labels of all that is predicted."""
+    """Return random pieces, and labels for every prediction."""
     rng = np.random.default_rng(0)
 
     def side(length: int) -> Side:
@@ -143,13 +143,13 @@ def example(config: ModelConfig, predicts: tuple[str, ...]) -> Batch:
         where = src if src is not None and asks and name in ("tokens", "tags") else tgt
         labels = rng.integers(0, CHOICES[name], where.inputs.shape)
         labels = labels + 0.5 if name == "value" else labels
-        # Of BERT's pre-training: the sum of both means.
+        # BERT's pre-training loss is the sum of both means.
         targets[name] = Target(labels, np.full(labels.shape, 9.0 if "next" in name else 1.0))
     return Batch(src, tgt, targets)
 
 
 def in_float64(model):
-    """Return a copy of a model of theirs that computes in float64, if `widen` came before it."""
+    """Return a copy of their model that computes in float64, if built after `widen`."""
     wide = copy.deepcopy(model).double()
     for name, module in wide.named_modules():
         if (
@@ -178,7 +178,7 @@ def ours(config: ModelConfig, params, batch: Batch):
 
 
 def theirs(model, batch: Batch):
-    """Return the same of a model of theirs; gradients by its names."""
+    """Return the same for their model; gradients under its names."""
     wide = in_float64(model)
     src, tgt = (None if x is None else torch.from_numpy(x.inputs).long() for x in batch[:2])
     if model.config.is_encoder_decoder:
@@ -197,7 +197,7 @@ def theirs(model, batch: Batch):
 
 
 def logits_of(name: str, found) -> torch.Tensor:
-    """Return what their output calls otherwise in each class."""
+    """Return the logits, whose name in their output depends on the class."""
     if name == "span":
         return torch.stack([found.start_logits, found.end_logits], 1)
     if name == "next_sentence":

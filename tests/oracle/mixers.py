@@ -1,7 +1,7 @@
-"""Mixers that keep a state, in torch: sums over all pairs, loops, and torch's own cells.
+"""Mixers with a state, in torch: sums over all pairs, loops, and torch's own cells.
 
-All take a config, their own parameters by our names, inputs [B T D], which pairs see each other
-[B T T] and positions [B T]; they call nothing of ours.
+All take a config, their own parameters under our names, inputs [B T D], the mask of visible pairs
+[B T T] and positions [B T]; they call none of our code.
 """
 
 import functools
@@ -15,7 +15,7 @@ from transformer_jax.config import ModelConfig
 
 
 def segments(seen: torch.Tensor) -> list[tuple[int, int, int]]:
-    """Return (row, begin, end) of the sentences; padding, which sees nothing, is in none."""
+    """Return (row, begin, end) of the sentences, without padding, which attends to nothing."""
     found = []
     for row, pairs in enumerate(seen):
         begin, length = 0, pairs.shape[0]
@@ -48,7 +48,7 @@ def _heads(c: ModelConfig, p: dict, x: torch.Tensor) -> list[torch.Tensor]:
 def random_features(
     c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
 ) -> torch.Tensor:
-    """Return what all pairs of sines and cosines gather; with gates, (1 - g_s) g_s+1 ... g_t."""
+    """Attend over all pairs by sines and cosines; with gates, times (1 - g_s) g_s+1 ... g_t."""
     q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
     along = _drawn(c, orthogonal=False) * p["sigma"][:, None]
     along, k, v = (
@@ -75,7 +75,7 @@ def random_features(
 def favor(
     c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
 ) -> torch.Tensor:
-    """Return what all pairs of positive features gather (Choromanski et al., lemma 1)."""
+    """Attend over all pairs by positive features (Choromanski et al., lemma 1)."""
     q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
     k, v = (y.repeat_interleave(c.num_heads // c.kv_heads, 1) for y in (k, v))
     along = _drawn(c, orthogonal=True).repeat_interleave(c.num_heads // c.kv_heads, 0)
@@ -92,7 +92,7 @@ def favor(
 def aft(
     c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor, near: bool
 ) -> torch.Tensor:
-    """Return the formula of Zhai et al., a weight for each pair and channel."""
+    """Compute the formula of Zhai et al., with a weight for each pair and channel."""
     q, k, v = (_map(p, name, x).transpose(1, 2) for name in ("query", "key", "value"))
     away = pos[:, None, :] - pos[:, :, None]
     w = torch.zeros(away.shape, dtype=x.dtype)[:, None]
@@ -112,7 +112,7 @@ def aft(
 def lsh(
     c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
 ) -> torch.Tensor:
-    """Return, text by text and round by round, attention of sorted chunks (Kitaev et al. 2020)."""
+    """Attend in sorted chunks, text by text and round by round (Kitaev et al. 2020)."""
     q, v = (_map(p, name, x).transpose(1, 2) for name in ("query_key", "value"))
     shape = (c.num_heads, c.key_size, c.hash_rounds, c.hash_buckets // 2)
     turned = torch.tensor(np.random.default_rng(c.feature_seed).normal(size=shape))
@@ -142,7 +142,7 @@ def lsh(
 
 
 def _drawn(c: ModelConfig, orthogonal: bool) -> torch.Tensor:
-    """Return the directions of evaluation: NumPy's draws by the seed of the config."""
+    """Return the directions used in evaluation, drawn by NumPy with the config's seed."""
     chance, size = np.random.default_rng(c.feature_seed), c.key_size
     drawn = chance.normal(size=(c.kv_heads, c.num_features, size))
     if orthogonal:
@@ -157,7 +157,7 @@ def _drawn(c: ModelConfig, orthogonal: bool) -> torch.Tensor:
 def linear(
     c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
 ) -> torch.Tensor:
-    """Return what all pairs of features gather, weights divided by their sum."""
+    """Attend over all pairs by features, with weights divided by their sum."""
     q, k, v = _heads(c, p, x)
     scores = (q @ k.transpose(2, 3)) * seen[:, None]
     total = scores.sum(-1, keepdim=True)
@@ -168,7 +168,7 @@ def linear(
 def delta_rule(
     c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
 ) -> torch.Tensor:
-    """Go through each sentence, and correct a matrix for each head (Schlag et al., eq. 23, 24)."""
+    """Step through each sentence, correcting one matrix per head (Schlag et al., eq. 23, 24)."""
     q, k, v = _heads(c, p, x)
     q, k = (y / y.sum(-1, keepdim=True) for y in (q, k))
     strength = torch.sigmoid(_map(p, "strength", x)).transpose(1, 2)
@@ -187,7 +187,7 @@ def delta_rule(
 def ssru(
     c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
 ) -> torch.Tensor:
-    """Go through each sentence (Kim et al. 2019, section 3.1)."""
+    """Step through each sentence (Kim et al. 2019, section 3.1)."""
     forget, new = torch.sigmoid(_map(p, "forget", x)), _map(p, "input", x)
     out = [[torch.zeros_like(x[0, 0])] * x.shape[1] for _ in x]
     for row, begin, end in segments(seen):
@@ -200,7 +200,7 @@ def ssru(
 
 
 def _recurrent(module: type, two_way: bool):
-    """Return a mixer by torch's own recurrent layer, sentence by sentence."""
+    """Return a mixer that runs torch's own recurrent layer sentence by sentence."""
 
     def mix(
         c: ModelConfig, p: dict, x: torch.Tensor, seen: torch.Tensor, pos: torch.Tensor
@@ -228,7 +228,7 @@ def _recurrent(module: type, two_way: bool):
 
 
 def bigbird(c: ModelConfig, seen: torch.Tensor) -> torch.Tensor:
-    """Return which pairs of positions BigBird's blocks let see each other, of one text a row."""
+    """Return the mask of pairs visible in BigBird's blocks, for one text per row."""
     found = torch.zeros_like(seen)
     for row, begin, end in segments(seen):
         assert begin == 0

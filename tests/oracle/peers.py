@@ -1,4 +1,4 @@
-"""The same model by others: `transformers`, and torch.nn's own layers. Nothing here calls ours."""
+"""The same model in `transformers` and in torch.nn's own layers. They call none of our code."""
 
 import math
 
@@ -15,7 +15,7 @@ from transformer_jax.data.batch import Batch
 
 
 def paper_positions(count: int, d_model: int) -> torch.Tensor:
-    """Return section 3.5's table, interleaved, in float64."""
+    """Return the table of the paper's section 3.5, interleaved, in float64."""
     table = torch.empty(count, d_model, dtype=torch.float64)
     for position in range(count):
         for i in range(0, d_model, 2):
@@ -25,7 +25,7 @@ def paper_positions(count: int, d_model: int) -> torch.Tensor:
 
 
 class Transformers(torch.nn.Module):
-    """Marian, the post-norm one, or Pegasus, the pre-norm one, with all that differs set right."""
+    """Marian (post-norm) or Pegasus (pre-norm), with every difference from ours removed."""
 
     def __init__(self, c: ModelConfig, vocab_size: int, positions: int = 32) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class Transformers(torch.nn.Module):
         ).logits
 
     def tensors(self) -> dict[str, torch.nn.Parameter]:
-        """Return what is trained, by name; tied tables once, positions not at all."""
+        """Return the trainable parameters by name: tied tables once, positions not at all."""
         return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
 
 
 class TorchLayers(torch.nn.Module):
-    """Stacks of torch.nn's layers; torch.nn.Transformer would end post-norm ones with a norm."""
+    """Stacks of torch.nn layers; torch.nn.Transformer would add a final norm to post-norm ones."""
 
     def __init__(self, c: ModelConfig, src_vocab: int, tgt_vocab: int, positions: int = 32) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class TorchLayers(torch.nn.Module):
         else:
             self.src_embedding = torch.nn.Embedding(src_vocab, c.d_model)
             self.tgt_embedding = torch.nn.Embedding(tgt_vocab, c.d_model)
-        if self.tied == "none":  # named out_proj because weights.py translates "output" so
+        if self.tied == "none":  # the name to which weights.py translates "output"
             self.out_proj = torch.nn.Linear(c.d_model, tgt_vocab, bias=False)
         if self.learned:
             self.src_positions = torch.nn.Embedding(c.max_positions, c.d_model)
@@ -120,9 +120,9 @@ class TorchLayers(torch.nn.Module):
         return x @ (self.out_proj if self.tied == "none" else tgt).weight.T
 
     def _blocked(self, queries, keys, causal: bool = False) -> torch.Tensor:
-        """Return [B*N T S], True where a query may not look.
+        """Return [B*N T S], True where a query may not attend.
 
-        Padding looks everywhere, for the softmax over nothing is NaN, in every gradient too.
+        Padding attends everywhere, since a softmax over nothing is NaN, in every gradient too.
         """
         blocked = (queries[:, :, None] != keys[:, None, :]) & (queries > 0)[:, :, None]
         if causal:
@@ -130,12 +130,12 @@ class TorchLayers(torch.nn.Module):
         return blocked.repeat_interleave(self.heads, dim=0)
 
     def tensors(self) -> dict[str, torch.nn.Parameter]:
-        """Return what is trained, by name."""
+        """Return the trainable parameters by name."""
         return dict(self.named_parameters())
 
 
 def randomise(model: torch.nn.Module, seed: int = 0) -> None:
-    """Give every weight a value that matters: no bias stays 0, no norm's scale stays 1."""
+    """Randomise every weight so that it matters: no bias stays 0, no norm's scale stays 1."""
     generator = torch.Generator().manual_seed(seed)
     for tensor in model.tensors().values():
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
@@ -147,7 +147,7 @@ def randomise(model: torch.nn.Module, seed: int = 0) -> None:
 
 
 def to_numpy(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """Copy to numpy, by name."""
+    """Copy tensors to NumPy, by name."""
     return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
 
 
@@ -170,7 +170,7 @@ def logits(model: torch.nn.Module, batch: Batch) -> np.ndarray:
 
 
 def _real(model, batch):
-    """Return the logits and targets of tokens that are predicted."""
+    """Return the logits and targets of predicted tokens."""
     fields = {name: torch.from_numpy(array).long() for name, array in flat(batch).items()}
     ((_, weight),) = batch.targets.values()
     real = torch.from_numpy(weight > 0)
@@ -178,7 +178,7 @@ def _real(model, batch):
 
 
 def smoothed_losses(logits, targets, epsilon: float) -> dict[str, torch.Tensor]:
-    """Return the mean loss by convention, both with torch's own cross-entropy."""
+    """Return the mean loss by convention, from torch's own cross-entropy."""
     others = torch.full_like(logits, epsilon / (logits.shape[1] - 1))
     return {
         "tensor2tensor": F.cross_entropy(logits, others.scatter(1, targets[:, None], 1 - epsilon)),

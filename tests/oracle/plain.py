@@ -1,7 +1,7 @@
-"""Any of our models written out in torch, for what no library has as we do.
+"""Any of our models in plain torch, for variants that no library computes as we do.
 
-Masks are explicit, heads and activations torch's own, rotations those of `transformers`, slopes
-numbers. It reads our config and has our names of parameters, but calls nothing of ours.
+Masks are explicit, heads and activations are torch's own, rotations those of `transformers`, slopes
+literals. It reads our config and uses our parameter names, but calls none of our code.
 """
 
 import functools
@@ -21,7 +21,7 @@ from transformer_jax.config import ModelConfig
 
 SLOPES = {4: [1 / 4, 1 / 16, 1 / 64, 1 / 256], 6: [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]}
 
-# DeepNorm's, by architecture and layers: 0.81 (3^4 2)^(1/16) and 6^(1/4); 6^(1/4).
+# DeepNorm's alphas by architecture and layers: 0.81 (3^4 2)^(1/16) and 6^(1/4); 6^(1/4).
 ALPHAS = {
     ("encoder_decoder", 3, 2): {"encoder": 1.113216685842863, "decoder": 1.5650845800732873},
     ("decoder", 6, 3): {"decoder": 1.5650845800732873},
@@ -48,7 +48,7 @@ ACTIVATIONS = {
 
 
 class Plain(torch.nn.Module):
-    """A model whose parameters are called and shaped as ours."""
+    """A model whose parameters have our names and shapes."""
 
     def __init__(self, config: ModelConfig, shapes: Any) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Plain(torch.nn.Module):
         })  # fmt: skip
 
     def tensors(self) -> dict[str, torch.nn.Parameter]:
-        """Return what is trained, by our paths."""
+        """Return the trainable parameters by our paths."""
         return dict(self.p.items())
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -92,7 +92,7 @@ class Plain(torch.nn.Module):
         x = table[ids] * (math.sqrt(width) if self.config.embedding_scale else 1)
         if self.config.positions != "none" and self.config.layer_sharing != "universal":
             x = x + self._positions(int(pos.max()) + 1, width)[pos]
-        names = (f"{side}_input_norm", "input_norm")  # an encoder's comes after its kinds
+        names = (f"{side}_input_norm", "input_norm")  # an encoder's follows its token types
         norm = next((name for name in names if f"{name}/scale" in self.p), None)
         alone = self.config.architecture == "encoder"
         return x if alone or norm is None else self._norm(norm, x)
@@ -190,7 +190,7 @@ class Plain(torch.nn.Module):
         return torch.where(first[..., None], everywhere, self._mix(path, x, seen & near, pos))
 
     def _attend(self, path: str, x, source, seen, pos=None, maps_of="") -> torch.Tensor:
-        """Return attention on the source; with positions, it is x itself."""
+        """Return attention to the source; with positions, the source is x itself."""
         scheme = self.config.relative_positions
         maps = ("query", x), ("key", source), ("value", source)
         q, k, v = (
@@ -198,7 +198,7 @@ class Plain(torch.nn.Module):
             for name, y in maps
         )
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))
-        # Padding may see nothing, which is NaN: let it see everything.
+        # Padding may attend to nothing, which gives NaN: let it attend everywhere.
         seen = (seen | ~seen.any(-1, keepdim=True))[:, None]
         mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf)
         if pos is not None and scheme.startswith("rope"):
@@ -220,14 +220,14 @@ class Plain(torch.nn.Module):
         return self._map(f"{path}/output", mixed.transpose(1, 2), axes=2)
 
     def _head_norm(self, path: str, x: torch.Tensor) -> torch.Tensor:
-        """Return queries or keys [B T N H] as the config normalises them."""
+        """Return queries or keys [B T N H], normalised according to the config."""
         if f"{path}_norm/scale" not in self.p:
             return x
         scale = self.p[f"{path}_norm/scale"]
         return F.rms_norm(x, scale.shape, scale, self.config.norm_epsilon)
 
     def _of_distances(self, path: str) -> dict[str, torch.Tensor]:
-        """Return what a layer has of its own, or its stack for all, by name."""
+        """Return the parameters of a layer, or those its stack shares, by name."""
         own, shared = f"{path}/relative_positions/", f"{path.split('/')[0]}/relative_positions/"
         return {
             name.removeprefix(prefix): tensor
@@ -254,5 +254,5 @@ class Plain(torch.nn.Module):
 
 
 def alike(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Return [B T S], True where both are of one sentence."""
+    """Return [B T S], True where query and key belong to the same sentence."""
     return (queries[:, :, None] == keys[:, None, :]) & (keys > 0)[:, None, :]

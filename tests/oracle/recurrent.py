@@ -1,6 +1,6 @@
 """Recurrent translation models in torch, sentence by sentence and step by step.
 
-Cells are torch's own functions; what is looked at and predicted is written out from the papers.
+Cells are torch's own functions; attention and predictions follow the formulas of the papers.
 """
 
 import math
@@ -14,7 +14,7 @@ CELLS = {"elman": "rnn_tanh_cell", "gru": "gru_cell", "lstm": "lstm_cell"}
 
 
 class PlainRecurrent(Plain):
-    """A recurrent model whose parameters are called and shaped as ours; one text a row."""
+    """A recurrent model whose parameters have our names and shapes; one text per row."""
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         rows = []
@@ -58,7 +58,7 @@ class PlainRecurrent(Plain):
         return torch.stack(out)
 
     def _by_layers(self, source: torch.Tensor) -> torch.Tensor:
-        """Return what the Transformer's encoder makes of a source."""
+        """Return the output of the Transformer's encoder for a source."""
         self.ranked, length = False, len(source)
         pos, seen = torch.arange(length)[None], torch.ones(1, length, length, dtype=torch.bool)
         x = self._embedded("src", source[None], pos)
@@ -148,7 +148,7 @@ class PlainRecurrent(Plain):
         return units.max(-1).values, summary
 
     def _heads(self, query: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """Return what heads gather by scores v tanh(W q + U h), each of its own part."""
+        """Return multi-head attention by scores v tanh(W q + U h), each head on its own part."""
         p, path, found = self.p, "decoder/attention", []
         count = self.config.num_heads
         keys, values = (self._map(f"{path}/{name}", memory) for name in ("key", "value"))

@@ -1,4 +1,4 @@
-"""What stands before ViT: configs without torch, and convolutions of torch."""
+"""Stems: configs, which need no torch, and a stem of torch's convolutions."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ LINEAR = ModelConfig(
 )  # fmt: skip
 CONVOLUTION = dataclasses.replace(LINEAR, stem="convolution", grid=(2, 2))
 PLACED = dataclasses.replace(LINEAR, grid=(2, 2), grid_positions="sinusoidal")
-# PatchTST, for every distribution; positions are those of patches.
+# PatchTST, with every distribution; positions are those of patches.
 SERIES = {
     name: ModelConfig(
         architecture="encoder", stem="series", patch_length=8, patch_stride=4, distribution=name,
@@ -22,7 +22,7 @@ SERIES = {
     )
     for name in ("point", "normal", "student_t", "quantiles")
 }  # fmt: skip
-# The Perceiver, with blocks that share parameters; of pieces and of vectors.
+# The Perceiver, with blocks that share parameters; for pieces and for vectors.
 PERCEIVER = ModelConfig(
     architecture="perceiver", num_latents=3, d_model=24, d_ff=48, num_heads=4, num_encoder_layers=4,
     encoder_pattern=("full", "full"), layer_sharing="all", dropout_rate=0.0, norm_epsilon=1e-5,
@@ -61,7 +61,7 @@ STEMS = [
 
 
 def Convolutions(config: ModelConfig, channels: int) -> Any:
-    """Return torch's convolutions of stride 2, each with a norm of channels and GELU, and a map."""
+    """Return convolutions of stride 2, each with a channel norm and GELU, and a linear map."""
     import torch
 
     class Stem(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""T5 of `transformers`, in float64 throughout. Nothing here calls ours."""
+"""T5 of `transformers`, in float64 throughout. It calls none of our code."""
 
 import torch
 import transformers
@@ -10,7 +10,7 @@ from transformer_jax.config import ModelConfig
 
 
 class T5(Peer):
-    """T5 1.0 as it is."""
+    """T5 1.0, unmodified."""
 
     words = WORDS
 
@@ -35,7 +35,7 @@ class T5(Peer):
 
 
 class Gated(T5):
-    """With the feed-forward layers of T5 1.1."""
+    """T5 with the feed-forward layers of T5 1.1."""
 
     words = T5_GATED
 

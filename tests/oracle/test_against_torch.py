@@ -1,4 +1,4 @@
-"""Our model and loss equal independent ones, with the same random weights (`make oracle`)."""
+"""Our model and loss equal independent ones with the same random weights (`make oracle`)."""
 
 import dataclasses
 
@@ -21,15 +21,15 @@ TINY = ModelConfig(
 
 @pytest.fixture(scope="module")
 def peers():
-    # Not at the top of the file, which the default run collects where there may be no torch. And no
-    # skip: who asks for the comparison and lacks a peer should hear of it.
+    # Not at the top of the file, which the default run collects even without torch. And no skip:
+    # whoever asks for the comparison should learn that a peer is missing.
     from oracle import peers
 
     return peers
 
 
 def compare(peers, model, words, config, sizes, batch) -> None:
-    """Randomise their model, and expect the same of ours."""
+    """Randomise their model, and assert that ours gives the same results."""
     peers.randomise(model)
     model.double()
     tree = shapes(config, *sizes)

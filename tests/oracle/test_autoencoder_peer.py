@@ -1,4 +1,4 @@
-"""VQ-VAE between two ViTs of `transformers`, against ours (`make oracle`)."""
+"""Our VQ-VAE equals one between two ViTs of `transformers` (`make oracle`)."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ PATCHES, PIXELS = (SIDE // PATCH) ** 2, PATCH**2 * CHANNELS
 
 
 def layers_of(peer, x):
-    """Return what the layers of a ViT make of x."""
+    """Return the output of a ViT's layers for x."""
     x = x + peer.vit.embeddings.position_embeddings[:, 1:]
     for layer in peer.vit.layers:
         x = layer(x)
@@ -28,7 +28,7 @@ def layers_of(peer, x):
 
 
 def named(reader, writer, maps):
-    """Return arrays of both ViTs and of what is between and behind them, by our names."""
+    """Return arrays of both ViTs and of the maps between and after them, under our names."""
     found = {}
     for tensors, own, stack, positions in (
         (reader, ("stem/patch",), "encoder", "positions"),
@@ -47,7 +47,7 @@ def named(reader, writer, maps):
 
 
 def test_vq_vae():
-    """Vectors, codes, both terms of the loss and every gradient, in float64."""
+    """Vectors, codes, both terms of the loss and every gradient agree in float64."""
     import torch
 
     reader, writer = peer_of(LINEAR), peer_of(LINEAR)
@@ -109,7 +109,7 @@ def test_vq_vae():
     leaves = flatten_dict(gradients, sep="/")
     assert leaves.keys() == slopes.keys()
     for path, expected in slopes.items():
-        if path.endswith("key/bias"):  # zero, and rounding: see assert_same
+        if path.endswith("key/bias"):  # zero up to rounding: see assert_same
             assert max(np.abs(expected).max(), np.abs(leaves[path]).max()) < 1e-14
         else:
             assert_close(path, np.asarray(leaves[path]), expected)

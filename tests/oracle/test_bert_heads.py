@@ -1,4 +1,4 @@
-"""BERT's heads with the losses that `transformers` computes of them, in float64 (`make oracle`)."""
+"""BERT's heads and their losses equal those of `transformers`, in float64 (`make oracle`)."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ from transformer_jax.training.step import batch_sums
 
 pytestmark = pytest.mark.oracle
 LENGTHS = np.array([9, 7, 5])
-IGNORED = -100  # of cross-entropy there
+IGNORED = -100  # by their cross-entropy
 OF_ALL_PLACES = ("span_head/bias", "encoder/layer_1/feed_forward_residual/norm/bias")
 
 
 def read() -> Side:
-    """Return a text a row, of two segments, with padding behind it."""
+    """Return one text per row, of two segments, followed by padding."""
     place = np.arange(9) * np.ones((3, 1), np.int32)
     seg = (place < LENGTHS[:, None]).astype(np.int32)
     ids = np.random.default_rng(1).integers(4, VOCAB, seg.shape) * seg
@@ -33,7 +33,7 @@ def read() -> Side:
 
 
 def labels_at(places: list[list[int]], count: int) -> tuple[Target, np.ndarray]:
-    """Return random labels at some places of each row, and all as `transformers` takes them."""
+    """Return random labels at some positions of a row, and all labels as theirs takes them."""
     weight = np.zeros((3, 9), np.float32)
     for row, columns in enumerate(places):
         weight[row, columns] = 1
@@ -42,13 +42,13 @@ def labels_at(places: list[list[int]], count: int) -> tuple[Target, np.ndarray]:
 
 
 def asked() -> Side:
-    """Return a place for each text on the target side."""
+    """Return a target side with one position per text."""
     ones = np.ones((3, 1), np.int32)
     return Side(0 * ones, 0 * ones, ones)
 
 
 def pretraining() -> tuple[Batch, dict[str, np.ndarray], dict[str, str]]:
-    """Return two hidden pieces of each text and whether its second segment follows."""
+    """Return two masked pieces of each text and whether its second segment follows."""
     pieces, hidden = labels_at([[1, 4], [2, 6], [0, 3]], VOCAB)
     follows = Target(np.int32([[0], [1], [1]]), np.full((3, 1), 2, np.float32))
     batch = Batch(read(), asked(), {"tokens": pieces, "next_sentence": follows})
@@ -74,7 +74,7 @@ def values() -> tuple[Batch, dict[str, np.ndarray], dict[str, str]]:
 
 
 def spans() -> tuple[Batch, dict[str, np.ndarray], dict[str, str]]:
-    """Return the ends of an answer in each text; all are as long, for padding counts there."""
+    """Return the ends of an answer in each text; none is padded, as theirs scores padding too."""
     side, ends = read(), np.int32([[2, 4], [7, 7], [0, 0]])
     place = np.arange(9, dtype=np.int32) * np.ones((3, 1), np.int32)
     ids = np.where(side.seg > 0, side.inputs, 5).astype(np.int32)
@@ -86,7 +86,7 @@ def spans() -> tuple[Batch, dict[str, np.ndarray], dict[str, str]]:
 
 
 def case_of(name: str) -> Any:
-    """Return (their class, our batch, what they are given of it, their names of our outputs)."""
+    """Return (their class, our batch, its labels as they take them, their names of our outputs)."""
     from oracle import encoders
 
     made = {"pretraining": (encoders.BertOfPairs, pretraining),
@@ -98,8 +98,8 @@ def case_of(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["pretraining", "tags", "values", "spans"])
-def test_losses_are_theirs(name):
-    """Their loss as it is, every logit that is real, and the gradient of every parameter."""
+def test_losses_equal_those_of_transformers(name):
+    """Their own loss, every logit outside padding and the gradient of every parameter agree."""
     import torch
     from oracle import peers
 
@@ -149,7 +149,7 @@ def test_losses_are_theirs(name):
     for path, expected in from_torch(theirs, tree, peer.words).items():
         ours = flatten_dict(gradients, sep="/")[path]
         if path.endswith("key/bias") or (name == "spans" and path in OF_ALL_PLACES):
-            # It adds one number to all logits of a softmax: a gradient of zero, but for rounding.
+            # It adds one number to all logits of a softmax: its gradient is zero up to rounding.
             assert max(np.abs(ours).max(), np.abs(expected).max()) < 1e-14
         else:
             assert_close(f"gradient of {path}", ours, expected)

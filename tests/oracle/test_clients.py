@@ -1,4 +1,4 @@
-"""Clients of others, as they come, against a server of ours."""
+"""Third-party clients, unmodified, against our server."""
 
 import pytest
 from server.conftest import listening, service_of, translator, writer

@@ -1,4 +1,4 @@
-"""No word of a model's config without an independent check; run by default, without torch."""
+"""Every value of a model's config has an independent check; run by default, without torch."""
 
 from collections.abc import Collection
 
@@ -46,7 +46,7 @@ TABLES: dict[str, Collection[str]] = {
     "encoder_pattern or decoder_pattern": MIXERS,
 }
 
-# The fields that models of one kind alone read.
+# Fields that only some kinds of model read.
 ONLY_IN = {
     "recurrence": ("architecture", ("recurrent",)),
     "source_attention": ("architecture", ("recurrent",)),
@@ -55,7 +55,7 @@ ONLY_IN = {
 
 
 def names(config: ModelConfig, field: str) -> set[str]:
-    """Return the entries of a field's table that a config names."""
+    """Return the entries of a field's table that a config uses."""
     if field in ONLY_IN and getattr(config, ONLY_IN[field][0]) not in ONLY_IN[field][1]:
         return set()  # a default that this model does not read
     if "pattern" not in field:
@@ -69,7 +69,7 @@ def names(config: ModelConfig, field: str) -> set[str]:
 
 
 def unchecked() -> list[str]:
-    """Return the entries that no comparison of `oracle.cases` has."""
+    """Return the entries that no comparison covers."""
     return [
         f"{field}: {entry}"
         for field, table in TABLES.items()
@@ -84,6 +84,6 @@ def test_every_entry_is_compared():
 
 
 @pytest.mark.parametrize("field", TABLES)
-def test_a_new_entry_is_missed(field, monkeypatch):
+def test_an_entry_without_a_case_is_reported(field, monkeypatch):
     monkeypatch.setitem(TABLES[field], "planted", None)
     assert unchecked() == [f"{field}: planted"]

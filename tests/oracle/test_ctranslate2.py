@@ -1,6 +1,4 @@
-"""Exported models are what CTranslate2 makes of them: each entry of its list, scored and searched
-by the engine.
-"""
+"""CTranslate2 scores and searches with exported models as we do, for every supported value."""
 
 import dataclasses
 import tempfile
@@ -25,8 +23,8 @@ from transformer_jax.vocabulary import BOS, EOS
 pytestmark = pytest.mark.oracle
 
 VOCAB, LENGTH = 30, 12
-PROMPT = range(3)  # pieces that a text is given
-# Sizes that are all different, and heads no power of two.
+PROMPT = range(3)  # positions of each text that are given
+# All sizes differ, and the number of heads is no power of two.
 BOTH = ModelConfig(
     d_model=24, d_ff=40, num_heads=3, head_dim=6, num_encoder_layers=1, num_decoder_layers=2,
     dropout_rate=0.0, norm_epsilon=1e-3, max_positions=64,
@@ -35,7 +33,7 @@ MODELS = {
     "encoder_decoder": BOTH,
     "decoder": dataclasses.replace(BOTH, architecture="decoder", num_encoder_layers=6),
 }
-# Distances at which tables so small are clipped, and buckets shared.
+# Tables so small that distances are clipped and share buckets.
 SMALL = {
     "t5": {"relative_buckets": 8, "relative_max_distance": 9},
     "shaw": {"relative_clip": 3},
@@ -69,7 +67,7 @@ TOGETHER = {
 
 
 class Pieces:
-    """A codec as far as an export asks one."""
+    """The part of a codec that an export needs."""
 
     size, model = VOCAB, b""
 
@@ -81,7 +79,7 @@ PIECES: Any = Pieces()
 
 
 def changed(base: ModelConfig, field: str, value: Any) -> ModelConfig:
-    """Return a model with an entry of a list, and with what must go with it."""
+    """Return a model with one value changed, and with the values that it requires."""
     changes = {field: (value,) if field == "biases" and isinstance(value, str) else value}
     if field == "relative_positions" and value != "none":
         changes |= {"positions": "none", **SMALL.get(value, {})}
@@ -93,10 +91,10 @@ def changed(base: ModelConfig, field: str, value: Any) -> ModelConfig:
 
 
 def entries(architecture: str) -> dict[str, list[Any]]:
-    """Return the entries of a list by their field, and some numbers, where there is a choice.
+    """Return the supported values of each field with a choice, and some numbers.
 
-    How layers run is not exported, and makes no other model (tests/models/test_stack.py); nor is
-    where training began.
+    The way layers run is not exported, and leaves the model the same (tests/models/test_stack.py);
+    nor is the initialisation.
     """
     unseen = (
         "architecture", "attention", "compute_dtype", "initializer", "layer_loop", "remat",
@@ -111,9 +109,9 @@ def entries(architecture: str) -> dict[str, list[Any]]:
     return {field: values for field, values in chosen.items() if field not in unseen}
 
 
-def is_what_it_is(config: ModelConfig) -> bool:
-    """Say whether the engine gives each piece our log-probability, and writes what is ours most
-    probable.
+def engine_agrees(config: ModelConfig) -> bool:
+    """Return whether the engine gives each piece our log-probability, and generates the pieces
+    that are most probable by our model.
     """
     model = build(config, VOCAB, VOCAB, "float32")
     params, random = random_params(model), np.random.default_rng(0)
@@ -167,17 +165,17 @@ def _generator(place: str, _: np.ndarray, tgt: np.ndarray) -> tuple[np.ndarray, 
 @pytest.mark.parametrize(
     ("architecture", "field"), [(name, field) for name in MODELS for field in entries(name)]
 )
-def test_each_entry_is_read_as_what_it_is(architecture, field):
+def test_each_supported_value_is_exported_correctly(architecture, field):
     for value in entries(architecture)[field]:
-        assert is_what_it_is(changed(MODELS[architecture], field, value)), value
+        assert engine_agrees(changed(MODELS[architecture], field, value)), value
 
 
 @pytest.mark.parametrize("name", TOGETHER)
-def test_entries_go_together(name):
+def test_supported_values_can_be_combined(name):
     for architecture, base in MODELS.items():
         config = dataclasses.replace(base, **TOGETHER[name])
         if architecture == "decoder" or config.relative_positions != "alibi":
-            assert is_what_it_is(config), architecture
+            assert engine_agrees(config), architecture
 
 
 @pytest.mark.parametrize(
@@ -189,7 +187,7 @@ def test_entries_go_together(name):
         ("decoder", "norm", "scale_norm"),
     ],
 )
-def test_an_entry_that_is_wrong_is_noticed(architecture, field, value, monkeypatch):
-    """Words that are not on the list, as if they were."""
+def test_unsupported_values_give_different_results(architecture, field, value, monkeypatch):
+    """They are exported here as if they were supported."""
     monkeypatch.setattr(settings, "refuse", lambda _: None)
-    assert not is_what_it_is(changed(MODELS[architecture], field, value))
+    assert not engine_agrees(changed(MODELS[architecture], field, value))

@@ -1,4 +1,4 @@
-"""The buckets of distances are those of `transformers` (`make oracle`)."""
+"""T5's distance buckets equal those of `transformers` (`make oracle`)."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ SETTINGS = (32, 128), (32, 64), (32, 100), (8, 6), (4, 3), (64, 512), (16, 1000)
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("count", "reach"), SETTINGS)
-def test_buckets_are_t5s(count, reach, bidirectional):
-    """At every distance, also far beyond the last bucket."""
+def test_t5_buckets(count, reach, bidirectional):
+    """They agree at every distance, even far beyond the last bucket."""
     import torch
     from transformers.models.t5.modeling_t5 import T5Attention
 

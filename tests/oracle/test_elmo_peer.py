@@ -1,4 +1,4 @@
-"""The sum of both losses of a two-way language model, and its gradients, against torch."""
+"""The summed losses of a bidirectional language model, and their gradients, against torch."""
 
 import dataclasses
 
@@ -37,7 +37,7 @@ def packed():
 
 
 def test_both_losses_and_all_gradients():
-    import torch  # here, for there may be none
+    import torch  # not at the top: it may be missing
     from oracle import elmo, peers
     from torch.nn import functional as F
 

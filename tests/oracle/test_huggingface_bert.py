@@ -1,4 +1,4 @@
-"""BERT's directories: tokenizers with CLS, SEP and MASK, classes, and fine-tuning from one."""
+"""BERT directories: tokenizers with CLS, SEP and MASK, classes, and fine-tuning from one."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ from transformer_jax.workdir import WorkDir
 
 pytestmark = pytest.mark.oracle
 WORDS = ["good", "bad", "film", "plot", "a", "the", "is", "was"]
-# BERT's special pieces are not where ours are.
+# BERT's special pieces have other ids than ours.
 PIECES = ["[PAD]", "unused", *WORDS, "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["a good film", "the plot was bad", "good good plot", "bad film is bad"] * 6
 LABELS = ["pos", "neg"] * 12
@@ -69,7 +69,7 @@ def theirs(tmp_path_factory):
     return directory
 
 
-def test_special_pieces_are_found_and_heads_are_those_of_the_class(theirs, tmp_path):
+def test_special_pieces_are_found_and_heads_match_the_architecture(theirs, tmp_path):
     experiment, params, (codec, _) = hf.read(theirs)
     place = PIECES.index
     assert codec.special == {
@@ -87,8 +87,8 @@ def test_special_pieces_are_found_and_heads_are_those_of_the_class(theirs, tmp_p
     assert "pooler" in hf.read(masked.parent, heads=True)[1]
 
 
-def test_fine_tuning_begins_with_it_and_classes_go_back(theirs, tmp_path, monkeypatch, capsys):
-    """Its pooler too; classes and their probabilities are those of the model that is exported."""
+def test_fine_tuning_and_export_of_a_classifier(theirs, tmp_path, monkeypatch, capsys):
+    """The pooler is loaded; the exported model gives the same classes and probabilities."""
     monkeypatch.setenv("TRANSFORMER_JAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(runs.process, "use_compilation_cache", lambda: None)
     for part in ("train", "validation"):
@@ -137,7 +137,7 @@ MASKED = Experiment(
 
 
 @pytest.mark.parametrize("kind", ["characters", "wordpiece"])
-def test_ours_of_masked_pieces_is_theirs(kind, tmp_path):
+def test_masked_language_model_round_trip(kind, tmp_path):
     experiment = dataclasses.replace(MASKED, tgt=SideConfig(kind))
     codec = CODECS[kind].train(TokenizerConfig(vocab_size=40), TEXTS, ("<mask>",))
     mine = trained(experiment, None, codec)
@@ -156,31 +156,31 @@ def test_ours_of_masked_pieces_is_theirs(kind, tmp_path):
 
 
 def following(mine, theirs, read, one, two):
-    """Return the probability that a text follows another, as each says it."""
+    """Return the probability that the second text follows the first, by each model."""
     found = theirs(**read(one, two)).seq_relationship_logits.softmax(-1)[0, 0]
     return [mine.follows(one, two)], [found.item()]
 
 
 def of_pairs(mine, theirs, read, one, two):
-    """Return the probabilities of the classes of two texts."""
+    """Return the class probabilities of a pair of texts."""
     ours = mine.classify(f"{one}\t{two}")
     found = theirs(**read(one, two)).logits.softmax(-1)[0].tolist()
     return list(ours.values()), [found[theirs.config.label2id[name]] for name in ours]
 
 
 def of_classes(mine, theirs, read, one, two):
-    """Return the probabilities of the classes of the first text."""
+    """Return the class probabilities of the first text."""
     ours, found = mine.classify(one), theirs(**read(one)).logits.softmax(-1)[0].tolist()
     return list(ours.values()), [found[theirs.config.label2id[name]] for name in ours]
 
 
 def of_values(mine, theirs, read, one, two):
-    """Return the number that each says of the first text."""
+    """Return the number that each predicts for the first text."""
     return [mine.value(one)], [theirs(**read(one)).logits.item()]
 
 
 def of_words(mine, theirs, read, one, two):
-    """Return the likeliest labels of words, by number, and their probabilities."""
+    """Return the most probable labels of words, as ids, and their probabilities."""
     (ours,) = tag(mine.model, mine.params, mine.tokenizers, mine.experiment.objective, [one])
     given = read(one)  # the space before a word is its first piece
     first = [given.char_to_token(x.start() - (x.start() > 0)) for x in re.finditer(r"\S+", one)]
@@ -190,7 +190,7 @@ def of_words(mine, theirs, read, one, two):
 
 
 def of_answers(mine, theirs, read, one, two):
-    """Return where the likeliest answer stands, from a word on to a word, and its logarithm."""
+    """Return the start and length of the most probable answer of words, and its log-probability."""
     found, given = mine.answer(one, two), read(one, two)
     output, edge = theirs(**given), given.char_to_token(0, 0, 1)
     first, last = (x.log_softmax(-1)[0] for x in (output.start_logits, output.end_logits))
@@ -206,8 +206,8 @@ def of_answers(mine, theirs, read, one, two):
     ]  # fmt: skip
 
 
-# Objectives -> the codec of labels, what both say of two texts, and the objective that comes back.
-SAID = {
+# Objective -> the codec of labels, the predictions for two texts, and the objective after import.
+PREDICTIONS = {
     "masked_lm_nsp": (None, following, "masked_lm_nsp"),
     "classify": ("classes", of_classes, "classify"),
     "classify_pairs": ("classes", of_pairs, "classify"),
@@ -217,15 +217,15 @@ SAID = {
 }
 NUMBERS = ["1999", "2001", "2010"]
 LONG = " ".join(TEXTS[:6])
-# Of which the end, but for EOS, is left out by these.
+# Texts that these objectives truncate, keeping EOS.
 CUT = {name: [(LONG, LONG), (LONG, LONG[:50]), (LONG[:50], LONG), ("a film", LONG)]
        for name in ("classify", "classify_pairs", "regress")}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_what_ours_says_theirs_says(name, tmp_path):
-    """Of texts that their tokenizer reads; parameters and labels come back as they were."""
-    kind, said, back_as = SAID[name]
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_exported_models_give_the_same_predictions(name, tmp_path):
+    """Their tokenizer reads the texts; importing restores parameters and labels."""
+    kind, predictions, back_as = PREDICTIONS[name]
     apart = {
         "src": SourceConfig("characters"), "tgt": SideConfig(kind),
         "tokenizer": TokenizerConfig(joint=False),
@@ -243,7 +243,7 @@ def test_what_ours_says_theirs_says(name, tmp_path):
     read = functools.partial(tokenizer, return_tensors="pt", truncation=True)
     for one, two in (*itertools.pairwise(TEXTS[:4]), *CUT.get(name, ())):
         with torch.no_grad():
-            ours, other = said(mine, theirs, read, one, two)
+            ours, other = predictions(mine, theirs, read, one, two)
         np.testing.assert_allclose(ours, other, rtol=1e-4)  # both in float32
     back, params, codecs = hf.read(tmp_path / "out")
     assert back.objective.name == back_as

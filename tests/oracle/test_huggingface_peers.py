@@ -1,4 +1,4 @@
-"""Directories of `transformers`: theirs as ours, ours as theirs, there and back bit for bit."""
+"""Directories of `transformers`: import, export, and round trips that are exact to the bit."""
 
 import dataclasses
 
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.oracle
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_theirs_is_ours_and_theirs_again(name, tmp_path, monkeypatch):
-    """Logits, loss and gradients in float64; then tensors, words and logits, to the bit."""
+def test_imported_models_agree_and_round_trip(name, tmp_path, monkeypatch):
+    """Logits, loss and gradients in float64; re-exported tensors, config and logits to the bit."""
     widen(monkeypatch)
     model = peer(name)
     experiment, params, codecs = hf.read(written(model, tmp_path / "theirs"))
@@ -65,12 +65,12 @@ def test_theirs_is_ours_and_theirs_again(name, tmp_path, monkeypatch):
 
 def same(family, mine, other) -> None:
     """Compare logits, loss, and gradients by their names."""
-    near = 1e-8 if family.model_type == "bloom" else RELATIVE  # whose GELU knows eight digits
+    near = 1e-8 if family.model_type == "bloom" else RELATIVE  # whose GELU has eight digits
     for name, logits in other[0].items():
         assert_close(name, mine[0][name], logits, near)
     assert_close("loss", mine[1], other[1], near)
     gradients = dict(mine[2])
-    if "src_embedding" in gradients:  # one table there
+    if "src_embedding" in gradients:  # theirs is one table
         both = jax.tree.map(np.add, gradients["src_embedding"], gradients["tgt_embedding"])
         gradients |= {"src_embedding": both, "tgt_embedding": both}
     gradients = tensors.to_tensors(family, gradients)
@@ -79,14 +79,14 @@ def same(family, mine, other) -> None:
     assert gradients.keys() == theirs.keys()
     for name, expected in theirs.items():
         if np.abs(expected).max() < 1e-14:
-            # It adds one number to all logits of a softmax: a gradient of zero, but for rounding.
+            # It adds one number to all logits of a softmax: its gradient is zero up to rounding.
             assert np.abs(gradients[name]).max() < 1e-14, name
         else:
             assert_close(f"gradient of {name}", gradients[name], expected, near)
 
 
 def exported(experiment, params, codecs, directory, kind=None):
-    """Return their model of what we export, and what is missing, left over or wrong."""
+    """Return their model, loaded from our export, and its missing, unexpected or wrong tensors."""
     family = hf.export(experiment, params, codecs, directory, kind)
     return getattr(T, hf.auto_class(family)).from_pretrained(directory, output_loading_info=True)
 
@@ -122,7 +122,7 @@ TRANSLATION = Experiment(
     tokenizer=TokenizerConfig(vocab_size=33),
     decoding=DecodingConfig(
         beam_size=3, length_penalty="power", alpha=0.8, stop="width", max_length_ratio=0.0,
-        max_extra_length=12, forbidden=("<unk>",),  # which theirs leaves out of the text
+        max_extra_length=12, forbidden=("<unk>",),  # which theirs omits from the text
     ),
 )  # fmt: skip
 WRITER = dataclasses.replace(
@@ -137,7 +137,7 @@ WRITER = dataclasses.replace(
     data=DataConfig(max_length=32), checkpoint=CheckpointConfig(best_by="loss"),
     evaluation=EvaluationConfig(bleu_sentences=0),
 )  # fmt: skip
-# Of a T5 with fewer layers in its encoder than in its decoder, theirs makes too small a cache.
+# For a T5 with fewer layers in its encoder than in its decoder, theirs makes too small a cache.
 CORRUPTED = dataclasses.replace(
     WRITER,
     model=ModelConfig(
@@ -168,8 +168,8 @@ OURS = {
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_ours_is_theirs_and_ours_again(name, tmp_path):
-    """Parameters bit for bit, ids, logits, and the text of a greedy search and of a beam."""
+def test_exported_models_agree_and_round_trip(name, tmp_path):
+    """Parameters bit for bit, ids, logits, and the texts of greedy and of beam search."""
     experiment = OURS[name]
     settings = dataclasses.replace(
         experiment.tokenizer, algorithm="bpe" if name == "marian" else "unigram"
@@ -188,7 +188,7 @@ def test_ours_is_theirs_and_ours_again(name, tmp_path):
     ids = codec.encode(LINES)
     assert imported.encode(LINES) == ids
     tokenizer = T.AutoTokenizer.from_pretrained(tmp_path / "out")
-    for symbol in symbols:  # which the objective puts between pieces, as they are
+    for symbol in symbols:  # which the objective inserts between pieces, verbatim
         (before,), (behind,) = codec.encode(["ein"], eos=False), codec.encode(["sitzt da"])
         expected = [*before, codec.piece_id(symbol), *behind]
         assert tokenizer(f"ein {symbol} sitzt da")["input_ids"] == expected
@@ -212,7 +212,7 @@ def test_ours_is_theirs_and_ours_again(name, tmp_path):
 
 
 def byte_level() -> Tokenizer:
-    """Return a tokenizer as GPT-2's, with one special piece."""
+    """Return a tokenizer like GPT-2's, with one special piece."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -225,19 +225,19 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
-ENDS = {  # their config: special pieces are others than ours, and some are missing or one
+ENDS = {  # their config: special pieces differ from ours; some are missing or identical
     "gpt2": lambda end: {"bos_token_id": end, "eos_token_id": end},
     "llama": lambda end: {"bos_token_id": end, "eos_token_id": 5, "pad_token_id": None},
     "t5": lambda end: {"pad_token_id": end, "decoder_start_token_id": end, "eos_token_id": 4},
-    # Which reads a piece before each text, and writes one.
+    # It reads a piece before each text, and generates one.
     "bart": lambda end: {"pad_token_id": 3, "bos_token_id": 5, "decoder_start_token_id": end,
                          "eos_token_id": end, "max_position_embeddings": 64},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_work_directory_of_theirs_writes_what_they_write(name, tmp_path):
-    """Greedy and beam, and log-probabilities, with ids that are not ours."""
+def test_imported_work_directory_generates_the_same_texts(name, tmp_path):
+    """In greedy and beam search, and with the same log-probabilities; ids differ from ours."""
     tokenizer = byte_level()
     end = tokenizer.token_to_id("<|endoftext|>")
     first = tokenizer.id_to_token(5)
@@ -245,7 +245,7 @@ def test_a_work_directory_of_theirs_writes_what_they_write(name, tmp_path):
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{first} $A <|endoftext|>", special_tokens=[(first, 5), ("<|endoftext|>", end)]
         )
-    rows = {"vocab_size": tokenizer.get_vocab_size() + 3}  # more than there are pieces
+    rows = {"vocab_size": tokenizer.get_vocab_size() + 3}  # more than pieces
     model = peer(name, rows | ENDS[name](end))
     model.save_pretrained(tmp_path / "theirs")
     tokenizer.save(str(tmp_path / "theirs" / "tokenizer.json"))

@@ -1,9 +1,10 @@
-"""Every family that writes: greedy search and a beam, with the cache, piece for piece as theirs.
+"""Greedy and beam search with the cache equal theirs piece by piece, in every generating family.
 
-Both sides in float64, so that no tie is rounding's. A beam of `generate` divides log-probabilities
-by length^length_penalty, our "power"; both count EOS, and neither counts BOS or the prompt. By
-itself it stops at a guess of what may yet come, which ours does not make; early_stopping=True stops
-it as soon as so many have ended as the beam is wide, which is our stop="width".
+Both sides run in float64, so that rounding decides no ties. The beam search of `generate` divides
+log-probabilities by length^length_penalty, our "power"; both count EOS, and neither counts BOS or
+the prompt. By default it stops at an estimate of what may still come, which ours does not make;
+early_stopping=True stops it once as many hypotheses have ended as the beam is wide, which is our
+stop="width".
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ def texts(encodes: bool, special: Special) -> list[list[int]]:
 
 
 def found_by_theirs(model, special: Special, config: DecodingConfig):
-    """Return [(text, score)] of each row; of greedy search all scores are 0."""
+    """Return [(text, score)] for each row; in greedy search all scores are 0."""
     encodes, width = model.config.is_encoder_decoder, config.beam_size
     ids = torch.full((ROWS, READ), max(special.pad, 0))
     mask = torch.zeros_like(ids)
@@ -87,7 +88,7 @@ def found_by_ours(model, params, special: Special, config: DecodingConfig):
 
 
 def strong(name: str):
-    """Return a peer whose layers outweigh the table of pieces, or all would write one piece."""
+    """Return a peer whose layers outweigh the embeddings, or all texts would repeat one piece."""
     model = peer(name)
     for key, parameter in model.named_parameters():
         if parameter.ndim > 1 and re.search(r"\.\d+\.", key):
@@ -96,15 +97,15 @@ def strong(name: str):
 
 
 def often_written(model, special: Special) -> int:
-    """Return the piece that comes to nearest half of the greedy texts, for an EOS."""
+    """Return the piece that is in closest to half of the greedy texts, to serve as EOS."""
     endless = found_by_theirs(model, special._replace(eos=-1), GREEDY)
     counts = Counter(piece for ((text, _),) in endless for piece in set(text))
     return min(counts, key=lambda piece: abs(counts[piece] - ROWS / 2))
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_writes_what_they_write(name, tmp_path, monkeypatch):
-    """All hypotheses, in order, and the scores of a beam's, which theirs has in float32."""
+def test_generates_the_same_hypotheses(name, tmp_path, monkeypatch):
+    """All of them, in order, and the scores of beam search, which theirs stores in float32."""
     widen(monkeypatch)
     theirs = strong(name)
     experiment, params, codecs = hf.read(written(theirs, tmp_path / "theirs"))
@@ -122,4 +123,4 @@ def test_writes_what_they_write(name, tmp_path, monkeypatch):
                 scores = ([score for _, score in row] for row in (ours, other))
                 np.testing.assert_allclose(*scores, rtol=1e-5)
         ends = {text[-1] == special.eos for row in expected for text, _ in row}
-        assert ends == {True, False}  # or the limit, or the end, would not be seen
+        assert ends == {True, False}  # else the limit or the end would go untested

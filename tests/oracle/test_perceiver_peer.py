@@ -1,6 +1,6 @@
-"""The Perceiver of `transformers`, of texts and of vectors, against ours (`make oracle`).
+"""The Perceiver of `transformers`, for texts and for vectors, against ours (`make oracle`).
 
-Its decoder is made with the heads and widths of the other layers, and with residual queries.
+Its decoder is given the heads and widths of the other layers, and residual queries.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ LAYER = {
 
 
 def peer_of(config, kind):
-    """Return (the parts of a peer, its logits from a batch's source side)."""
+    """Return (the parts of a peer, a function from a batch's source side to its logits)."""
     import torch
     import transformers
     from transformers.models.perceiver import modeling_perceiver as perceiver
@@ -45,7 +45,7 @@ def peer_of(config, kind):
     }  # fmt: skip
 
     class Vectors(torch.nn.Module):
-        """The stem of ViT, with a trained vector in the first place."""
+        """ViT's stem, with a trained vector in the first position."""
 
         num_channels = width
 
@@ -88,7 +88,7 @@ def peer_of(config, kind):
 
 
 def as_ours(tensors, config, kind):
-    """Return the peer's arrays by our names; of the norm of what is looked at, too."""
+    """Return the peer's arrays under our names, including the norms of attention's sources."""
     width, heads = config.d_model, config.num_heads
     body = {name.removeprefix("perceiver."): np.asarray(x) for name, x in tensors.items()}
     found = {
@@ -139,7 +139,7 @@ def as_ours(tensors, config, kind):
 
 
 def batch_of(config, kind) -> Batch:
-    """Return texts, one of them padded, or vectors, whose classes or pieces are predicted."""
+    """Return texts, one of them padded, or vectors, with classes or pieces to predict."""
     rng = np.random.default_rng(1)
     pos = np.tile(np.arange(LENGTH, dtype=np.int32), (3, 1))
     seg, ones = np.ones_like(pos), np.ones((3, 1), np.int32)
@@ -165,7 +165,7 @@ def batch_of(config, kind) -> Batch:
     ids=["classes", "masked", "vectors"],
 )
 def test_perceiver(config, kind):
-    """Logits, losses and the gradient of every parameter, in float64."""
+    """Logits, losses and the gradient of every parameter agree in float64."""
     import torch
 
     parts, logits = peer_of(config, kind)

@@ -1,4 +1,4 @@
-"""Our searches write what those of `transformers` write, by a model of the same random weights."""
+"""Our searches generate what those of `transformers` do, with the same random weights."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ MODEL = ModelConfig(
     dropout_rate=0.0, norm_epsilon=1e-5,
 )  # fmt: skip
 SEEDS = 0, 1, 2
-# Our fields, our forbidden pieces, and what `generate` calls the same.
+# Our fields, our forbidden pieces, and the same as options of `generate`.
 SEARCHES = {
     "greedy": ({"beam_size": 1}, (), {}),
     "greedy, nothing twice": (
@@ -46,7 +46,7 @@ SEARCHES = {
 
 @functools.cache
 def parts(seed: int):
-    """Return their model, in float64, and ours."""
+    """Return their model, in float64, and our parameters."""
     from oracle import peers
 
     theirs = peers.Transformers(MODEL, VOCAB)
@@ -66,7 +66,7 @@ def sources(seed: int) -> np.ndarray:
 
 
 def found_by_theirs(seed: int, config: DecodingConfig, options):
-    """Return [(text, score)] of each row; of greedy search only the texts."""
+    """Return [(text, score)] for each row; in greedy search only the texts matter."""
     import torch
 
     ids = torch.from_numpy(sources(seed)).long()
@@ -116,7 +116,7 @@ def cut(tokens: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_equals_transformers(name):
-    """All hypotheses, in order, with their scores: in float64, so that no tie is rounding's."""
+    """All hypotheses agree in order and score: in float64, so that rounding decides no ties."""
     fields, forbidden, options = SEARCHES[name]
     config = DecodingConfig(stop="width", length_penalty="power", **fields)
     ends, lengths = set(), set()
@@ -130,13 +130,13 @@ def test_equals_transformers(name):
                 np.testing.assert_allclose(*scores, rtol=1e-5)
             ends |= {text[-1] == EOS for text, _ in mine}
             lengths |= {len(text) for text, _ in mine}
-    assert ends == {True, False}  # or the limit, or the end, would not be seen
+    assert ends == {True, False}  # else the limit or the end would go untested
     assert len(lengths) > 2
 
 
 @pytest.mark.parametrize("name", ["greedy", "greedy, nothing twice"])
-def test_drafts_change_nothing(name):
-    """What another model proposes, or the model itself, leaves the greedy texts of theirs."""
+def test_speculative_decoding_keeps_the_greedy_texts(name):
+    """With drafts by another model, or by the model itself, the greedy texts equal theirs."""
     fields, forbidden, options = SEARCHES[name]
     config = DecodingConfig(**fields)
     theirs = found_by_theirs(0, config, options)

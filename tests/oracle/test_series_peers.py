@@ -30,7 +30,7 @@ LAYER = {
     "feed_forward_residual/norm": "norm_sublayer3",
     "feed_forward/up": "ff.0", "feed_forward/down": "ff.3",
 }  # fmt: skip
-# How the peer orders parameters of a distribution, where it has it.
+# The peer's order of the parameters of a distribution, if it has the distribution.
 ORDER = {"normal": (0, 1), "student_t": (1, 2, 0)}
 
 
@@ -56,7 +56,7 @@ def peer_of(config):
 
 
 def as_ours(tensors, config):
-    """Return the peer's arrays by our names."""
+    """Return the peer's arrays under our names."""
     width, heads = config.d_model, config.num_heads
     body = {name.removeprefix("model.encoder."): x for name, x in tensors.items()}
     found = {name: body[other] for name, other in WORDS.items()}
@@ -85,8 +85,8 @@ def as_ours(tensors, config):
 
 
 def loss_of(model, config, past, future):
-    """Return the peer's loss, for each number; it adds up densities of channels. Of deciles by
-    hand, of as many numbers as it forecasts.
+    """Return the peer's loss per number; it sums the densities of channels. For deciles, compute
+    the loss by hand from one forecast per decile.
     """
     import torch
 
@@ -104,7 +104,7 @@ def loss_of(model, config, past, future):
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_patchtst(name):
-    """The loss of every window of each channel, and every gradient, in float64."""
+    """The loss over every window of each channel and every gradient agree in float64."""
     import torch
 
     config, rng = SERIES[name], np.random.default_rng(1)
@@ -139,5 +139,5 @@ def test_patchtst(name):
     found = flatten_dict(gradient, sep="/")
     assert found.keys() == slopes.keys()
     for path, expected in slopes.items():
-        if not path.endswith("key/bias"):  # of which a softmax depends in no way
+        if not path.endswith("key/bias"):  # on which a softmax does not depend
             assert_close(f"gradient of {path}", np.asarray(found[path]), expected)

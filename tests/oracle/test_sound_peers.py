@@ -19,12 +19,12 @@ from transformer_jax.training.other_losses import ctc_sums
 
 pytestmark = pytest.mark.oracle
 CHANNELS, PIECES, WIDTH, HEADS = 5, 7, 24, 4
-LENGTHS, TEXTS = (12, 8), ([3, 3, 4], [5])  # a piece twice: between them there must be none
+LENGTHS, TEXTS = (12, 8), ([3, 3, 4], [5])  # a repeated piece needs a blank in between
 
 
 @pytest.mark.parametrize("length", [100, 201, 4000, 16_123])
 def test_log_mel(length):
-    """Of a whole sound, as Whisper has it where nothing is padded; and the filters themselves."""
+    """The features of a whole sound equal Whisper's without padding; so do the filters."""
     from transformers import WhisperFeatureExtractor
     from transformers.audio_utils import mel_filter_bank
 
@@ -33,7 +33,7 @@ def test_log_mel(length):
     codec = log_mel.train(SourceConfig("log_mel"), [])
     (mine,) = codec.encode([samples])
     peer = WhisperFeatureExtractor()
-    if length > 200:  # which numpy mirrors once
+    if length > 200:  # which NumPy mirrors once
         theirs = peer._np_extract_fbank_features((samples / 2.0**15)[None], "cpu")[0].T
         assert mine.shape == theirs.shape == (length // 160, 80)
         if len(mine):
@@ -46,8 +46,8 @@ def test_log_mel(length):
     assert np.abs(log_mel.filters(16_000, 400, 80) - peer.mel_filters).max() < 1e-15
 
 
-def test_what_padding_to_30_seconds_changes():
-    """Where the sound ends, alone: no maximum is lifted by silence."""
+def test_padding_to_30_seconds_changes_only_the_last_frame():
+    """The added silence raises no maximum."""
     from transformers import WhisperFeatureExtractor
 
     samples = np.random.default_rng(0).normal(0, 2000, 8000).astype(np.int16)
@@ -55,18 +55,18 @@ def test_what_padding_to_30_seconds_changes():
     padded = np.pad(samples / 2.0**15, (0, 480_000 - len(samples)))
     theirs = WhisperFeatureExtractor()._np_extract_fbank_features(padded[None], "cpu")[0].T[:50]
     differs = np.flatnonzero(np.abs(mine - theirs).max(1) > 1e-6)
-    assert set(differs) <= {49}  # whose window of 200 samples on either side looks beyond
+    assert set(differs) <= {49}  # whose window of 200 samples on either side extends beyond the end
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (9, 4), (5, 1)])
 def test_ctc(shape):
-    """The loss and the gradient of logits; a line that is too long for its row counts 0."""
+    """The loss and the gradient of logits agree; a line too long for its row counts 0."""
     import torch
 
     (places, most), rng = shape, np.random.default_rng(0)
     logits = 2 * rng.normal(size=(4, places, PIECES))
     labels = rng.integers(1, PIECES, (4, most))
-    labels[0] = labels[0, :1]  # the same piece again and again
+    labels[0] = labels[0, :1]  # one piece, repeated
     counts = np.array([most, most, max(most - 1, 1), 1])
     weight = (np.arange(most) < counts[:, None]).astype(np.float32)
     given = torch.tensor(logits, requires_grad=True)
@@ -76,7 +76,7 @@ def test_ctc(shape):
     )
     losses.sum().backward()
     with jax.enable_x64(True):
-        head = Head(jnp.zeros((PIECES, 1)), None)  # which is not asked
+        head = Head(jnp.zeros((PIECES, 1)), None)  # unused
         call = lambda x: ctc_sums(x, head, jnp.asarray(labels), jnp.asarray(weight))  # noqa: E731
         sums, slope = jax.vjp(lambda x: call(x).loss, jnp.asarray(logits))
         assert_close("loss", np.asarray(sums), losses.sum().item())
@@ -89,10 +89,10 @@ def test_ctc(shape):
 
 
 class Named(dict):
-    """Arrays of a peer by our names, from tensors by theirs."""
+    """A peer's arrays under our names, from tensors under theirs."""
 
     def maps(self, mine: str, theirs: str, tensors: dict, heads: str = "") -> None:
-        """Take a linear map; `heads` says on which side there are some."""
+        """Add a linear map; `heads` is the side that has heads, if any."""
         kernel = tensors[f"{theirs}.weight"].T
         bias = tensors.get(f"{theirs}.bias")
         if heads == "out":
@@ -105,13 +105,13 @@ class Named(dict):
             self[f"{mine}/bias"] = bias
 
     def norm(self, mine: str, theirs: str, tensors: dict) -> None:
-        """Take a layer norm."""
+        """Add a layer norm."""
         self[f"{mine}/scale"] = tensors[f"{theirs}.weight"]
         self[f"{mine}/bias"] = tensors[f"{theirs}.bias"]
 
 
 def whisper():
-    """Return the peer, what runs it on the vectors [L C] of a row, and our names of its arrays."""
+    """Return the peer, a function that runs it on a row [L C], and one that renames its arrays."""
     import torch
     import transformers
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
@@ -152,7 +152,7 @@ def whisper():
 
 
 def conformer():
-    """Return the same of a Conformer with layer norm in the place of batch norm."""
+    """Return the same for a Conformer with layer norm in place of batch norm."""
     import torch
     import transformers
     from transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer import (
@@ -177,7 +177,7 @@ def conformer():
         layer.conv_module.batch_norm = OfChannels(WIDTH).double()
     angles = np.arange(11, -12, -1)[:, None] * 10_000.0 ** (-np.arange(0, WIDTH, 2) / WIDTH)
     waves = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(1, 23, WIDTH)
-    model.embed_positions.pe = torch.tensor(waves)  # which are of float32 there
+    model.embed_positions.pe = torch.tensor(waves)  # which are float32 in theirs
 
     def run(vectors):
         return model(model.entering(vectors)[None]).last_hidden_state[0]
@@ -220,8 +220,8 @@ def conformer():
 
 @pytest.mark.parametrize(("config", "peer"), [(WHISPER, whisper), (CONFORMER, conformer)])
 def test_encoders(config, peer):
-    """Logits, the CTC loss and the gradient of every parameter, in float64: the peer reads rows
-    one by one, we read them together, padded.
+    """Logits, the CTC loss and the gradient of every parameter agree in float64: the peer reads
+    rows one by one, ours reads them together, padded.
     """
     import torch
 
@@ -285,6 +285,6 @@ def _padded(rows, texts) -> Batch:
     for i, (row, text) in enumerate(zip(rows, texts, strict=True)):
         inputs[i, : len(row)], pos[i, : len(row)] = row, np.arange(len(row))
         seg[i, : len(row)], labels[i, : len(text)] = 1, text
-    inputs[seg == 0] = 9.0  # whatever stands there
+    inputs[seg == 0] = 9.0  # arbitrary values in the padding
     weight = (labels > 0).astype(np.float32)
     return Batch(Side(inputs, pos, seg), None, {"ctc": Target(labels, weight)})

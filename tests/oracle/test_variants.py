@@ -1,4 +1,4 @@
-"""Every entry of the tables that make up a model equals an independent one (`make oracle`)."""
+"""Every entry of a model's tables equals an independent implementation (`make oracle`)."""
 
 import pytest
 from oracle.cases import CASES, FUSED, VOCAB
@@ -10,8 +10,8 @@ SIZES = VOCAB, VOCAB
 
 
 def peer_of(case, monkeypatch):
-    """Return the peer with random weights, and what makes its tensors ours."""
-    # Here, for there may be no torch.
+    """Return the peer with random weights, and a function that translates its tensors to ours."""
+    # Not at the top: torch may be missing.
     from oracle import decoders, elmo, encoders, peers, plain, recurrent, t5, two_texts, xlnet
 
     decoders.widen(monkeypatch)
@@ -40,7 +40,7 @@ def peer_of(case, monkeypatch):
 
 @pytest.mark.parametrize("name", CASES)
 def test_equals_an_independent_model(name, monkeypatch):
-    """Logits, losses, and the gradient of every parameter, in float64."""
+    """Logits, losses and the gradient of every parameter agree in float64."""
     case = CASES[name]
     peer, translate, peers = peer_of(case, monkeypatch)
     batch = case.batch()

@@ -1,4 +1,4 @@
-"""ViT of `transformers`, its own stem and one of convolutions, against ours (`make oracle`)."""
+"""ViT of `transformers`, with its own stem or convolutions, against ours (`make oracle`)."""
 
 import dataclasses
 
@@ -50,7 +50,7 @@ def peer_of(config):
 
 
 def as_ours(tensors, config):
-    """Return the peer's arrays by our names."""
+    """Return the peer's arrays under our names."""
     found = {name: np.asarray(tensors[other]) for name, other in WORDS.items() if other in tensors}
     found["stem/class_token"] = found["stem/class_token"].reshape(-1)
     found["positions/table"] = found["positions/table"][0]
@@ -70,7 +70,7 @@ def as_ours(tensors, config):
                     f"encoder/layer_{i}/{name}/{'scale' if norm and leaf == 'weight' else mine}"
                 ] = array
     patch = "vit.embeddings.patch_embeddings"
-    if config.stem == "linear":  # pixels of a patch are (channel, row, column) there
+    if config.stem == "linear":  # their patches order pixels by (channel, row, column)
         kernel = np.asarray(tensors[f"{patch}.projection.weight"])
         found["stem/patch/kernel"] = kernel.transpose(2, 3, 1, 0).reshape(-1, width)
     for i in range(config.stem_layers if config.stem == "convolution" else 0):
@@ -88,13 +88,13 @@ def as_ours(tensors, config):
     "config", [LINEAR, CONVOLUTION, PLACED], ids=["linear", "convolution", "placed"]
 )
 def test_vit(config):
-    """Logits, losses and the gradient of every parameter, in float64."""
+    """Logits, losses and the gradient of every parameter agree in float64."""
     import torch
 
     model = peer_of(config)
     rng = np.random.default_rng(1)
     pictures, labels = rng.normal(size=(3, SIDE, SIDE, CHANNELS)), np.array([4, 0, 2])
-    if config.grid_positions != "none":  # added behind the map of patches, by loops
+    if config.grid_positions != "none":  # added after the patch projection, by loops
         width, table = config.d_model // 2, np.zeros((4, config.d_model))
         for place, row, column in ((i, i // 2, i % 2) for i in range(4)):
             for first, where in ((0, row), (width, column)):
@@ -131,8 +131,8 @@ def test_vit(config):
     assert_same(mine, Results(logits.detach().numpy(), losses, gradients))
 
 
-def test_the_loss_takes_every_parameter():
-    """What `as_ours` names is all that there is."""
+def test_every_parameter_has_a_counterpart():
+    """`as_ours` returns all of our parameters and nothing else."""
     from oracle.compare import shapes
     from oracle.weights import flatten_dict
 
@@ -143,9 +143,9 @@ def test_the_loss_takes_every_parameter():
         assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in expected.items()}
 
 
-def test_text_behind_a_picture():
+def test_text_after_a_picture():
     """LLaVA's arrangement of ViT, a linear map and GPT-2 (arXiv:2304.08485, figure 1): logits,
-    losses and the gradient of every parameter, in float64.
+    losses and the gradient of every parameter agree in float64.
     """
     import torch
     from oracle.compare import shapes

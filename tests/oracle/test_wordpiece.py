@@ -1,4 +1,4 @@
-"""WordPiece as the Python tokenizer of BERT in transformers does it, on real text."""
+"""WordPiece gives the pieces of BERT's Python tokenizer in `transformers`, on real text."""
 
 import unicodedata
 

@@ -1,4 +1,4 @@
-"""Decomposable attention in torch, pair by pair, as the paper has it. Nothing here calls ours."""
+"""Decomposable attention in torch, pair by pair as in the paper. It calls none of our code."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 class PlainDecomposable(Plain):
-    """A model whose parameters are called and shaped as ours."""
+    """A model whose parameters have our names and shapes."""
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         asked, rows = batch["tgt_seg"], []

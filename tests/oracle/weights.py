@@ -1,4 +1,4 @@
-"""Which of torch's tensors is which of our leaves. Only numpy: recorded tensors need no torch."""
+"""The mapping from torch's tensors to our leaves. NumPy only: recorded tensors need no torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-# Our path, say encoder/layer_0/self_attention_residual/norm/scale, is translated word by word and
-# joined with dots. "side/word" goes before "word"; words that are not listed stay as they are.
+# Our path, such as encoder/layer_0/self_attention_residual/norm/scale, is translated word by word
+# and joined with dots. "side/word" takes precedence over "word"; unlisted words stay as they are.
 ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 LEAVES = {"kernel": "weight", "scale": "weight", "table": "weight"}
 COMMON = ATTENTION | LEAVES | {"self_attention": "self_attn", "feed_forward": "", "norm": ""}
@@ -37,7 +37,7 @@ TORCH_NN = COMMON | {  # torch.nn.TransformerEncoderLayer, torch.nn.TransformerD
 
 LLAMA = COMMON | {
     "embedding": "model.embed_tokens",
-    "output/output": "lm_head",  # the table; in layers it is the map behind attention
+    "output/output": "lm_head",  # the table; in layers, the output map of attention
     "decoder": "model",
     "output": "o_proj",
     "self_attention_residual": "input_layernorm",
@@ -170,10 +170,10 @@ def torch_name(path: str, words: Mapping[str, str]) -> str:
 def from_torch(
     tensors: Mapping[str, np.ndarray], shapes: Any, words: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Return {our path: array}, of weights or of their gradients.
+    """Return {our path: array}, for weights or their gradients.
 
     `shapes` is the tree of `abstract_params`. Each of its leaves must have a tensor, and no tensor
-    may be left over: so nothing is ever compared in part.
+    may be left over, so that no comparison is partial.
     """
     left, ours = _split_joint(tensors), {}
     for path, leaf in flatten_dict(shapes, sep="/").items():
@@ -185,7 +185,7 @@ def from_torch(
 
 
 def _split_joint(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Cut torch.nn's joint in_proj of q, k and v into the three that everyone else has."""
+    """Split torch.nn's joint in_proj of q, k and v into the three that other models have."""
     apart = {}
     for name, tensor in tensors.items():
         if "in_proj_" in name:

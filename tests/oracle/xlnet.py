@@ -1,4 +1,4 @@
-"""XLNet of `transformers`, in float64, without its relative positions. Nothing here calls ours."""
+"""XLNet of `transformers`, in float64, without relative positions. It calls none of our code."""
 
 import math
 
@@ -13,9 +13,9 @@ UNUSED = ("rel_attn.r", "r_r_bias", "r_s_bias", "seg_embed", "lm_loss.bias")
 
 
 class XLNet(torch.nn.Module):
-    """Both streams read a table of positions, as ours do; what is relative to places is zero.
+    """XLNet whose streams both read a table of positions, as ours do; relative terms are zero.
 
-    Of the score (q + u) k the vector u, `r_w_bias`, is the bias of our queries.
+    In the score (q + u) k, the vector u, `r_w_bias`, is the bias of our queries.
     """
 
     words = XLNET
@@ -39,7 +39,7 @@ class XLNet(torch.nn.Module):
                 torch.nn.init.zeros_(tensor)
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return what the query stream predicts everywhere."""
+        """Return the query stream's logits at every position."""
         places = self.positions(batch["tgt_pos"])
         self.model.transformer.mask_emb = self.mask_emb + places.transpose(0, 1)
         words = self.model.transformer.word_embedding(batch["tgt_in"]) * self.scale
@@ -54,11 +54,11 @@ class XLNet(torch.nn.Module):
         ).logits  # fmt: skip
 
     def tensors(self) -> dict[str, torch.nn.Parameter]:
-        """Return what is trained, by name."""
+        """Return the trainable parameters by name."""
         return {n: p for n, p in self.named_parameters() if not n.endswith(UNUSED)}
 
     def apart(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return matrices [out in]; theirs of attention are [d_model heads head_dim], all four."""
+        """Return matrices as [out in]; all four of attention are [d_model heads head_dim] there."""
         found = {}
         for name, tensor in tensors.items():
             stem, _, last = name.rpartition(".")
