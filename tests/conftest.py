@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def multi30k() -> Path:
-    """The folder of real text; tests that need it are skipped, with a reason, where it is absent."""
+    """The folder of real text; tests that need it are visibly skipped where it is absent."""
     place = Path(os.environ.get("TRANSFORMER_JAX_TEST_MULTI30K", MULTI30K))
     if not place.is_dir():
         pytest.skip(f"no Multi30k at {place}; set TRANSFORMER_JAX_TEST_MULTI30K")
